@@ -1,11 +1,12 @@
-"""`torch.compile(model, backend="autotune")`: graphs of inference as executables of ours.
+"""`torch.compile(model, backend="autotune")`: graphs of inference as executables of ours, and of training if asked for.
 
     with torch.no_grad():
         compiled = torch.compile(model, backend="autotune")
         logits = compiled(image)
 
 Parameters and buffers are constants of the executables. Each call looks whether they are still what they were, and
-compiles anew where they are not. A graph that Dynamo traced for any shape is compiled for each shape that it comes in.
+compiles anew where they are not; with the option `training` they are inputs. A graph that Dynamo traced for any shape
+is compiled for each shape that it comes in.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from autotune.pytorch.kernels import Compiled, compile_graph
 from autotune.pytorch.options import options_of
 from autotune.pytorch.program import Program, Programs
 from autotune.pytorch.shapes import sized
+from autotune.pytorch.training import needs_gradients, trained_by
 
 __all__ = ["TESTED", "Made", "Program", "autotune_backend", "compiled_by", "unusable"]
 
@@ -61,18 +63,28 @@ def autotune_backend(
     def made(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
         return Programs(graph, fixed, compiled, chosen.shapes) if sized(graph) else Program(graph, fixed, compiled)
 
-    return compiled_by(module, example_inputs, made)
+    return compiled_by(module, example_inputs, made, chosen.training)
 
 
-def compiled_by(module: GraphModule, example_inputs: list[Any], made: Made) -> Callable[..., Any]:
+def compiled_by(
+    module: GraphModule, example_inputs: list[Any], made: Made, training: bool = False
+) -> Callable[..., Any]:
     """What runs a graph of Dynamo's, made by `made` of the graph of ATen's operators and the inputs that stay.
 
     What cannot be compiled at all is left to PyTorch, with a warning that says why.
+
+    Args:
+        module: the graph.
+        example_inputs: of it.
+        made: makes what runs a graph of ATen's operators.
+        training: whether parameters change from call to call, and graphs that are to be differentiated are compiled.
     """
-    if why := unusable(example_inputs):
+    if why := unusable(example_inputs, training):
         warnings.warn(f"autotune leaves a graph to PyTorch: {why}", stacklevel=2)
         left: Callable[..., Any] = module.forward
         return left
+    if training:
+        return trained_by(module, example_inputs, made)
 
     def inference(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return make_boxed_func(made(graph, _fixed()))
@@ -84,13 +96,16 @@ def compiled_by(module: GraphModule, example_inputs: list[Any], made: Made) -> C
     return compiled
 
 
-def unusable(inputs: Sequence[Any]) -> str:
+def unusable(inputs: Sequence[Any], training: bool = False) -> str:
     """Why a graph of such inputs cannot be compiled; "" where it can."""
     if not torch.__version__.startswith(f"{TESTED}."):
         return f"PyTorch must be {TESTED}, but got {torch.__version__}"
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return "gradients must be off (`torch.no_grad()` or `torch.inference_mode()`), but they are on"
+    if not training and needs_gradients(inputs):
+        return (
+            "gradients must be off (`torch.no_grad()` or `torch.inference_mode()`) unless "
+            '`options={"training": True}` is given, but they are on'
+        )
     if other := [tensor.device for tensor in tensors if tensor.device.type != "cpu"]:
         return f"tensors must be on the CPU, but got one on {other[0]}"
     return ""

@@ -25,6 +25,7 @@ class Options:
         seed: of every random draw of a search.
         shapes: for which a graph of any shape is kept compiled, those that were used last.
         background: whether the trials are measured while the model runs, by the roofline's choice until then.
+        training: whether graphs that need gradients are compiled, and parameters are inputs of all graphs.
     """
 
     trials: int = 0
@@ -33,6 +34,7 @@ class Options:
     seed: int = 0
     shapes: int = 16
     background: bool = False
+    training: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("trials", 0), ("threads", 1), ("seed", 0), ("shapes", 1)):
@@ -41,8 +43,9 @@ class Options:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"`{name}` must be a whole number of at least {least}, but got {name}={value!r}")
-        if not isinstance(self.background, bool):
-            raise ValueError(f"`background` must be True or False, but got background={self.background!r}")
+        for name in ("background", "training"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"`{name}` must be True or False, but got {name}={getattr(self, name)!r}")
         if self.background and not self.trials:
             raise ValueError("`trials` must be at least 1 where `background` is True, but got trials=0")
         if self.precision not in PRECISIONS:

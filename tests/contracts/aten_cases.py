@@ -186,6 +186,20 @@ CASES: dict[str, list[Args]] = {
         (x(2, 3, 11), w(4, 3, 3), w(4), [2], [1], [1], False, [0], 1),
         (x(1, 2, 5, 6, 7), w(3, 2, 2, 3, 3), w(3), [1, 1, 1], [0, 1, 1], [1, 1, 1], False, [0, 0, 0], 1),
         (x(1, 4, 5, 6), w(4, 3, 3, 2), w(3), [2, 2], [1, 0], [1, 1], True, [1, 0], 1),
+        # of weights that are computed
+        (x(2, 3, 9, 8), x(4, 3, 3, 2), x(4), [2, 1], [1, 0], [1, 2], False, [0, 0], 1),
+        (x(2, 16, 5, 4), x(4, 16, 3, 3), w(4), [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+        (x(1, 16, 9), x(3, 16, 3), None, [2], [1], [1], False, [0], 1),
+    ],
+    "convolution_backward.default": [
+        # slope, data, weight, shape of the bias, then as for a convolution, and which gradients are asked for
+        (x(2, 4, 5, 7), x(2, 3, 9, 8), x(4, 3, 3, 2), [4], [2, 1], [1, 0], [1, 1], False, [0, 0], 1, [True] * 3),
+        (x(2, 4, 5, 4), x(2, 16, 5, 4), x(4, 16, 3, 3), [4], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3),
+        (x(2, 4, 3, 2), x(2, 16, 6, 4), x(4, 16, 1, 1), [4], [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True] * 3),
+        (x(2, 4, 3, 2), x(2, 16, 3, 2), x(4, 16, 1, 1), [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True] * 3),
+        (x(1, 16, 4, 3), x(1, 16, 8, 4), x(16, 16, 3, 2), [16], [1, 1], [0, 0], [2, 1], False, [0, 0], 1, [True] * 3),
+        (x(1, 3, 5), x(1, 16, 9), x(3, 16, 3), [3], [2], [1], [1], False, [0], 1, [True] * 3),
+        (x(2, 2, 9), x(2, 16, 5), x(2, 16, 1), [2], [1], [2], [1], False, [0], 1, [True] * 3),
     ],
     "linear.default": [(x(2, 3, 4), w(5, 4), w(5)), (x(3, 4), x(5, 4))],
     "mm.default": [(x(3, 4), w(4, 5)), (x(3, 4), x(4, 5))],
@@ -197,6 +211,10 @@ CASES: dict[str, list[Args]] = {
     "baddbmm.default": [(x(2, 3, 5), x(2, 3, 4), x(2, 4, 5)), (x(2, 3, 5), x(2, 3, 4), x(2, 4, 5), {"beta": 0})],
     "max_pool2d_with_indices.default": [(x(1, 3, 7, 8), [3, 2], [2, 2], [1, 0], [1, 1], True)],
     "max_pool3d_with_indices.default": [(x(1, 2, 5, 6, 7), [2, 2, 2], [2, 2, 2])],
+    "max_pool2d_with_indices_backward.default": [
+        (x(2, 3, 1, 1), x(2, 3, 2, 3), [2, 3], [2, 3], [0, 0], [1, 1], False, i(6, 2, 3, 1, 1)),
+        (x(1, 3, 2, 2), x(1, 3, 2, 2), [3, 3], [1, 1], [1, 1], [1, 1], False, i(4, 1, 3, 2, 2)),
+    ],
     "max_pool1d.default": [(x(1, 3, 9), [3], [2], [1])],
     "max_pool2d.default": [(x(1, 3, 9, 8), [3], [2], [1])],
     "max_pool3d.default": [(x(1, 2, 5, 6, 7), [2], [2])],
@@ -205,6 +223,10 @@ CASES: dict[str, list[Args]] = {
         (x(1, 3, 9, 8), [3, 3], [2, 2], [1, 1], ceil, counted) for ceil in (False, True) for counted in (False, True)
     ],
     "avg_pool3d.default": [(x(1, 2, 5, 6, 7), [2], [2])],
+    "avg_pool2d_backward.default": [
+        (x(1, 3, 4, 4), x(1, 3, 8, 9), [2, 2], [2, 2], [0, 0], False, True, None),
+        (x(1, 3, 5, 4), x(1, 3, 9, 8), [3, 3], [2, 2], [1, 1], False, True, None),
+    ],
     "_adaptive_avg_pool2d.default": [(x(1, 3, 6, 8), [1, 1]), (x(1, 3, 6, 8), [3, 2]), (x(1, 3, 7, 5), [3, 2])],
     "_adaptive_avg_pool3d.default": [(x(1, 2, 4, 6, 8), [1, 1, 1])],
     "adaptive_avg_pool1d.default": [(x(1, 3, 8), [2]), (x(1, 3, 7), [3])],
@@ -255,6 +277,7 @@ CASES: dict[str, list[Args]] = {
         (x(5, 4), [ci(5, 3), ci(4, 3)]),
     ],
     "_unsafe_index.Tensor": [(x(1, 2, 5, 4), [None, None, ci(5, 3, 1), ci(4, 6)])],
+    "scatter.value": [(x(3, 4), 1, i(4, 3, 1), 2.5), (x(3, 4), -2, i(3, 1, 4), -1.0)],
     "full_like.default": [(x(3, 4), 2.5)],
     "new_full.default": [(x(3, 4), [2, 2], 2.5)],
     "fill.Scalar": [(x(3, 4), 1.5)],

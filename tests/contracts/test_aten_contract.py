@@ -29,7 +29,7 @@ FLOAT32 = ("avg_pool3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 """Operators that PyTorch has in float32 alone."""
 
 ALONE = (
-    *("max_pool2d_with_indices.default", "max_pool3d_with_indices.default", "native_group_norm.default"),
+    "native_group_norm.default",
     *("_native_batch_norm_legit_no_training.default", "native_batch_norm.default", "_native_batch_norm_legit.no_stats"),
     *("_scaled_dot_product_flash_attention_for_cpu.default", "log_sigmoid_forward.default", "_fused_rms_norm.default"),
     "mkldnn_rnn_layer.default",

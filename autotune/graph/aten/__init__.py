@@ -13,6 +13,7 @@ from autotune.graph.aten import (
     resizing,
     selection,
     shapes,
+    windows,
 )
 from autotune.graph.aten.exported import import_exported
 from autotune.graph.aten.graph import Known, import_fx, known_of, refusals
@@ -35,4 +36,5 @@ __all__ = [
     "resizing",
     "selection",
     "shapes",
+    "windows",
 ]

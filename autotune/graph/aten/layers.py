@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autotune.graph.aten.registry import AtenCall, converts
+from autotune.graph.aten.windows import convolved, each_axis, windows_of
 from autotune.graph.importer import layers
 from autotune.graph.importer.reductions import reduced
+from autotune.graph.importer.registry import Call
 from autotune.graph.importer.spatial import conv_transpose
+from autotune.graph.importer.windows import maxima_of_planes
 
 
 @converts("convolution.default")
 def convolution(call: AtenCall) -> str:
-    """Over one, two or three axes, in groups, depthwise, transposed."""
+    """Over one, two or three axes, in groups, depthwise, transposed; of a weight that is computed in one group."""
     rank = len(call.type(0).shape) - 2
     call.require(rank > 0 and len(call.type(1).shape) == rank + 2, "must have a batch", call.type(0))
-    padding = _each(call["padding"], rank)
+    if call.array(1) is None and not call["transposed"]:
+        data, weight = call.value(0), call.value(1)
+        out = convolved(call, data, weight, windows_of(call, data, weight, call.result.shape[2:]))
+        return (
+            call.add("add", [out, call.reshaped(call.value(2), (*call.type(2).shape, *[1] * rank))])
+            if call.has(2)
+            else out
+        )
+    padding = each_axis(call["padding"], rank)
     attrs: dict[str, Any] = {
-        "strides": _each(call["stride"], rank),
-        "dilations": _each(call["dilation"], rank),
+        "strides": each_axis(call["stride"], rank),
+        "dilations": each_axis(call["dilation"], rank),
         "pads": (*padding, *padding),
         "group": int(call["groups"]),
     }
@@ -30,13 +40,8 @@ def convolution(call: AtenCall) -> str:
     if not call["transposed"]:
         return layers.conv(call.shared("Conv", inputs, **attrs))
     call.known(1, "weight")
-    more = _each(call["output_padding"], rank)
+    more = each_axis(call["output_padding"], rank)
     return conv_transpose(call.shared("ConvTranspose", inputs, **attrs, output_padding=more))
-
-
-def _each(given: Sequence[int], rank: int) -> tuple[int, ...]:
-    """A number for each axis, of one for all or of one each."""
-    return tuple(given) * rank if len(given) == 1 else tuple(given)
 
 
 @converts("linear.default")
@@ -46,15 +51,37 @@ def linear(call: AtenCall) -> str:
     rows = call.reshaped(value, (math.prod(shape[:-1]), shape[-1]))
     weight = call.array(1)
     right = call.constant(weight.T) if weight is not None else call.add("transpose", [call.value(1)], axes=(1, 0))
-    out = call.add("matmul", [rows, right])
-    out = call.reshaped(out, call.result.shape)
+    out = call.reshaped(_matrices(call, rows, right), call.result.shape)
     return call.add("add", [out, call.value(2)]) if call.has(2) else out
 
 
 @converts("mm.default", "bmm.default", "matmul.default")
 def product(call: AtenCall) -> str:
     """Products of the last two axes."""
-    return layers.matmul(call.shared("MatMul", call.inputs[:2]))
+    return _product(call, call.value(0), call.value(1))
+
+
+def _product(call: AtenCall, left: str, right: str) -> str:
+    both = len(call.shape(left)) == len(call.shape(right)) == 2
+    return _matrices(call, left, right) if both else layers.product(call, left, right)
+
+
+def _matrices(call: AtenCall, left: str, right: str) -> str:
+    """Of two matrices; where the right one is a larger one that is turned, x w^T = (w x^T)^T leaves that as it lies."""
+    before = _turned(call, right)
+    if before and (again := _turned(call, before)):
+        right, before = again, ""
+    size = math.prod(call.shape(right))
+    if not before or size <= math.prod(call.shape(left)) + call.shape(left)[0] * call.shape(right)[1]:
+        return call.add("matmul", [left, right])
+    out = call.add("matmul", [before, call.add("transpose", [left], axes=(1, 0))])
+    return call.add("transpose", [out], axes=(1, 0))
+
+
+def _turned(call: AtenCall, matrix: str) -> str:
+    """The matrix that another one is the transpose of; "" where it is none."""
+    node = call.context.builder.node(matrix)
+    return node.inputs[0] if node is not None and node.op == "transpose" else ""
 
 
 @converts("mv.default", "dot.default")
@@ -66,7 +93,7 @@ def product_with_vector(call: AtenCall) -> str:
 @converts("addmm.default", "baddbmm.default")
 def product_and_sum(call: AtenCall) -> str:
     """beta * x + alpha * a b."""
-    out = layers.matmul(call.shared("MatMul", call.inputs[1:3]))
+    out = _product(call, call.value(1), call.value(2))
     added = call.value(0)
     if call["alpha"] != 1:
         out = call.add("multiply", [out, call.scalar(float(call["alpha"]), out)])
@@ -79,17 +106,21 @@ def product_and_sum(call: AtenCall) -> str:
 
 @converts("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
 def max_pool(call: AtenCall) -> list[str | None]:
-    """Largest elements of windows, without their places."""
-    call.require(not call.reads(1), "must not be asked for places", "an output that is read")
+    """Largest elements of windows, and their places in the plane where those are read."""
     rank = 3 if "3d" in call.op else 2
-    return [_pool(call, "MaxPool", rank, dilations=_each(call["dilation"], rank)), None]
+    if call.reads(1):
+        shared = _pool_call(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank))
+        best, place = maxima_of_planes(shared, call.value(0), layers.windows_of(shared))
+        wanted = call.node.meta["val"][1].shape
+        return [best, call.cast(call.add("broadcast_to", [place], shape=tuple(wanted)), "int64")]
+    return [_pool(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank)), None]
 
 
 @converts("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
 def max_pool_alone(call: AtenCall) -> str:
     """Largest elements of windows."""
     rank = int(call.op[8])
-    return _pool(call, "MaxPool", rank, dilations=_each(call["dilation"], rank))
+    return _pool(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank))
 
 
 @converts("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
@@ -101,11 +132,15 @@ def avg_pool(call: AtenCall) -> str:
 
 
 def _pool(call: AtenCall, op: str, rank: int, **attrs: Any) -> str:
+    return layers.pool(_pool_call(call, op, rank, **attrs))
+
+
+def _pool_call(call: AtenCall, op: str, rank: int, **attrs: Any) -> Call:
     call.require(len(call.type(0).shape) == rank + 2, "must have a batch", call.type(0))
-    kernel, padding = _each(call["kernel_size"], rank), _each(call["padding"], rank)
-    attrs |= {"kernel_shape": kernel, "strides": _each(call["stride"] or kernel, rank)}
+    kernel, padding = each_axis(call["kernel_size"], rank), each_axis(call["padding"], rank)
+    attrs |= {"kernel_shape": kernel, "strides": each_axis(call["stride"] or kernel, rank)}
     attrs |= {"pads": (*padding, *padding), "ceil_mode": int(call["ceil_mode"])}
-    return layers.pool(call.shared(op, call.inputs[:1], **attrs))
+    return call.shared(op, call.inputs[:1], **attrs)
 
 
 @converts("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default", "adaptive_avg_pool1d.default")

@@ -35,6 +35,18 @@ def gather(call: AtenCall) -> str:
     return places.gather_elements(call.shared("GatherElements", [call.inputs[0], call.inputs[2]], axis=axis))
 
 
+@converts("scatter.value")
+def scattered(call: AtenCall) -> str:
+    """A number at one place along an axis, for all others."""
+    value, axis, index = call.operand(0, call.computed), call.axis(), call.value(2)
+    shape = call.shape(value)
+    wanted = tuple(1 if a == axis else n for a, n in enumerate(shape))
+    call.require(call.shape(index) == wanted, f"must have an index of {list(wanted)}", list(call.shape(index)))
+    numbers = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    places = call.constant(numbers.astype(numpy_dtype(call.context.builder.type(index).dtype)))
+    return call.add("where", [call.add("equal", [index, places]), call.operand(3, call.computed), value])
+
+
 @converts("index.Tensor", "_unsafe_index.Tensor")
 def indexed(call: AtenCall) -> str:
     """Places of axes that stand together, which broadcast against each other; or of one axis."""

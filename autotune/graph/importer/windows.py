@@ -101,7 +101,16 @@ def maxima(call: Call, value: str, windows: Windows) -> str:
 def maxima_with_places(call: Call, value: str, windows: Windows, columns_first: bool) -> list[Result]:
     """The same, and the place (int64) of the first of them in the flat data; along columns first if that is asked."""
     shape = call.shape(value)
-    extent, parts = shape[2:], slices(call, value, windows, lowest(call.context.builder.type(value).dtype))
+    best, place = maxima_of_planes(call, value, windows, columns_first)
+    planes = np.arange(shape[0] * shape[1], dtype=np.int32) * math.prod(shape[2:])
+    first = call.constant(planes.reshape(*shape[:2], *[1] * len(shape[2:])))
+    return [best, call.cast(call.add("add", [place, first]), "int64")]
+
+
+def maxima_of_planes(call: Call, value: str, windows: Windows, columns_first: bool = False) -> tuple[str, str]:
+    """The largest element of each window, and the place (int32) of the first of them in the plane of its channel."""
+    extent = call.shape(value)[2:]
+    parts = slices(call, value, windows, lowest(call.context.builder.type(value).dtype))
     numbers = np.arange(math.prod(extent), dtype=np.int32).reshape(extent, order="F" if columns_first else "C")
     best, place = parts[0], ""
     for element, part in zip(windows.elements(), parts, strict=True):
@@ -112,9 +121,7 @@ def maxima_with_places(call: Call, value: str, windows: Windows, columns_first: 
             continue
         larger = call.add("less", [best, part])
         best, place = call.add("maximum", [best, part]), call.add("where", [larger, here, place])
-    planes = np.arange(shape[0] * shape[1], dtype=np.int32) * math.prod(extent)
-    first = call.constant(planes.reshape(*shape[:2], *[1] * len(extent)))
-    return [best, call.cast(call.add("add", [place, first]), "int64")]
+    return best, place
 
 
 def powers(call: Call, value: str, windows: Windows, p: int) -> str:

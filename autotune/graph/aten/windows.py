@@ -1,0 +1,258 @@
+"""Convolutions of which no operand is known before the network runs, and their gradients, as products of matrices.
+
+Weights change with each step of training, so that no kernel has them packed. The elements of all windows are put side
+by side (im2col: Chellapilla et al., "High performance convolutional neural networks for document processing", 2006), as
+rows or as columns: whichever leaves the larger operand as it lies in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotune.graph.aten.registry import AtenCall, converts
+from autotune.graph.importer.activations import with_number
+from autotune.graph.importer.reductions import reduced
+from autotune.graph.importer.registry import channels_first, channels_last
+
+_FEW = 16
+"""Channels below which they are too few to be the innermost axis of what is moved."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A convolution over data (n, c, *extent) that gives (n, k, *count).
+
+    Attributes:
+        kernel, stride, padding, dilation: for each axis.
+    """
+
+    n: int
+    c: int
+    k: int
+    extent: tuple[int, ...]
+    count: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """Axes that windows slide over."""
+        return len(self.extent)
+
+    @property
+    def taps(self) -> int:
+        """Elements of a window, of one channel."""
+        return math.prod(self.kernel)
+
+    @property
+    def places(self) -> int:
+        """Windows of all samples."""
+        return self.n * math.prod(self.count)
+
+    @property
+    def wide(self) -> bool:
+        """Whether the weight is to stay as it is, (k, c, *kernel), and channels need not come last."""
+        return self.c < _FEW or self.k > self.places
+
+
+def windows_of(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> Windows:
+    """The windows of a call with the arguments of a convolution.
+
+    Raises:
+        ModelError: a convolution that is transposed or in groups.
+    """
+    call.require(not call["transposed"], "must have a known weight where it is transposed", "one that is computed")
+    call.require(call["groups"] == 1, "must have one group where the weight is computed", f"groups={call['groups']}")
+    (n, c, *extent), (k, _, *kernel) = call.shape(data), call.shape(weight)
+    sizes = (each_axis(call[name], len(extent)) for name in ("stride", "padding", "dilation"))
+    return Windows(n, c, k, tuple(extent), tuple(count), tuple(kernel), *sizes)
+
+
+def each_axis(given: Sequence[int], rank: int) -> tuple[int, ...]:
+    """A number for each axis, of one for all or of one each."""
+    return tuple(given) * rank if len(given) == 1 else tuple(given)
+
+
+def convolved(call: AtenCall, data: str, weight: str, windows: Windows) -> str:
+    """Data (n, c, *extent) and weight (k, c, *kernel) to (n, k, *count)."""
+    n, k, count = windows.n, windows.k, windows.count
+    if windows.wide:
+        filters = call.reshaped(weight, (k, windows.c * windows.taps))
+        out = _product(call, filters, _columns(call, data, windows))
+        return _swapped(call, call.reshaped(out, (k, n, *count)))
+    rows, channels = _rows(call, data, windows), windows.c * windows.taps
+    filters = call.reshaped(_kernel_first(call, weight, (1, 0)), (channels, k))
+    return channels_first(call, call.reshaped(_product(call, rows, filters), (n, *count, k)))
+
+
+@converts("convolution_backward.default")
+def gradients(call: AtenCall) -> list[str | None]:
+    """Of a convolution: those of its data, of its weight and of its bias, where they are asked for."""
+    slope, data, weight = (call.value(place) for place in range(3))
+    windows = windows_of(call, data, weight, call.shape(slope)[2:])
+    call.require(windows.rank in (1, 2), "must slide over one or two axes", f"{windows.rank} axes")
+    found: list[str | None] = [None] * 3
+    parts: list[Callable[[], str]] = [
+        lambda: _of_data(call, slope, weight, windows),
+        lambda: _of_weight(call, slope, data, windows),
+        lambda: reduced(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
+    ]
+    for place, asked in enumerate(call["output_mask"]):
+        if asked and call.reads(place):
+            found[place] = parts[place]()
+    return found
+
+
+@converts("avg_pool2d_backward.default")
+def gradient_of_means(call: AtenCall) -> str:
+    """The slope of each window, shared out among its elements; windows that lie in the data and its padding alone."""
+    slope, shape = call.value(0), call.result.shape
+    kernel, padding = each_axis(call["kernel_size"], 2), each_axis(call["padding"], 2)
+    counted = call["count_include_pad"] or not any(padding)
+    call.require(len(shape) == 4, "must have a batch", call.type(1))
+    call.require(not call["ceil_mode"] and counted, "must have whole windows", "`ceil_mode`, or padding not counted")
+    taps = math.prod(kernel)
+    n, c, *count = call.shape(slope)
+    share = 1 / (taps if call["divisor_override"] is None else call["divisor_override"])
+    each = call.reshaped(with_number(call, "multiply", slope, share), (n, c, 1, math.prod(count)))
+    every = call.add("broadcast_to", [each], shape=(n, c, taps, math.prod(count)))
+    stride = each_axis(call["stride"] or kernel, 2)
+    every = call.reshaped(every, (n, c * taps, math.prod(count)))
+    return _added(call, every, shape[2:], kernel, stride, padding, (1, 1))
+
+
+@converts("max_pool2d_with_indices_backward.default")
+def gradient_of_maxima(call: AtenCall) -> str:
+    """The slope of each window at the place of its largest element."""
+    slope, place = call.value(0), call.cast(call.value(7), "int32")
+    call.require(len(call.result.shape) == 4, "must have a batch", call.type(1))
+    n, c, h, w = call.result.shape
+    kernel, padding, dilation = (each_axis(call[name], 2) for name in ("kernel_size", "padding", "dilation"))
+    stride, count = each_axis(call["stride"] or kernel, 2), call.shape(slope)[2:]
+    sides = list(zip(count, stride, dilation, padding, strict=True))
+    parts = []
+    for tap in itertools.product(*map(range, kernel)):
+        y, x = (np.arange(m) * s + t * d - p for t, (m, s, d, p) in zip(tap, sides, strict=True))
+        here = call.constant((y[:, None] * w + x).astype(np.int32))
+        part = call.add("where", [call.add("equal", [place, here]), slope, call.scalar(0.0, slope)])
+        parts.append(call.reshaped(part, (n, c, 1, math.prod(count))))
+    taps = call.reshaped(_joined(call, parts, 2), (n, c * len(parts), math.prod(count)))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    ends = [(m - 1) * s + r - e - p for (m, s, _, p), r, e in zip(sides, reach, (h, w), strict=True)]
+    after = tuple(map(max, ends, padding))  # windows of `ceil_mode` begin in the image and end beyond its padding
+    return _added(call, taps, (h, w), kernel, stride, padding, dilation, after)
+
+
+def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
+    """A convolution of the slope with the weight turned over; with strides, products that are added up in place."""
+    reach = [(k - 1) * d for k, d in zip(windows.kernel, windows.dilation, strict=True)]
+    padding = tuple(r - p for r, p in zip(reach, windows.padding, strict=True))
+    if set(windows.stride) == {1} and min(padding) >= 0 and not windows.wide:
+        back = replace(windows, c=windows.k, k=windows.c, extent=windows.count, count=windows.extent, padding=padding)
+        rows = _rows(call, slope, back)
+        filters = call.reshaped(_turned(call, weight, windows), (windows.k * windows.taps, windows.c))
+        return channels_first(
+            call, call.reshaped(_product(call, rows, filters), (windows.n, *windows.extent, windows.c))
+        )
+    channels, places = windows.c * windows.taps, math.prod(windows.count)
+    turned = call.add("transpose", [call.reshaped(weight, (windows.k, channels))], axes=(1, 0))
+    values = call.reshaped(_swapped(call, slope), (windows.k, windows.places))
+    out = call.reshaped(_product(call, turned, values), (channels, windows.n, places))
+    out = call.add("transpose", [out], axes=(1, 0, 2))
+    if windows.taps == 1 and set(windows.stride) == {1} and not any(windows.padding):
+        return call.reshaped(out, (windows.n, windows.c, *windows.extent))
+    return _added(call, out, windows.extent, windows.kernel, windows.stride, windows.padding, windows.dilation)
+
+
+def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
+    """The slope of all windows times their elements, in one product or in one for each element of a window."""
+    shape = (windows.k, windows.c, *windows.kernel)
+    values = call.reshaped(_swapped(call, slope), (windows.k, windows.places))
+    if windows.wide:
+        rows = call.add("transpose", [_columns(call, data, windows)], axes=(1, 0))
+        return call.reshaped(_product(call, values, rows), shape)
+    parts = []
+    for part in _taps(call, channels_last(call, data), windows, 1):
+        out = _product(call, values, call.reshaped(part, (windows.places, windows.c)))
+        parts.append(call.reshaped(out, (windows.k, windows.c, 1)))
+    return call.reshaped(_joined(call, parts, 2), shape)
+
+
+def _added(
+    call: AtenCall,
+    value: str,
+    image: Sequence[int],
+    block: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    after: Sequence[int] = (),
+) -> str:
+    """Elements of windows (n, c * taps, windows) added up where they lie in the image."""
+    attrs = {"image": image, "block": block, "stride": stride, "dilation": dilation}
+    attrs |= {"before": padding, "after": after or padding}
+    return call.add("col2im", [value], **{name: tuple(each) for name, each in attrs.items()})
+
+
+def _product(call: AtenCall, left: str, right: str) -> str:
+    return call.add("matmul", [left, right])
+
+
+def _rows(call: AtenCall, data: str, windows: Windows) -> str:
+    """(places, taps * c): the elements of each window, channels last."""
+    parts = _taps(call, channels_last(call, data), windows, 1)
+    return _joined(call, [call.reshaped(part, (windows.places, windows.c)) for part in parts], 1)
+
+
+def _columns(call: AtenCall, data: str, windows: Windows) -> str:
+    """(c * taps, places): the elements of each window, those of a channel together as the weight has them."""
+    parts = _taps(call, _swapped(call, data), windows, 2)
+    out = _joined(call, [call.reshaped(part, (windows.c, 1, windows.places)) for part in parts], 1)
+    return call.reshaped(out, (windows.c * windows.taps, windows.places))
+
+
+def _taps(call: AtenCall, data: str, windows: Windows, first: int) -> list[str]:
+    """Each element of all windows over the axes that begin with `first`."""
+    rank = windows.rank
+    axes = range(first, first + rank)
+    if any(windows.padding):
+        sides = [0] * len(call.shape(data))
+        sides[first : first + rank] = windows.padding
+        data = call.add("pad", [data], before=tuple(sides), after=tuple(sides), value=0.0)
+    size, step, begin = list(call.shape(data)), [1] * (rank + 2), [0] * (rank + 2)
+    size[first : first + rank], step[first : first + rank] = windows.count, windows.stride
+    found = []
+    for tap in itertools.product(*map(range, windows.kernel)):
+        for axis, place, dilation in zip(axes, tap, windows.dilation, strict=True):
+            begin[axis] = place * dilation
+        found.append(call.add("slice", [data], begin=tuple(begin), size=tuple(size), step=tuple(step)))
+    return found
+
+
+def _turned(call: AtenCall, weight: str, windows: Windows) -> str:
+    """(*kernel, k, c), the elements of a window in the opposite order."""
+    flat = call.reshaped(_kernel_first(call, weight, (0, 1)), (windows.taps, windows.k, windows.c))
+    size = (1, windows.k, windows.c)
+    parts = [call.add("slice", [flat], begin=(tap, 0, 0), size=size) for tap in reversed(range(windows.taps))]
+    return _joined(call, parts, 0)
+
+
+def _joined(call: AtenCall, parts: Sequence[str], axis: int) -> str:
+    return parts[0] if len(parts) == 1 else call.add("concat", list(parts), axis=axis)
+
+
+def _swapped(call: AtenCall, value: str) -> str:
+    """The first two axes exchanged."""
+    return call.add("transpose", [value], axes=(1, 0, *range(2, len(call.shape(value)))))
+
+
+def _kernel_first(call: AtenCall, weight: str, order: tuple[int, int]) -> str:
+    """A weight (k, c, *kernel) with the axes of the kernel before those two, which come in some order."""
+    return call.add("transpose", [weight], axes=(*range(2, len(call.shape(weight))), *order))
