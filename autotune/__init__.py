@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from autotune.executable.loading import load as load
     from autotune.handwritten import build as build
+    from autotune.handwritten import build_for_sizes as build_for_sizes
     from autotune.handwritten import lower as lower
     from autotune.network.compiled import compile as compile
     from autotune.pytorch.explain import explain as explain
     from autotune.tuning.result import TuneResult as TuneResult
+    from autotune.tuning.sizes import tune_for_sizes as tune_for_sizes
     from autotune.tuning.tuner import tune as tune
 
 __version__ = "0.1.0"
@@ -22,14 +24,27 @@ __version__ = "0.1.0"
 _HOMES = {
     "TuneResult": "autotune.tuning.result",
     "build": "autotune.handwritten",
+    "build_for_sizes": "autotune.handwritten",
     "compile": "autotune.network.compiled",
     "explain": "autotune.pytorch.explain",
     "load": "autotune.executable.loading",
     "lower": "autotune.handwritten",
     "tune": "autotune.tuning.tuner",
+    "tune_for_sizes": "autotune.tuning.sizes",
 }
 
-__all__ = ["TuneResult", "__version__", "build", "compile", "explain", "load", "lower", "tune"]
+__all__ = [
+    "TuneResult",
+    "__version__",
+    "build",
+    "build_for_sizes",
+    "compile",
+    "explain",
+    "load",
+    "lower",
+    "tune",
+    "tune_for_sizes",
+]
 
 
 def __getattr__(name: str) -> Any:

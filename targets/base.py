@@ -216,10 +216,7 @@ class Kernel(ABC):
         Raises:
             RunError: other arrays than the kernel takes.
         """
-        try:
-            arrays = [as_array(value) for value in given]
-        except (TypeError, ValueError, RuntimeError, BufferError) as error:
-            raise RunError(f"a kernel must be given arrays, but {error}") from error
+        arrays = as_arrays(given)
         split = len(self.module.sources)
         if len(arrays) != split + len(self.module.outputs):
             names = ", ".join([p.name for p in self.module.sources] + list(self.module.outputs))
@@ -261,6 +258,18 @@ class Kernel(ABC):
             copies: more than 1: timed executions find constants cold, by rotating so many copies or otherwise.
             fenced: whether memory around arrays is guarded, so that `Bound.damage` knows of what is written there.
         """
+
+
+def as_arrays(given: Sequence[Any]) -> list[NDArray[Any]]:
+    """What a kernel is called with, as arrays of NumPy.
+
+    Raises:
+        RunError: something that is none.
+    """
+    try:
+        return [as_array(value) for value in given]
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise RunError(f"a kernel must be given arrays, but {error}") from error
 
 
 def as_array(value: Any) -> NDArray[Any]:

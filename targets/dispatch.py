@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from targets.base import Bound, Kernel, RunError, as_array
+from targets.base import Bound, Kernel, RunError, as_arrays
 from targets.extents import extent_text
 from targets.module import Module, Parameter
 
@@ -43,8 +43,8 @@ class Dispatch(Kernel):
         self._ranges = [_ranges(kernel.module) for kernel in kernels]
 
     def __call__(self, *given: Any) -> None:
-        split = len(self.module.sources)
-        self.of([as_array(value) for value in given[:split]])(*given)
+        arrays = as_arrays(given)
+        self.of(arrays[: len(self.module.sources)])(*arrays)
 
     def of(self, inputs: Sequence[NDArray[Any]]) -> Kernel:
         """The kernel that takes these inputs.

@@ -400,6 +400,8 @@ def test_what_no_range_holds_is_refused() -> None:
         kernel.bind([drawn(3, 6), drawn(6, 8)])
     with pytest.raises(RunError, match="a kernel must be given its 2 inputs"):
         kernel.bind([drawn(3, 6)])
+    with pytest.raises(RunError, match="a kernel must be given arrays, but got str, which is none"):
+        kernel("A", drawn(6, 8))
     with pytest.raises(RunError, match="input `A` must be float32"):
         kernel.bind([drawn(4, 6).astype(np.float64), drawn(6, 8)])
 
