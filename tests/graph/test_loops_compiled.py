@@ -85,6 +85,7 @@ def executable_of(graph: Graph, folder: Path, threads: int = 1) -> Executable:
     return load(folder, threads)
 
 
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")  # of Relu
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_a_loop_is_bit_for_bit_what_it_is_unrolled(data: st.DataObject) -> None:
