@@ -186,6 +186,14 @@ class Builder:
         self._types[name] = kind
         return name
 
+    def keep(self, node: Node, graph: Graph, inputs: Sequence[str]) -> str:
+        """Adds a node of another graph; it is not inferred anew where it reads values of the same names and types."""
+        same = node.name not in self._types and tuple(inputs) == node.inputs
+        if not same or any(self._types[name] != graph.type(name) for name in inputs):
+            return self.add(node.op, inputs, node.name, **node.attrs)
+        self._nodes[node.name], self._types[node.name] = node, node.type
+        return node.name
+
     def finish(self, outputs: Iterable[str]) -> Graph:
         """The graph."""
         return Graph(self.name, self._inputs, self._constants, tuple(self._nodes.values()), tuple(outputs))
@@ -220,7 +228,7 @@ def rewrite(graph: Graph, visit: Rewrite) -> Graph:
     for node in graph.nodes:
         inputs = [names[name] for name in node.inputs]
         new = visit(builder, node, inputs)
-        names[node.name] = builder.add(node.op, inputs, node.name, **node.attrs) if new is None else new
+        names[node.name] = builder.keep(node, graph, inputs) if new is None else new
     return without_unread_constants(builder.finish(names[name] for name in graph.outputs))
 
 

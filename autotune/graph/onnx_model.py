@@ -14,6 +14,7 @@ from onnx import checker, shape_inference
 from autotune.graph.errors import ModelError
 from autotune.graph.importer import import_with_types
 from autotune.graph.ir import TensorType
+from autotune.graph.onnx_file import read_without_weights
 from autotune.graph.onnx_shapes import infer_shapes
 from autotune.graph.torch_model import export, is_import_path
 from autotune.graph.zoo import BUILDERS
@@ -56,13 +57,17 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     )
 
 
-def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
+def load_model(
+    name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None, weights: bool = True
+) -> onnx.ModelProto:
     """Reads a model and infers the shape of every value in it.
 
     Args:
         name_or_path: a name of `ZOO` or of `zoo.BUILDERS`, the path of an .onnx file, or the import path
             `package.module:function` of a function that gives a PyTorch module, see `torch_model`.
         shapes: of inputs whose dimensions the model leaves open.
+        weights: whether the model has all of its weights; otherwise large ones may stay in the file, where the importer
+            reads them, see `onnx_file`.
 
     Raises:
         ModelError: an unknown name, a file that is no complete ONNX model, or inputs of dynamic shape.
@@ -73,7 +78,7 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
         return _inferred(export(fspath(name_or_path)), shapes, fspath(name_or_path))
     path = model_path(name_or_path)
     try:
-        model = onnx.load(path)
+        model = (None if weights else read_without_weights(path)) or onnx.load(path)
     except (DecodeError, OSError, checker.ValidationError) as error:
         raise ModelError(
             f"`model` must be a complete ONNX file, but got model={str(path)!r}: {_first_line(error)}"

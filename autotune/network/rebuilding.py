@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, RunConfig
+from autotune.graph.precision import MIXED
 from autotune.network.build import in_memory, write_network
 from autotune.network.load import Network
 from autotune.network.lock import read_lock
@@ -88,7 +89,7 @@ def _recorded(config: RunConfig, records: Path | None, model: ModelProto | None)
         raise ConfigError(f"`records` must not stand beside `lock`, but got {records} and {config.lock}")
     if records is not None and not path.exists():
         raise ConfigError(f"`records` must be an existing file, but got {path}")
-    network = network_of(config, model=model)
+    network = network_of(config, model=model, weights=config.network.precision == MIXED)
     best: Chosen = {}
     if config.lock is not None:
         best = read_lock(Path(config.lock), network.tasks, settings)

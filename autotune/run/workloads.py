@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from autotune.network.selection import Limits
 
 
-def network_of(config: RunConfig, at: str = "model", again: bool = False, model: ModelProto | None = None) -> Network:
+def network_of(
+    config: RunConfig, at: str = "model", again: bool = False, model: ModelProto | None = None, weights: bool = True
+) -> Network:
     """The network of a run, imported and optimised.
 
     Args:
@@ -33,6 +35,7 @@ def network_of(config: RunConfig, at: str = "model", again: bool = False, model:
         at: key that names the model, for messages.
         again: whether mixed precision is chosen anew, where the run folder has a choice.
         model: in place of the one that the configuration names.
+        weights: whether the network's model has all of its weights, which only what is compared with it needs.
 
     Raises:
         ConfigError: an unknown model or pass, or a model that cannot be compiled.
@@ -44,7 +47,7 @@ def network_of(config: RunConfig, at: str = "model", again: bool = False, model:
     what = "reading" if keys.precision != "mixed" else "reading and choosing precisions of"
     with notice_if_slow(f"{what} {config.model}"), errors_at(at):
         shapes = {name: tuple(shape) for name, shape in keys.shapes.items()}
-        model = load_model(str(config.model), shapes) if model is None else inferred(model, shapes)
+        model = load_model(str(config.model), shapes, weights) if model is None else inferred(model, shapes)
         device = device_of(config)
         network = load_network(
             model,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import onnx
-from onnx import inliner, numpy_helper
+from onnx import inliner
 
 from autotune.graph.errors import ModelError
 from autotune.graph.importer.functions import has_body
@@ -11,6 +11,7 @@ from autotune.graph.importer.nodes import DEFAULT, SHAPES, import_nodes, repeata
 from autotune.graph.importer.registry import HANDLERS, Context
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.onnx_file import array_of
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from search_space.dtypes import BITS
 
@@ -40,7 +41,7 @@ def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dic
         raise ModelError(f"operator set of a model must be {OPSETS[0]} to {OPSETS[-1]}, but got opset={opset}")
     model = _with_functions_expanded(with_weights(model, seed), opset)
     graph = model.graph
-    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    arrays = {tensor.name: array_of(tensor) for tensor in graph.initializer}
     inputs = {value.name: _type(value) for value in graph.input if value.name not in arrays}
     builder = Builder(graph.name or "network", inputs)
     context = Context(builder, {name: name for name in inputs}, arrays, opset)

@@ -17,6 +17,7 @@ import onnx
 from onnx import numpy_helper
 
 from autotune.graph.ir import Array
+from autotune.graph.onnx_file import array_of
 
 Shape = tuple[int, ...]
 
@@ -35,7 +36,7 @@ def with_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
     """
     if not any(n.op_type == "ConstantOfShape" for n in model.graph.node):
         return model
-    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    known = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
     made = [n for n in model.graph.node if n.op_type == "ConstantOfShape" and n.input[0] in known]
     users = _users(model)
     replaced = {n.output[0]: users[n.output[0]] for n in made if n.output[0] in users}
