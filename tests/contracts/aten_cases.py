@@ -250,7 +250,7 @@ CASES: dict[str, list[Args]] = {
     # Reductions
     **{f"{name}.default": [(x(2, 3, 4),)] for name in ("sum", "mean", "prod", "max", "min")},
     **{f"{name}.default": [(x(2, 3, 4), [0, -1], keep) for keep in (False, True)] for name in ("amax", "amin")},
-    "sum.dim_IntList": [(x(2, 3, 4), [1]), (b(3, 4), [0], True)],
+    "sum.dim_IntList": [(x(2, 3, 4), [1]), (x(2, 3, 4, 5), [0, 2, 3]), (b(3, 4), [0], True)],
     "mean.dim": [(x(2, 3, 4, 5), [-1, -2]), (x(2, 3, 4), [1, 2], True), (x(2, 3, 4), None)],
     "prod.dim_int": [(x(2, 3, 4), 1)],
     **{f"{name}.default": [(b(3, 4),)] for name in ("any", "all")},
@@ -261,7 +261,7 @@ CASES: dict[str, list[Args]] = {
     "argmax.default": [(x(3, 4), 1), (x(3, 4), -1, True)],
     "argmin.default": [(x(3, 4), 0)],
     **{f"{n}.correction": [(x(3, 4), [1]), (x(3, 4), [0], {"correction": 0, "keepdim": True})] for n in ("var", "std")},
-    **{f"{n}_mean.correction": [(x(3, 4), [1], {"correction": 0})] for n in ("var", "std")},
+    **{f"{n}_mean.correction": [(x(3, 4), [1], {"correction": 0}), (x(2, 3, 4), [0, 2])] for n in ("var", "std")},
     "linalg_vector_norm.default": [(x(3, 4), order, [1], True) for order in (1, 2, float("inf"))],
     "logsumexp.default": [(x(3, 4), [1])],
     "cumsum.default": [(x(3, 4), 1), (b(3, 4), 0), (i(5, 2, 300), 1)],

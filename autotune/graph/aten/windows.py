@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotune.graph.aten.reductions import over_axes
 from autotune.graph.aten.registry import AtenCall, converts
 from autotune.graph.importer.activations import with_number
-from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import channels_first, channels_last
 
 _FEW = 16
@@ -102,7 +102,7 @@ def gradients(call: AtenCall) -> list[str | None]:
     parts: list[Callable[[], str]] = [
         lambda: _of_data(call, slope, weight, windows),
         lambda: _of_weight(call, slope, data, windows),
-        lambda: reduced(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
+        lambda: over_axes(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
     ]
     for place, asked in enumerate(call["output_mask"]):
         if asked and call.reads(place):
@@ -174,6 +174,10 @@ def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
 def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
     """The slope of all windows times their elements, in one product or in one for each element of a window."""
     shape = (windows.k, windows.c, *windows.kernel)
+    if windows.c < _FEW:
+        rows = call.reshaped(channels_last(call, slope), (windows.places, windows.k))
+        out = _product(call, _columns(call, data, windows), rows)
+        return call.reshaped(call.add("transpose", [out], axes=(1, 0)), shape)
     values = call.reshaped(_swapped(call, slope), (windows.k, windows.places))
     if windows.wide:
         rows = call.add("transpose", [_columns(call, data, windows)], axes=(1, 0))
