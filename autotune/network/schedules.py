@@ -120,13 +120,12 @@ class Schedules:
             BuildError, ScheduleError: a kernel that cannot be built.
             RuntimeError: a process ended, or met a bug.
         """
-        target = self._settings.target
-        if self._crew is None and (len(kernels) < FEWEST or len(allowed_cores()) < 2):
+        target = registry.get(self._settings.target.name)  # as processes know it
+        if self._crew is None:
             yield from (module_of(kernel, target) for kernel in kernels)
             return
-        crew = self._helpers(len(kernels))
         requests = [{"what": "build", **kernel.to_json()} for kernel in kernels]
-        for kernel, (header, code) in zip(kernels, crew.ask(requests, ahead=2), strict=True):
+        for kernel, (header, code) in zip(kernels, self._crew.ask(requests, ahead=2), strict=True):
             yield module_of(kernel, target) if "refused" in header else Module.from_bytes(code)
 
     def close(self) -> None:

@@ -103,6 +103,7 @@ def test_a_process_that_is_killed_ends_the_choice_with_a_sentence(monkeypatch: p
 def test_processes_build_what_this_one_would() -> None:
     """Kernels come in the order in which they are asked for, the same to the byte, whoever has built them."""
     chosen = Schedules({}, SETTINGS)
+    chosen.prepare(WORKLOADS)
     kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
     with closing(chosen):
         found = [module.to_bytes() for module in chosen.built(kernels)]
@@ -115,6 +116,7 @@ def test_processes_build_what_this_one_would() -> None:
 @pytest.mark.usefixtures("two_cores")
 def test_what_cannot_be_built_is_refused_as_by_this_process() -> None:
     chosen = Schedules({}, SETTINGS)
+    chosen.prepare(WORKLOADS)
     kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
     kernels[3] = Kernel(WORKLOADS[3], chosen(softmax(8, 8)), {}, "other")
     found = []
