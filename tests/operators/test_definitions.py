@@ -25,8 +25,8 @@ def default_program(workload: Workload, algorithm: str) -> LoopProgram:
     return cleanup(lower(initial_state(workload.tensors(algorithm)[-1:])))
 
 
-def check(workload: Workload, found: Array, inputs: list[Array]) -> None:
-    rtol, atol = workload.tolerance
+def check(workload: Workload, found: Array, inputs: list[Array], algorithm: str = "direct") -> None:
+    rtol, atol = workload.tolerance_of(algorithm)
     expected = workload.reference(*inputs)
     assert found.shape == expected.shape and found.dtype == expected.dtype
     wide = np.float64 if rtol else np.int64
