@@ -220,6 +220,28 @@ def test_convolutions_in_groups_and_transposed_ones_are_left_to_pytorch(graphs: 
     )
 
 
+def test_windows_of_many_elements_are_left_to_pytorch_unless_they_are_patches(graphs: list[Any]) -> None:
+    train(nn.Conv2d(2, 3, 9), torch.randn(2, 2, 10, 11))
+    assert not graphs
+    torch._dynamo.reset()
+    train(nn.Conv2d(2, 3, 9, stride=9), torch.randn(2, 2, 9, 18))
+    assert len(graphs) == 2
+
+
+def test_images_with_channels_last(graphs: list[Any]) -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(nn.functional.adaptive_avg_pool2d(torch.relu(self.first(x)), 1).flatten(1))
+
+    model, x = Pooled().to(memory_format=torch.channels_last), torch.randn(2, 3, 6, 6)
+    train(model, x.contiguous(memory_format=torch.channels_last))
+    assert model.first.weight.grad.stride() == model.first.weight.stride()
+
+
 def test_normalisation_in_groups_and_over_rows(graphs: list[Any]) -> None:
     train(nn.Sequential(nn.GroupNorm(2, 4), nn.RMSNorm(6), nn.SiLU()), torch.randn(2, 4, 6))
     assert len(graphs) == 2

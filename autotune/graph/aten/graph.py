@@ -44,7 +44,9 @@ class Known:
             return False
 
         def tensor(given: Node) -> torch.Tensor:
-            return tensor_of(self.arrays[given.name])
+            array = self.arrays[given.name]
+            repeated = node.target is torch.ops.aten.as_strided.default and 0 in array.strides
+            return tensor_of(array.copy() if repeated else array)  # strides are those of memory that has every element
 
         args = torch.fx.map_arg(node.args, tensor)
         kwargs = torch.fx.map_arg(node.kwargs, tensor)

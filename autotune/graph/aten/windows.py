@@ -21,6 +21,8 @@ from autotune.graph.importer.registry import channels_first, channels_last
 
 _FEW = 16
 """Channels below which they are too few to be the innermost axis of what is moved."""
+MOST_TAPS = 64
+"""Elements of a window of one channel, each of which is a slice of the data where windows overlap."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ class Windows:
         return self.n * math.prod(self.count)
 
     @property
+    def apart(self) -> bool:
+        """Whether windows cover the data side by side, as patches of an image do."""
+        whole = all(n == m * k for n, m, k in zip(self.extent, self.count, self.kernel, strict=True))
+        return whole and self.stride == self.kernel and not any(self.padding) and set(self.dilation) == {1}
+
+    @property
     def wide(self) -> bool:
         """Whether the weight is to stay as it is, (k, c, *kernel), and channels need not come last."""
         return self.c < _FEW or self.k > self.places
@@ -72,7 +80,10 @@ def windows_of(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> 
     call.require(call["groups"] == 1, "must have one group where the weight is computed", f"groups={call['groups']}")
     (n, c, *extent), (k, _, *kernel) = call.shape(data), call.shape(weight)
     sizes = (each_axis(call[name], len(extent)) for name in ("stride", "padding", "dilation"))
-    return Windows(n, c, k, tuple(extent), tuple(count), tuple(kernel), *sizes)
+    found = Windows(n, c, k, tuple(extent), tuple(count), tuple(kernel), *sizes)
+    few = found.taps <= MOST_TAPS or (found.apart and found.wide)
+    call.require(few, f"must have at most {MOST_TAPS} elements in a window where the weight is computed", found.taps)
+    return found
 
 
 def each_axis(given: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -217,6 +228,12 @@ def _rows(call: AtenCall, data: str, windows: Windows) -> str:
 
 def _columns(call: AtenCall, data: str, windows: Windows) -> str:
     """(c * taps, places): the elements of each window, those of a channel together as the weight has them."""
+    if windows.apart:
+        split = [n for pair in zip(windows.count, windows.kernel, strict=True) for n in pair]
+        patches = call.reshaped(data, (windows.n, windows.c, *split))
+        counts, taps = range(2, 2 + len(split), 2), range(3, 2 + len(split), 2)
+        out = call.add("transpose", [patches], axes=(1, *taps, 0, *counts))
+        return call.reshaped(out, (windows.c * windows.taps, windows.places))
     parts = _taps(call, _swapped(call, data), windows, 2)
     out = _joined(call, [call.reshaped(part, (windows.c, 1, windows.places)) for part in parts], 1)
     return call.reshaped(out, (windows.c * windows.taps, windows.places))
