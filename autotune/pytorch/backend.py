@@ -31,8 +31,8 @@ from autotune.pytorch.training import needs_gradients, trained_by
 
 __all__ = ["TESTED", "Made", "Program", "autotune_backend", "compiled_by", "unusable"]
 
-TESTED = "2.13"
-"""Version of PyTorch that this is tested with: what it hands to backends moves with each."""
+TESTED = ("2.13", "2.14")
+"""Versions of PyTorch that this is tested with: what it hands to backends moves with each."""
 
 Made = Callable[[GraphModule, Sequence[int]], Callable[..., Any]]
 
@@ -98,8 +98,8 @@ def compiled_by(
 
 def unusable(inputs: Sequence[Any], training: bool = False) -> str:
     """Why a graph of such inputs cannot be compiled; "" where it can."""
-    if not torch.__version__.startswith(f"{TESTED}."):
-        return f"PyTorch must be {TESTED}, but got {torch.__version__}"
+    if not torch.__version__.startswith(tuple(f"{version}." for version in TESTED)):
+        return f"PyTorch must be {' or '.join(TESTED)}, but got {torch.__version__}"
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if not training and needs_gradients(inputs):
         return (
