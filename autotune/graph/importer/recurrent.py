@@ -143,8 +143,9 @@ def _given(call: Call, x: str) -> str:
 def _run(direction: _Direction, given: str, steps: int, batch: int, backwards: bool) -> tuple[str, tuple[str, ...]]:
     """Outputs in the order of the inputs, (steps, batch, width), and the last states."""
     call, width = direction.call, direction.width
-    states = [_initial(direction, place, batch) for place in ((5, 6) if call.op == "LSTM" else (5,))]
-    body = _body(direction, batch, call.shape(given)[2], len(states))
+    kind = call.context.builder.type(given)  # states of 16-bit models are float32, as what is computed is
+    states = [call.cast(_initial(direction, i, batch), kind.dtype) for i in ((5, 6) if call.op == "LSTM" else (5,))]
+    body = _body(direction, batch, kind, len(states))
     outer, more = call.context.builder, len(states) - 1
     found = add_loop(
         outer,
@@ -159,9 +160,13 @@ def _run(direction: _Direction, given: str, steps: int, batch: int, backwards: b
     return found[0], (last, *found[1:])
 
 
-def _body(direction: _Direction, batch: int, columns: int, states: int) -> Body:
-    """A step: the states and what its input gives to the gates of all directions -> the states, the first stacked."""
-    call, dtype = direction.call, direction.call.type(0).dtype
+def _body(direction: _Direction, batch: int, kind: TensorType, states: int) -> Body:
+    """A step: the states and what its input gives to the gates of all directions -> the states, the first stacked.
+
+    Args:
+        kind: of what the inputs of all steps give.
+    """
+    call, dtype, columns = direction.call, kind.dtype, kind.shape[2]
     kinds = {f"state{i}": TensorType((batch, direction.width), dtype) for i in range(states)}
     builder = Builder(call.op.lower(), {**kinds, "given": TensorType((batch, columns), dtype)})
     inner = replace(call, context=replace(call.context, builder=builder, prefix=""))
