@@ -62,9 +62,10 @@ class Crew:
                         numbers.append(todo.popleft())
 
         def take(timeout: float | None) -> None:
-            for connection in wait([each for each, (_, numbers) in given.items() if numbers], timeout):
-                child, numbers = given[connection]  # type: ignore[index]
-                found[numbers.popleft()] = _received(child)
+            ready = wait([connection for connection, (_, numbers) in given.items() if numbers], timeout)
+            for connection, (child, numbers) in given.items():
+                if connection in ready:
+                    found[numbers.popleft()] = _received(child)
 
         give()
         for number in range(len(requests)):

@@ -16,24 +16,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-from autotune.executable.schedule import Schedule  # noqa: E402
-from autotune.graph.ir import Builder, Graph, TensorType  # noqa: E402
-from autotune.network.process import RuntimeFailure  # noqa: E402
-from autotune.network.selection import Chosen  # noqa: E402
-from autotune.pytorch import backend as backends  # noqa: E402
-from autotune.pytorch import retuning  # noqa: E402
-from autotune.pytorch.backend import autotune_backend  # noqa: E402
-from autotune.pytorch.background import Background  # noqa: E402
-from autotune.pytorch.building import Loaded, Plan, Stop, Stopped  # noqa: E402
-from autotune.pytorch.kernels import compile_graph  # noqa: E402
-from autotune.pytorch.options import Options, options_of  # noqa: E402
-from autotune.tuning.task import Task  # noqa: E402
-from measure.errors import PoolError  # noqa: E402
-from search_space.space import generate  # noqa: E402
+from autotune.executable.schedule import Schedule
+from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.network.process import RuntimeFailure
+from autotune.network.selection import Chosen
+from autotune.pytorch import backend as backends
+from autotune.pytorch import retuning
+from autotune.pytorch.backend import autotune_backend
+from autotune.pytorch.background import Background
+from autotune.pytorch.building import Loaded, Plan, Stop, Stopped
+from autotune.pytorch.kernels import compile_graph
+from autotune.pytorch.options import Options, options_of
+from autotune.tuning.task import Task
+from measure.errors import PoolError
+from search_space.space import generate
 
 LATER = Options(trials=2, threads=1, background=True)
 ROOT = Path(__file__).parents[2]

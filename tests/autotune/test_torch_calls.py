@@ -14,20 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from autotune.graph.ir import Graph  # noqa: E402
-from autotune.pytorch.backend import autotune_backend  # noqa: E402
-from autotune.pytorch.building import Loaded  # noqa: E402
-from autotune.pytorch.calls import Call, call_of  # noqa: E402
-from autotune.pytorch.kernels import compile_graph  # noqa: E402
-from autotune.pytorch.options import Options  # noqa: E402
-from autotune.pytorch.pieces import Piece, split  # noqa: E402
-from autotune.pytorch.program import Program  # noqa: E402
-from targets.manifest import ExecutableError  # noqa: E402
+from autotune.graph.ir import Graph
+from autotune.pytorch.backend import autotune_backend
+from autotune.pytorch.building import Loaded
+from autotune.pytorch.calls import Call, call_of
+from autotune.pytorch.kernels import compile_graph
+from autotune.pytorch.options import Options
+from autotune.pytorch.pieces import Piece, split
+from autotune.pytorch.program import Program
+from targets.manifest import ExecutableError
 
 
 def compiled(model: Callable[..., Any], *inputs: torch.Tensor, threads: int = 1) -> tuple[Call, Loaded]:

@@ -12,15 +12,16 @@ import pytest
 
 import autotune
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
-from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
+import torch
+from torch import nn
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from autotune.pytorch import backend as backends  # noqa: E402
-from autotune.pytorch.backend import autotune_backend  # noqa: E402
-from autotune.pytorch.program import Programs  # noqa: E402
-from autotune.pytorch.shapes import Recent  # noqa: E402
+from autotune.pytorch.backend import autotune_backend
+from autotune.pytorch.program import Programs
+from autotune.pytorch.shapes import Recent
+from tests.autotune.noted_graphs import noted_graphs
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +38,7 @@ def fresh() -> Iterator[None]:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Graphs that were compiled, in order."""
-    found: list[Any] = []
-    real = backends.compile_graph
-
-    def noted(graph: Any, options: Any) -> Any:
-        found.append(graph)
-        return real(graph, options)
-
-    monkeypatch.setattr(backends, "compile_graph", noted)
-    return found
+    return noted_graphs(monkeypatch)
 
 
 def compiled(model: Any, dynamic: bool | None = True, **options: Any) -> Any:

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-from autotune.graph.evaluate import evaluate  # noqa: E402
-from autotune.pytorch import backend as backends  # noqa: E402
-from autotune.pytorch.backend import autotune_backend  # noqa: E402
-from autotune.pytorch.options import options_of  # noqa: E402
+from autotune.graph.evaluate import evaluate
+from autotune.pytorch import backend as backends
+from autotune.pytorch.backend import autotune_backend
+from autotune.pytorch.options import options_of
+from tests.autotune.noted_graphs import noted_graphs
 
 
 @pytest.fixture(autouse=True)
@@ -36,15 +38,7 @@ def fresh() -> Iterator[None]:
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Graphs that were compiled to kernels, in order."""
-    found: list[Any] = []
-    real = backends.compile_graph
-
-    def noted(graph: Any, options: Any) -> Any:
-        found.append(graph)
-        return real(graph, options)
-
-    monkeypatch.setattr(backends, "compile_graph", noted)
-    return found
+    return noted_graphs(monkeypatch)
 
 
 @pytest.fixture

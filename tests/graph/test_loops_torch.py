@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-import autotune  # noqa: E402
-from autotune.graph.aten import import_exported  # noqa: E402
-from autotune.graph.errors import ModelError  # noqa: E402
-from autotune.graph.evaluate import evaluate  # noqa: E402
-from autotune.graph.ir import Graph  # noqa: E402
-from autotune.graph.loops import loops_of  # noqa: E402
-from autotune.network.prepare import prepared  # noqa: E402
-from targets import registry  # noqa: E402
+import torch
+
+import autotune
+from autotune.graph.aten import import_exported
+from autotune.graph.errors import ModelError
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Graph
+from autotune.graph.loops import loops_of
+from autotune.network.prepare import prepared
+from targets import registry
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The tensor attributes self.layers:UserWarning"),
