@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.cache.code import code_digest
 from autotune.cache.store import Store
-from autotune.executable.schedule import Kernel, Schedule
+from autotune.executable.schedule import Kernel, OpenKernel, Schedule
 from search_space.machines.registry import rules_of
 from search_space.operators import LIBRARY
 from search_space.schedule.trace import Trace
@@ -53,13 +53,15 @@ class KernelCache:
         found = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "seconds": seconds}
         self.store.put(key, json.dumps(found).encode())
 
-    def module_key(self, kernel: Kernel, target: Target) -> str | None:
+    def module_key(self, kernel: Kernel | OpenKernel, target: Target) -> str | None:
         """Key of a built kernel; None where it is not kept.
 
         Args:
             kernel: all that its code depends on, its name included, which is a symbol there.
             target: for which it is built.
         """
+        if isinstance(kernel, OpenKernel):
+            return None if target.identity is None else _digest("module", target, kernel.to_json())
         schedule = kernel.schedule
         depends = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "name": kernel.name}
         return _key("module", kernel.workload, target, {**depends, "pitches": sorted(kernel.pitches.items())})
@@ -78,11 +80,10 @@ def _key(what: str, workload: Workload, target: Target, depends: Mapping[str, An
     anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
     if target.identity is None or anchor not in LIBRARY:
         return None
-    document = {
-        "what": what,
-        "code": code_digest(),
-        "target": [target.name, target.identity],
-        "workload": workload.to_json(),
-        "depends": depends,
-    }
+    return _digest(what, target, {"workload": workload.to_json(), "depends": depends})
+
+
+def _digest(what: str, target: Target, document: Mapping[str, Any]) -> str:
+    """Of what something was made of, the code of this package and the target included."""
+    document = {"what": what, "code": code_digest(), "target": [target.name, target.identity], **document}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.cache.kernels import KernelCache
-from autotune.executable.schedule import Kernel, Schedule, module_of
+from autotune.executable.schedule import Kernel, OpenKernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
 from autotune.executable.weights import Weights
 from autotune.graph.copies import executable_graph
@@ -24,13 +24,13 @@ from search_space.dtypes import numpy_dtype
 from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import BuildError, Loop, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
+from targets.base import BuildError, Choice, Loop, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
 from targets.manifest import listed, replace_file, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
 
 Chosen = Callable[[Workload], Schedule]
-Builder = Callable[[Sequence[Kernel]], Iterable[Module]]
+Builder = Callable[[Sequence[Kernel | OpenKernel]], Iterable[Module]]
 """Kernels → their modules in this order, each when it is asked for."""
 
 
@@ -56,9 +56,14 @@ class Compiler:
         cache: of kernels that were built before; None: every kernel is built.
         builder: builds those that are not known; by default one after the other.
 
+    Attributes:
+        sizes: what shapes of inputs leave open, by name: least and greatest value.
+
     Raises:
         BuildError: loops in the graph, and a target that has none.
     """
+
+    sizes: Mapping[str, tuple[int, int]] = {}
 
     def __init__(
         self,
@@ -109,20 +114,19 @@ class Compiler:
         memory = plan(intervals, self._target.spacing)
         called, kernels = self._kernels()
         steps = self._steps(memory.offsets, self._numbered(called, self._built(kernels)))
-        arena = self._spaced(memory.nbytes)
+        arena = self._spaced(self._arena_bytes(memory))
         network = NetworkPlan(
             self._name,
             tuple(self._modules),
             tuple(steps),
-            tuple(Parameter(name, kind.shape, kind.dtype) for name, kind in self.graph.inputs.items()),
-            tuple(
-                Parameter(name, self.graph.type(name).shape, self.graph.type(name).dtype) for name in self.graph.outputs
-            ),
+            tuple(map(self._parameter, self.graph.inputs)),
+            tuple(map(self._parameter, self.graph.outputs)),
             self._weights.nbytes,
             arena,
             tuple(self._packings.values()),
             self._packed_bytes,
             tuple(self._weights.parts),
+            self.sizes,
         )
         linked = self._target.link(network, folder)
         weights = folder / f"{self._name}.weights"
@@ -137,6 +141,7 @@ class Compiler:
             "threads": self._threads,
             "inputs": [listed(p) for p in network.inputs],
             "outputs": [listed(p) for p in network.outputs],
+            **({"sizes": {name: list(span) for name, span in self.sizes.items()}} if self.sizes else {}),
             **linked,
             "weights": {
                 "file": weights.name,
@@ -159,6 +164,11 @@ class Compiler:
         write_manifest(manifest, folder)
         return self._weights.parts
 
+    def _parameter(self, name: str) -> Parameter:
+        """An input or output of the network."""
+        kind = self.graph.type(name)
+        return Parameter(name, kind.shape, kind.dtype)
+
     def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
         """Groups that are computed with their scopes, in the order of their calls, and how often each one is called."""
         for group in self._network.groups:
@@ -177,29 +187,34 @@ class Compiler:
                 found += [Interval(_inside(group.loop.name), nbytes, number, number)] if nbytes else []
         return found
 
+    def _arena_bytes(self, memory: MemoryPlan) -> int:
+        """Of the network's values, planned so."""
+        return memory.nbytes
+
     def _within(self, loop: str) -> MemoryPlan:
         """Where the values of a body lie that no other trip reads."""
         return plan(self._bodies[loop].intervals(), self._target.spacing)
 
-    def _roots(self, offsets: Mapping[str, int]) -> Roots:
+    def _roots(self, scope: Scope, offsets: Mapping[str, int]) -> Roots:
         """Where the network's values lie that others lie in."""
-        outputs = {self._network.root(name): number for number, name in enumerate(self.graph.outputs)}
-        inputs = {name: number for number, name in enumerate(self.graph.inputs)}
+        graph = scope.graph
+        outputs = {scope.root(name): number for number, name in enumerate(graph.outputs)}
+        inputs = {name: number for number, name in enumerate(graph.inputs)}
 
         def where(root: str) -> Place:
             if root in outputs:
                 return Place("output", outputs[root])
             if root in inputs:
                 return Place("input", inputs[root])
-            if root in self.graph.constants:
-                return Place("weights", self._weights.place(np.asarray(self.graph.constants[root])))
+            if root in graph.constants:
+                return Place("weights", self._weights.place(np.asarray(graph.constants[root])))
             return Place("arena", offsets[root])
 
         return where
 
-    def _steps(self, offsets: Mapping[str, int], numbers: Iterator[int]) -> list[Step | Loop]:
+    def _steps(self, offsets: Mapping[str, int], numbers: Iterator[int]) -> Sequence[Step | Loop | Choice]:
         """Steps of the network; `numbers` gives that of the kernel of each call."""
-        outer, where = self._network, self._roots(offsets)
+        outer, where = self._network, self._roots(self._network, offsets)
         return [
             self._step(outer, group, where, next(numbers))
             if group.loop is None
@@ -230,7 +245,7 @@ class Compiler:
         if packer is not None and any(p.constant or p.packed_from for p in module.parameters):
             arrays = [
                 np.asarray(graph.constants[name])
-                if name in graph.constants
+                if name in graph.constants and not source.extents
                 else np.zeros(source.shape, numpy_dtype(source.dtype))
                 for source, name in zip(module.sources, group.inputs, strict=True)
             ]
@@ -269,7 +284,7 @@ class Compiler:
                 found[known[tensor.op]] = strides
         return found
 
-    def _kernels(self) -> tuple[list[int], list[Kernel]]:
+    def _kernels(self) -> tuple[list[int], Sequence[Kernel | OpenKernel]]:
         """Number of each call's kernel, and the kernels, in the order of the calls that are their first."""
         known: dict[tuple[Any, ...], int] = {}
         numbers: list[int] = []
@@ -282,8 +297,12 @@ class Compiler:
             number = known.setdefault(key, len(known))
             numbers.append(number)
             if number == len(kernels):
-                kernels.append(Kernel(group.workload, schedule, pitches, f"{self._name}_kernel{number}"))
+                kernels.append(Kernel(group.workload, schedule, pitches, self._symbol(number)))
         return numbers, kernels
+
+    def _symbol(self, number: int) -> str:
+        """Name of a kernel's function."""
+        return f"{self._name}_kernel{number}"
 
     def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
         """Numbers of the calls' kernels, each of which is built when its number is given."""
@@ -293,7 +312,7 @@ class Compiler:
                 self._packers.append(self._target.packer(self._modules[-1]))
             yield number
 
-    def _built(self, kernels: Sequence[Kernel]) -> Iterator[Module]:
+    def _built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
         """Modules of kernels, of the cache or built; these are kept there."""
         cache = self._cache
         keys = [None if cache is None else cache.module_key(kernel, self._target) for kernel in kernels]

@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.cache.kernels import KernelCache
 from autotune.config import ConfigError, Measure
-from autotune.executable.schedule import Kernel, Schedule, module_of
+from autotune.executable.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.crew import Answer, Crew
 from autotune.network.selection import Chosen, Limits
@@ -111,7 +111,7 @@ class Schedules:
         for workload, answer in zip(missing, crew.ask(requests, longest), strict=True):
             self._keep(workload, _chosen(answer))
 
-    def built(self, kernels: Sequence[Kernel]) -> Iterator[Module]:
+    def built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
         """Modules of kernels, in this order, each as soon as it is built; by the processes that chose, if any did.
 
         They are the same that `module_of` makes one by one.
@@ -212,7 +212,7 @@ def main() -> None:
         return {"algorithm": made.algorithm, "trace": made.trace.to_json(), "seconds": seconds}, b""
 
     def build(request: dict[str, Any]) -> Answer:
-        return {}, module_of(Kernel.from_json(request), settings.target).to_bytes()
+        return {}, module_of(kernel_of(request), settings.target).to_bytes()
 
     while True:
         try:
