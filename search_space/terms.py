@@ -41,6 +41,8 @@ class Term:
 
     def plain(self, sizes: Sequence[Any]) -> Any:
         """The same as `[operator, left, right]`, where each size is what is given for it."""
+        if not self.factor:
+            return self.offset
         factors = [size for size, power in zip(sizes, self.powers, strict=True) for _ in range(power)]
         if self.factor != 1 or not factors:
             factors.append(self.factor)
@@ -74,7 +76,7 @@ def term_of(numbers: Sequence[int], points: Sequence[Point]) -> Term:
 @cache
 def _powers(sizes: int) -> list[tuple[int, ...]]:
     """The lowest degree first."""
-    every = [powers for powers in product(range(GREATEST_POWER + 1), repeat=sizes)]
+    every = product(range(GREATEST_POWER + 1), repeat=sizes)
     return sorted((p for p in every if 1 <= sum(p) <= GREATEST_DEGREE), key=lambda p: (sum(p), max(p)))
 
 

@@ -382,6 +382,7 @@ class Target(ABC):
         alignment: bytes of which the address of every array that a kernel takes must be a multiple.
         spacing: bytes; values in the memory of a network begin at multiples of it.
         loops: whether networks may have loops; otherwise every step of one is calls of its own.
+        open_sizes: whether kernels, and networks of them, take sizes that are known when they are called.
         splits_windows: whether networks gain where convolutions of large windows are split into smaller ones.
         host: of an accelerator, name of the target that computes those parts of a network that it cannot; empty: it
             computes whole networks, or none.
@@ -394,6 +395,7 @@ class Target(ABC):
     alignment: int = 1
     spacing: int = 64
     loops: bool = False
+    open_sizes: bool = False
     splits_windows: bool = True
     host: str = ""
     ray_resource: str = ""

@@ -120,7 +120,8 @@ class NativeExecutable(Executable):
             sizes: that the arrays have, each within its range, in the order of the network's.
 
         Raises:
-            ExecutableError: too few addresses, too many, or one that is 0; another number of sizes, or one out of range.
+            ExecutableError: too few addresses, too many, or one that is 0; another number of sizes, or one that is out
+                of its range.
         """
         if len(addresses) != self._arrays or 0 in addresses:
             raise ExecutableError(f"`addresses` must be {self._arrays} and none of them 0, but got {list(addresses)}")

@@ -1,8 +1,8 @@
 """A network of open sizes: what its graphs at several sizes have in common.
 
 A graph has known shapes, and so have the passes that make it and the kernels that it is split into. So it is made at
-several sizes, and has to be the same but for numbers: the same kernels in the same order, on values that lie in the same
-places. What the numbers are at all sizes follows from those at some, see `search_space.terms`. Values lie where
+several sizes, and has to be the same but for numbers: the same kernels in the same order, on values that lie in the
+same places. What the numbers are at all sizes follows from those at some, see `search_space.terms`. Values lie where
 they lie at the largest sizes, where each takes the most memory.
 """
 

@@ -16,6 +16,7 @@ from autotune.network.build import in_memory, write_network
 from autotune.network.load import Network
 from autotune.network.lock import read_lock
 from autotune.network.schedules import Schedules
+from autotune.network.sized import rebuilt_sized
 from autotune.run.resolve import settings_of
 from autotune.run.workloads import cache_of, limits_of, network_of
 from autotune.tuning.settings import Settings
@@ -65,8 +66,13 @@ def rebuild(
             file of other tasks.
         MeasureError: records that cannot be read.
     """
-    network, schedules, settings = _recorded(config, records, model)
     folder = output or config.folder / FOLDER
+    if config.network.sizes:
+        if records is not None:
+            raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
+        rebuilt_sized(config, model, folder, in_memory=False)
+        return folder, ["without records, by the roofline's choice: all"]
+    network, schedules, settings = _recorded(config, records, model)
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(config.lock):
         write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
@@ -76,6 +82,10 @@ def rebuild(
 
 def rebuilt(config: RunConfig, model: ModelProto | None = None) -> Executable:
     """The same, loaded: its weights are in the folder only once it is saved or pickled."""
+    if config.network.sizes:
+        found = rebuilt_sized(config, model, config.folder / FOLDER, in_memory=True)
+        assert found is not None
+        return found
     network, schedules, settings = _recorded(config, None, model)
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(config.lock):
         return in_memory(network, schedules, config.folder / FOLDER, settings)

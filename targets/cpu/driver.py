@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from targets.base import Choice, Loop, NetworkPlan, Place, Step
 from targets.extents import Extent
 
-
 _INSTRUCTIONS = {"add": "add nsw", "mul": "mul nsw"}
 """Of the operators that `search_space.terms` makes numbers of."""
 

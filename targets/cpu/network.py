@@ -22,9 +22,9 @@ _CLOCK = TIMER[: TIMER.index("define void")]
 def network_text(plan: NetworkPlan) -> str:
     """LLVM functions `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr ticks)`.
 
-    Arguments are the inputs, the outputs, the weights and the sizes. The workspace holds the arena, then what kernels need. The
-    second function also writes the time in nanoseconds before the first step and after each; steps of a loop count with
-    all of their trips, one after the other.
+    Arguments are the inputs, the outputs, the weights and the sizes. The workspace holds the arena, then what kernels
+    need. The second function also writes the time in nanoseconds before the first step and after each; steps of a loop
+    count with all of their trips, one after the other.
     """
     declared = [f"declare void @{module.name}(ptr, i32, ptr)" for module in plan.modules]
     return "\n".join([*declared, _CLOCK, driver_text(plan, False), driver_text(plan, True), ""])
