@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from autotune.executable.scopes import Scope, scope_of
+from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
 from autotune.graph.loops import loops_of
 from autotune.graph.partition import Group
@@ -85,15 +87,18 @@ class Opening:
         spans = zip(sizes, least, (high for _, high in sizes.values()), strict=True)
         self.points = points_of({name: (low, high) for name, low, high in spans}, [each.least for each in several])
         *others, greatest = self.points
-        self.graph = graph_at(greatest)
+        decisions = Decisions()
+        with decisions.hold():
+            self.graph = graph_at(greatest)
         if loops := loops_of(self.graph):
             raise NotOpen(f"a network of open sizes must have no loop, but got {loops[0].name!r}")
         self._scopes = {greatest: scope_of(self.graph, alignment)}
         for point in others:
-            self._scopes[point] = scope_of(_sharing(graph_at(point), self.graph), alignment)
-        self._generalised: dict[tuple[int, str], Generalised] = {}
-        for point in others:
+            with decisions.hold():
+                graph = graph_at(point)
+            self._scopes[point] = scope_of(_sharing(graph, self.graph), alignment)
             self._compare(point)
+        self._generalised: dict[tuple[int, str], Generalised] = {}
         for each in ranges:
             if each.known and each.least not in self._scopes:
                 self._scopes[each.least] = scope_of(_sharing(graph_at(each.least), self.graph), alignment)
@@ -179,8 +184,10 @@ class Opening:
         """Holds the network at some sizes against that at the largest."""
         here, there = self._scopes[point], self._scopes[self.points[-1]]
         shown = "x".join(map(str, point))
-        if [g.title for g in here.groups] != [g.title for g in there.groups]:
-            raise NotOpen(f"a network must have the same kernels at all sizes, but has others at {shown}")
+        for mine, theirs in zip_longest((g.title for g in here.groups), (g.title for g in there.groups)):
+            if mine != theirs:
+                got = f"has {mine or 'no kernel'} in place of {theirs or 'none'} at {shown}"
+                raise NotOpen(f"a network must have the same kernels at all sizes, but {got}")
         for mine, theirs in zip(here.groups, there.groups, strict=True):
             if (mine.inputs, mine.output) != (theirs.inputs, theirs.output):
                 raise NotOpen(f"{theirs.title} must read the same values at all sizes, but reads others at {shown}")

@@ -23,11 +23,14 @@ from torch.fx import GraphModule
 
 from autotune.graph.aten.decompositions import decompositions
 from autotune.graph.ir import Graph
-from autotune.pytorch.kernels import Compiled, compile_graph
+from autotune.pytorch.kernels import Compiled, compile_graph, compile_open
+from autotune.pytorch.open_sizes import OpenProgram
 from autotune.pytorch.options import options_of
 from autotune.pytorch.program import Program, Programs
 from autotune.pytorch.shapes import sized
 from autotune.pytorch.training import needs_gradients, trained_by
+from search_space.ir.intervals import Span
+from search_space.terms import Point
 
 __all__ = ["TESTED", "Made", "Program", "autotune_backend", "compiled_by", "unusable"]
 
@@ -60,8 +63,16 @@ def autotune_backend(
     def compiled(graph: Graph) -> Compiled:
         return compile_graph(graph, chosen)
 
+    def compiled_open(graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span]) -> Compiled:
+        return compile_open(graph_at, sizes, chosen)
+
+    def begun(graph: GraphModule, fixed: Sequence[int]) -> Program:
+        return OpenProgram(graph, fixed, compiled_open, chosen.sizes)
+
     def made(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
-        return Programs(graph, fixed, compiled, chosen.shapes) if sized(graph) else Program(graph, fixed, compiled)
+        if not sized(graph):
+            return Program(graph, fixed, compiled)
+        return Programs(graph, fixed, compiled, chosen.shapes, None if chosen.background or not chosen.sizes else begun)
 
     return compiled_by(module, example_inputs, made, chosen.training)
 
