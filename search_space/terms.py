@@ -37,7 +37,8 @@ class Term:
 
     def at(self, point: Point) -> int:
         """The number at some sizes."""
-        return self.factor * math.prod(n**p for n, p in zip(point, self.powers, strict=True)) + self.offset
+        factors = [n for n, power in zip(point, self.powers, strict=True) for _ in range(power)]
+        return self.factor * math.prod(factors) + self.offset
 
     def plain(self, sizes: Sequence[Any]) -> Any:
         """The same as `[operator, left, right]`, where each size is what is given for it."""

@@ -169,16 +169,14 @@ class Opening:
     # ------------------------------------------------------------------ comparing
     def _check_ends(self) -> None:
         """Holds inputs and outputs of all graphs against what follows from the sizes."""
-        for name in (*self.graph.inputs, *self.graph.outputs):
-            self.parameter(name)
+        names = [*self.graph.inputs, *self.graph.outputs]
+        ends = list(map(self.parameter, names))
         for each in self.ranges:
             graph = self._scopes[each.least].graph
-            if (list(graph.inputs), graph.outputs) != (list(self.graph.inputs), self.graph.outputs):
-                raise NotOpen("inputs and outputs must be the same at all sizes, but they are not")
             sizes = dict(zip(self.sizes, each.least, strict=True))
-            for name in (*graph.inputs, *graph.outputs):
-                if self.parameter(name).at(sizes).shape != graph.type(name).shape:
-                    raise NotOpen(f"the shape of {name!r} must follow from the sizes, but at {sizes} it does not")
+            found = [(kind.shape, kind.dtype) for kind in map(graph.type, (*graph.inputs, *graph.outputs))]
+            if found != [(end.at(sizes).shape, end.dtype) for end in ends]:
+                raise NotOpen(f"inputs and outputs must follow from the sizes, but do not at {sizes}")
 
     def _compare(self, point: Point) -> None:
         """Holds the network at some sizes against that at the largest."""
@@ -263,7 +261,7 @@ def _is_part(array: Array, whole: Array) -> bool:
         return False
     if any(a > b for a, b in zip(array.shape, whole.shape, strict=True)):
         return False
-    return _equal(array, whole[tuple(slice(extent) for extent in array.shape)])
+    return _equal(array, whole[(..., *(slice(extent) for extent in array.shape))])
 
 
 __all__ = ["NotGeneral", "NotOpen", "Opening", "Range"]

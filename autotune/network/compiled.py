@@ -95,7 +95,7 @@ def compile(
         },
         "autotune.compile",
     )
-    if trials:
+    if trials and not config.network.sizes:
         _tuned(config, proto)
     elif kept is None:
         rebuild(config, model=proto)

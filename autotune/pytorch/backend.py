@@ -23,6 +23,7 @@ from torch.fx import GraphModule
 
 from autotune.graph.aten.decompositions import decompositions
 from autotune.graph.ir import Graph
+from autotune.pytorch.building import Loaded
 from autotune.pytorch.kernels import Compiled, compile_graph, compile_open
 from autotune.pytorch.open_sizes import OpenProgram
 from autotune.pytorch.options import options_of
@@ -63,7 +64,7 @@ def autotune_backend(
     def compiled(graph: Graph) -> Compiled:
         return compile_graph(graph, chosen)
 
-    def compiled_open(graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span]) -> Compiled:
+    def compiled_open(graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span]) -> Loaded:
         return compile_open(graph_at, sizes, chosen)
 
     def begun(graph: GraphModule, fixed: Sequence[int]) -> Program:

@@ -17,8 +17,8 @@ from autotune.executable.ranges import ranges_of
 from autotune.executable.schedule import Schedule
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
-from autotune.network.schedules import Schedules
 from autotune.network.prepare import prepared
+from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
 from autotune.network.sized import load_sized
 from autotune.network.tasks import tasks_of

@@ -92,8 +92,7 @@ class OpenProgram(Program):
 
     def _compiled(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         spans = {
-            str(size.symbol): (size.least, greatest)
-            for size, greatest in zip(self._sizes, self._greatest, strict=True)
+            str(size.symbol): (size.least, greatest) for size, greatest in zip(self._sizes, self._greatest, strict=True)
         }
         found: dict[Point, Split] = {}
 
@@ -186,4 +185,3 @@ def _at(value: Any, sizes: Mapping[sympy.Symbol, int]) -> Any:
         return number(value)
     shape, strides = [number(e) for e in value.shape], [number(s) for s in value.stride()]
     return torch.empty_strided(shape, strides, dtype=value.dtype)
-

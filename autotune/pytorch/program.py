@@ -151,7 +151,6 @@ class Programs:
                 return whole(*inputs)
         return self._recent.of(sizes_of(inputs, self._places), self._new)(*inputs)
 
-
     @contextmanager
     def _refusals(self) -> Iterator[None]:
         """Has each shape compiled from here on where the graph is not one at all sizes."""
