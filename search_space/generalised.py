@@ -45,10 +45,14 @@ class Generalised:
         """Least and greatest value of each size of the definition."""
         return {name: (term.at(least), term.at(greatest)) for name, term in zip(self.names, self.sizes, strict=True)}
 
+    def filled(self, tree: Plain, least: Point, greatest: Point) -> Plain:
+        """Plain data with terms of the definition's sizes, as expressions of `te_json` for a range of sizes."""
+        spans = self.spans(least, greatest)
+        return _filled(tree, [["size", name, *spans[name]] for name in self.names])
+
     def plain(self, least: Point, greatest: Point) -> Plain:
         """The definition as `te_json` has it, for a range of sizes."""
-        spans = self.spans(least, greatest)
-        return _filled(self.data, [["size", name, *spans[name]] for name in self.names])
+        return self.filled(self.data, least, greatest)
 
 
 def generalised(definitions: Sequence[Plain], points: Sequence[Point]) -> Generalised:

@@ -31,7 +31,7 @@ from search_space.ir.semantics import BINARY
 from search_space.ir.sizes import is_sized, span
 from search_space.schedule.state import operations
 
-__all__ = ["from_json", "text", "to_json"]
+__all__ = ["extent_of", "from_json", "text", "to_json"]
 
 DEEPEST = 200
 """How many levels an expression may have; shared ones start anew."""
@@ -116,6 +116,15 @@ def from_json(data: Any, open_sizes: bool = False) -> list[te.Tensor]:
     if idle := [name for name in known if name not in used]:
         raise ValueError(f"`stages` must all be read on the way to the last, but got {', '.join(idle)}, read by none")
     return tensors
+
+
+def extent_of(data: Any) -> int | Expr:
+    """An extent of a definition with open sizes: a positive number, or an expression of sizes that is always one.
+
+    Raises:
+        ValueError: something else.
+    """
+    return _Reader("an array", {}).extent(data)
 
 
 def _stage(op: te.Operation, names: Mapping[te.Operation, str]) -> dict[str, Any]:

@@ -96,7 +96,10 @@ class SizedCompiler(Compiler):
         assert group.workload is not None
         schedule = self._chosen(group.workload)
         self._algorithms.append(schedule.algorithm)
-        definition = self._opening.definition(call, schedule.algorithm).plain(within.least, within.greatest)
+        found, ends = self._opening.definition(call, schedule.algorithm), (within.least, within.greatest)
+        definition = found.plain(*ends)
+        strides = self._opening.pitches(call, schedule.algorithm)
+        pitches = {name: tuple(found.filled(list(each), *ends)) for name, each in strides.items()}
         *inputs, output = te_json.from_json(definition, open_sizes=True)
         state = initial_state([output], inputs=inputs)
         for trace in variants(schedule.trace, state):
@@ -105,8 +108,8 @@ class SizedCompiler(Compiler):
             except ScheduleError as error:
                 refused.append(error)
             else:
-                return OpenKernel(definition, trace, self._opening.pitches(call, schedule.algorithm), "")
-        shown = " to ".join("x".join(map(str, sizes)) for sizes in (within.least, within.greatest))
+                return OpenKernel(definition, trace, pitches, "")
+        shown = " to ".join("x".join(map(str, sizes)) for sizes in ends)
         raise NotOpen(f"the schedule of {group.title} must hold for sizes {shown}: {refused[-1] if refused else ''}")
 
     def _steps(self, offsets: Mapping[str, int], numbers: Iterator[int]) -> Sequence[Step | Loop | Choice]:

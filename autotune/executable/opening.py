@@ -151,20 +151,31 @@ class Opening:
                 raise NotOpen(f"{groups[-1].title} must be one definition at all sizes: {error}") from error
         return self._generalised[key]
 
-    def pitches(self, number: int, algorithm: str) -> dict[str, tuple[int, ...]]:
+    def pitches(self, number: int, algorithm: str) -> dict[str, tuple[int | Term, ...]]:
         """Strides of the arrays of one of the calls that are not dense, by the workload's names.
 
-        A constant of open shape lies as it does at the largest sizes.
+        They are numbers, or terms of the sizes of the call's definition. A constant of open shape lies as it does at
+        the largest sizes.
+
+        Raises:
+            NotOpen: they do not follow from the sizes.
         """
-        scope, group = self._scopes[self.points[-1]], self.group(number, self.points[-1])
+        found = self.definition(number, algorithm)
+        own = [tuple(size.at(point) for size in found.sizes) for point in self.points]
+        group = self.group(number, self.points[-1])
         *inputs, output = _workload(group).tensors(algorithm)
         known = operations([output], inputs)
-        found = {}
+        pitches: dict[str, tuple[int | Term, ...]] = {}
         for tensor, name in zip([*inputs, output], [*group.inputs, group.output], strict=True):
-            strides = self._strides(name) or scope.locations[name].strides
-            if strides is not None and (name in self._open_constants or strides != dense(tensor.shape)):
-                found[known[tensor.op]] = strides
-        return found
+            every = [self._strides(name, point) for point in self.points]
+            if name in self._open_constants:
+                pitches[known[tensor.op]] = dense(self.graph.type(name).shape)
+            elif any(strides is not None for strides in every):
+                shapes = [self._scopes[point].graph.type(name).shape for point in self.points]
+                laid = [strides or dense(shape) for strides, shape in zip(every, shapes, strict=True)]
+                if laid != list(map(dense, shapes)):
+                    pitches[known[tensor.op]] = _pitches(name, laid, shapes, own)
+        return pitches
 
     # ------------------------------------------------------------------ comparing
     def _check_ends(self) -> None:
@@ -207,25 +218,29 @@ class Opening:
         shapes = [{name: array.shape for name, array in graph.constants.items()} for graph in graphs]
         return {name for name in shapes[0] if len({each.get(name) for each in shapes}) > 1}
 
-    def _strides(self, name: str) -> tuple[int, ...] | None:
-        """Of a value within another one, or of a constant of open shape; None: dense.
+    def _strides(self, name: str, point: Point) -> tuple[int, ...] | None:
+        """Of a value within another one, at some sizes; None: dense."""
+        return self._scopes[point].locations[name].strides
 
-        Raises:
-            NotOpen: they are not the same at all sizes, along axes of more than one element.
-        """
-        there = self._scopes[self.points[-1]]
-        if name in self._open_constants:
-            return dense(there.graph.type(name).shape)
-        strides, shape = there.locations[name].strides, there.graph.type(name).shape
-        for point in self.points:
-            mine = self._scopes[point].locations[name].strides
-            if (mine is None) != (strides is None):
-                raise NotOpen(f"{name!r} must be dense at all sizes or at none")
-            if mine is not None and strides is not None:
-                pairs = zip(mine, strides, shape, strict=True)
-                if any(a != b and extent > 1 for a, b, extent in pairs):
-                    raise NotOpen(f"strides of {name!r} must be the same at all sizes, but are {mine} and {strides}")
-        return strides
+
+def _pitches(
+    name: str, laid: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]], own: Sequence[Point]
+) -> tuple[int | Term, ...]:
+    """Strides of a value that are what they are at some sizes; along an axis of one element any will do.
+
+    Raises:
+        NotOpen: they do not follow from the sizes.
+    """
+    found: list[int | Term] = []
+    for strides, extents in zip(zip(*laid, strict=True), zip(*shapes, strict=True), strict=True):
+        if len(set(strides)) == 1 or set(extents) == {1}:
+            found.append(strides[-1])
+            continue
+        try:
+            found.append(term_of(strides, own))
+        except NoTerm as error:
+            raise NotOpen(f"strides of {name!r} must follow from the sizes: {error}") from error
+    return tuple(found)
 
 
 def _workload(group: Group) -> Any:
@@ -261,7 +276,8 @@ def _is_part(array: Array, whole: Array) -> bool:
         return False
     if any(a > b for a, b in zip(array.shape, whole.shape, strict=True)):
         return False
-    return _equal(array, whole[(..., *(slice(extent) for extent in array.shape))])
+    part = np.asarray(whole[tuple(slice(extent) for extent in array.shape)])
+    return _equal(array, part)
 
 
 __all__ = ["NotGeneral", "NotOpen", "Opening", "Range"]

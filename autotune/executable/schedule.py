@@ -67,13 +67,13 @@ class OpenKernel:
     Attributes:
         definition: what is computed, of open sizes, as `te_json` has it.
         trace: its schedule.
-        pitches: strides of those of its arrays that are not dense, by name.
+        pitches: strides of those of its arrays that are not dense, by name: extents of `te_json`.
         name: of its symbol.
     """
 
     definition: Mapping[str, Any]
     trace: Trace
-    pitches: Mapping[str, tuple[int, ...]]
+    pitches: Mapping[str, tuple[Any, ...]]
     name: str
 
     @property
@@ -85,7 +85,8 @@ class OpenKernel:
         """
         *inputs, output = te_json.from_json(self.definition, open_sizes=True)
         state = initial_state([output], inputs=inputs)
-        return with_pitches(cleanup(lower(self.trace.apply(state))), self.pitches)
+        pitches = {name: tuple(map(te_json.extent_of, strides)) for name, strides in self.pitches.items()}
+        return with_pitches(cleanup(lower(self.trace.apply(state))), pitches)
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain data, which `kernel_of` reads."""
