@@ -10,7 +10,7 @@ from autotune.graph.passes import optimise
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.precision import FULL, lower_precision, narrow_floats
-from autotune.graph.quantise import has_roundings, with_byte_layers, with_dot_products
+from autotune.graph.quantise import has_roundings, with_byte_layers, with_dot_products, with_image_words
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from targets.base import Target
 
@@ -77,6 +77,8 @@ def for_kernels(graph: Graph, target: Target, windows: bool = True) -> Graph:
         windows: whether windows with holes may be split, where the target wants that.
     """
     graph = with_dot_products(graph)
+    if target.hardware.kind == "cpu":
+        graph = with_image_words(graph)
     if windows and target.splits_windows:
         graph = split_windows(graph)
     narrow = narrow_floats(graph)
