@@ -1,4 +1,4 @@
-"""Images that a layer on bytes reads: rounded and filled up to four channels by one kernel, a word a pixel.
+"""Images that a layer on bytes reads: transposed, rounded and filled up to four channels by one kernel, a word a pixel.
 
 Words are padded afterwards: that copies rows, where bytes of a pixel would be moved one by one.
 """
@@ -54,3 +54,22 @@ def _as_words(site: Site, node: Node) -> str | None:
     if any(before[1:3] + after[1:3]):
         made = site.add("pad_with", [made, outside], before=before[:3], after=after[:3])
     return site.add("as_bytes", [made], node.name)
+
+
+def rounded_behind_transposition(site: Site, node: Node) -> str | None:
+    """Images are transposed as floats, by the kernel that rounds them."""
+    if node.op != "transpose" or not site.private(node.inputs[0]):
+        return None
+    wide = site.node(node.inputs[0], "dequantise")
+    made = None if wide is None or not site.private(wide.inputs[0]) else site.node(wide.inputs[0], "quantise_linear")
+    if wide is None or made is None or made.inputs[0] not in site.graph.inputs:
+        return None
+    numbers = (*made.inputs[1:], *wide.inputs[1:])
+    if any((array := site.array(name)) is None or array.size != 1 for name in numbers):
+        return None
+    moved = site.add("transpose", [made.inputs[0]], **node.attrs)
+    # The old nodes were visited before this one, so that their constants have new names.
+    constants = [
+        [site.builder.constant(site.graph.constants[n].reshape(1)) for n in x.inputs[1:]] for x in (made, wide)
+    ]
+    return site.add("dequantise", [site.add("quantise_linear", [moved, *constants[0]], **made.attrs), *constants[1]])

@@ -21,9 +21,10 @@ from autotune.graph.ir import Array, Builder, Graph, Node, without_unread_consta
 from autotune.graph.ops import Kind, find
 from autotune.graph.ops.quantised import RANGES, exact_scale
 from autotune.graph.passes.dead_code import dead_code
-from autotune.graph.passes.site import Site, pair, sweep
+from autotune.graph.passes.site import pair, sweep
 from autotune.graph.quantise.arithmetic import LARGEST
 from autotune.graph.quantise.formats import Format
+from autotune.graph.quantise.images import rounded_behind_transposition
 from autotune.graph.quantise.multiples import multiples
 from autotune.graph.quantise.products import padded_bytes, sum_of_products
 from autotune.graph.quantise.units import LAYERS, LIMITS, limits_of, window_of_means
@@ -85,26 +86,7 @@ def with_byte_layers(graph: Graph) -> Imported | None:
     """
     if not has_roundings(graph):
         return None
-    return _Walk(sweep(graph, _behind_transposition)).run()
-
-
-def _behind_transposition(site: Site, node: Node) -> str | None:
-    """Images are transposed as floats, by the kernel that rounds them."""
-    if node.op != "transpose" or not site.private(node.inputs[0]):
-        return None
-    wide = site.node(node.inputs[0], "dequantise")
-    made = None if wide is None or not site.private(wide.inputs[0]) else site.node(wide.inputs[0], "quantise_linear")
-    if wide is None or made is None or made.inputs[0] not in site.graph.inputs:
-        return None
-    numbers = (*made.inputs[1:], *wide.inputs[1:])
-    if any((array := site.array(name)) is None or array.size != 1 for name in numbers):
-        return None
-    moved = site.add("transpose", [made.inputs[0]], **node.attrs)
-    # The old nodes were visited before this one, so that their constants have new names.
-    constants = [
-        [site.builder.constant(site.graph.constants[n].reshape(1)) for n in x.inputs[1:]] for x in (made, wide)
-    ]
-    return site.add("dequantise", [site.add("quantise_linear", [moved, *constants[0]], **made.attrs), *constants[1]])
+    return _Walk(sweep(graph, rounded_behind_transposition)).run()
 
 
 @dataclass(frozen=True)
