@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.cache.kernels import KernelCache
+from autotune.cache.kernels import KernelCache, symbol_of
 from autotune.executable.schedule import Kernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
 from autotune.executable.weights import Weights
@@ -282,7 +282,8 @@ class Compiler:
             number = known.setdefault(key, len(known))
             numbers.append(number)
             if number == len(kernels):
-                kernels.append(Kernel(group.workload, schedule, pitches, f"{self._name}_kernel{number}"))
+                symbol = symbol_of(group.workload, schedule, pitches, self._target) or f"{self._name}_kernel{number}"
+                kernels.append(Kernel(group.workload, schedule, pitches, symbol))
         return numbers, kernels
 
     def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
