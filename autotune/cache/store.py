@@ -111,19 +111,27 @@ class Store:
             return None
         if place != len(data) or head != _MARK + found.hexdigest().encode() + b"\n":
             self._warn(f"an entry of the cache is damaged and will be made again: {path}")
+            _remove(path)  # it would be found again
             return None
         self._touch(path)
         return data
 
-    def put(self, key: str, *payload: bytes | memoryview) -> None:
-        """Keeps something, parts one after the other, under a key."""
+    def put(self, key: str, *payload: bytes | memoryview, digest: str | None = None) -> None:
+        """Keeps something under a key.
+
+        Args:
+            key: a hexadecimal digest.
+            payload: parts, one after the other.
+            digest: SHA-256 of all of them, where it is known.
+        """
         path, partial = self._path(key), ""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.parent.mkdir(exist_ok=True, mode=0o700)
             descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # for this user alone
             with open(descriptor, "wb") as file:
-                file.writelines([_MARK, _digest(*payload), b"\n", *payload])
+                found = _digest(*payload) if digest is None else digest.encode()
+                file.writelines([_MARK, found, b"\n", *payload])
             os.replace(partial, path)
         except OSError as error:
             with contextlib.suppress(OSError):

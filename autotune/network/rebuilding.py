@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,12 +87,15 @@ def rebuilt(config: RunConfig, model: ModelProto | None = None, whole: Whole | N
         whole: where it is kept for the next time; None: nowhere.
     """
     network, schedules, settings = _recorded(config, None, model, whole)
+    from autotune.graph.onnx_file import is_of_one_file
     from autotune.network.build import in_memory
 
+    folder, kept = config.folder / FOLDER, whole if is_of_one_file(network.model) else None
+    keep = None if kept is None else partial(kept.keep_weights, folder)
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(config.lock):
-        found = in_memory(network, schedules, config.folder / FOLDER, settings)
-    if whole is not None:
-        whole.keep(found, network.model)
+        found = in_memory(network, schedules, folder, settings, keep)
+    if kept is not None:
+        kept.keep(found)
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -90,10 +90,16 @@ class Schedules:
             self(task.workload)
         return {key: self._best.get(key) or self._made[key] for key in (task.workload.key for task in tasks)}
 
-    def prepare(self, workloads: Sequence[Workload]) -> None:
+    def prepare(
+        self, workloads: Sequence[Workload], then: Callable[[Workload, Module], None] = lambda workload, module: None
+    ) -> None:
         """Makes the schedules of all workloads that have none; of many at once by a process on each core.
 
         They are the same that `__call__` makes one by one.
+
+        Args:
+            workloads: for which schedules will be asked.
+            then: called, while processes go on, with each workload whose kernel has been built to be chosen.
 
         Raises:
             ConfigError: a workload without a legal candidate.
@@ -104,6 +110,7 @@ class Schedules:
         missing = [workload for workload in missing if not self._known(workload)]
         if self._crew is None and (len(missing) < FEWEST or len(allowed_cores()) < 2):
             return  # they are made when they are asked for
+        missing.sort(key=lambda workload: -workload.flops)  # those that take longest
         tasks = [self._task(workload) for workload in missing]
         if self._crew is None:
             targets = [self._settings.target, *(self._settings.of(task).target for task in tasks)]
@@ -111,9 +118,11 @@ class Schedules:
         requests = [
             {"what": "choose", "workload": task.workload.to_json(), "target": task.target or ""} for task in tasks
         ]
-        longest = sorted(range(len(tasks)), key=lambda i: -tasks[i].workload.flops)
-        for workload, answer in zip(missing, self._crew.ask(requests, longest), strict=True):
-            self._keep(workload, _chosen(answer))
+        for workload, answer in zip(missing, self._crew.ask(requests, ahead=2), strict=True):
+            found = _chosen(answer)
+            self._keep(workload, found)
+            if found.module is not None:
+                then(workload, found.module)
 
     def built(self, kernels: Sequence[Kernel]) -> Iterator[Module]:
         """Modules of kernels, in this order, each as soon as it is built; by the processes that chose, if any did.

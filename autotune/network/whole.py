@@ -9,29 +9,31 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from inspect import isfunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autotune.cache.code import code_digest
 from autotune.cache.networks import NetworkCache
 from autotune.cache.place import open_networks
 from autotune.config import RunConfig, errors_at
+from autotune.graph.types import Array
 from autotune.run.workloads import device_of, target_of
 from search_space.machines.registry import rules_of
 from targets import registry
 from targets.base import Target
 from targets.executable import Executable
-from targets.manifest import MANIFEST, files_of
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
+from targets.manifest import MANIFEST, files_of, parsed
 
 FOLDER = "network"
 """Where in a run folder the executable lies."""
+
+LINE = 64
+"""Bytes that weights in memory have at least."""
 
 _LIBRARIES = ("onnx", "ml_dtypes")
 """That read models, besides those that `code_digest` has."""
@@ -68,25 +70,29 @@ class Whole:
 
     def load(self, folder: Path, threads: int | None, target: str) -> Executable | None:
         """The executable, its files in a folder and its weights in memory; None where it is not kept."""
-        kind, found = registry.executable_of(target), self.cache.get(self.key)
-        if kind is None or found is None:
+        kind, files = registry.executable_of(target), self.cache.files(self.key)
+        if kind is None or files is None:
+            return None
+        weights = self.cache.weights(json.loads(files[MANIFEST])["weights"]["sha256"])
+        if weights is None:
             return None
         folder.mkdir(parents=True, exist_ok=True)
-        for name, data in found.files.items():
+        for name, data in files.items():
             (folder / name).write_bytes(data)
-        return kind(folder, threads, weights=found.weights)
+        return kind(folder, threads, weights=weights if len(weights) >= LINE else [weights])
 
-    def keep(self, executable: Executable, model: ModelProto) -> None:
-        """Keeps what was made of a model, if that is all in the file, which nobody has written to meanwhile."""
-        from autotune.graph.onnx_file import is_of_one_file
+    def keep_weights(self, folder: Path, parts: Sequence[Array]) -> None:
+        """Keeps the weights of an executable, in parts (n,), whose manifest is in a folder."""
+        self.cache.put_weights(parsed(folder)["weights"]["sha256"], parts)
 
-        weights = executable.held_weights
-        if weights is None or not is_of_one_file(model) or _stamp(self.path) != self.stamp:
+    def keep(self, executable: Executable) -> None:
+        """Keeps what was made of the file besides weights, unless that has been written to meanwhile."""
+        if _stamp(self.path) != self.stamp:
             return
         names = [MANIFEST, *(file for file, _ in files_of(executable.manifest))]
         names.remove(executable.manifest["weights"]["file"])
         files = {name: (executable.folder / name).read_bytes() for name in names}
-        self.cache.put(self.key, [weights], files)
+        self.cache.put_files(self.key, files)
 
 
 def whole_of(config: RunConfig) -> Whole | None:

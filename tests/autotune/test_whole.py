@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +59,15 @@ def cache(tmp_path: Path) -> Path:
 def test_what_is_kept_is_what_was_made(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "model.onnx")
     none, cold = made(path, Path("none")), made(path, cache)
-    (kept,) = entries(cache)
+    kept = entries(cache)
+    assert len(kept) == 2  # weights, and the other files
     (tmp_path / "elsewhere").mkdir()
     other = written(tmp_path / "elsewhere" / "model.onnx")
     monkeypatch.setattr(rebuilding, "rebuilt", None)
     warm = [made(path, cache), made(other, cache)]
     folders = [found.save(tmp_path / f"saved{number}") for number, found in enumerate((none, cold, *warm))]
     assert all(contents(folder) == contents(folders[0]) for folder in folders)
-    assert entries(cache) == [kept]
+    assert entries(cache) == kept
     for network in (cold, *warm, autotune.load(folders[-1])):
         check(network)
         assert network.threads == 1
@@ -79,23 +81,24 @@ def test_other_bytes_are_another_network(tmp_path: Path, cache: Path) -> None:
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # nothing but its bytes tells
     check(made(path, cache), -WEIGHTS)
     check(made(path, cache), -WEIGHTS)
-    assert len(entries(cache)) == 2
+    assert len(entries(cache)) == 4
 
 
 def test_a_damaged_one_is_made_again(tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path / "model.onnx")
     first = made(path, cache)
-    (kept,) = entries(cache)
-    whole = kept.read_bytes()
-    for damaged in (whole[:-1], whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:], whole[:10], b""):
-        kept.write_bytes(damaged)
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            again = made(path, cache)
-        assert again.manifest == first.manifest and kept.read_bytes() == whole
-        assert [text.partition(":")[0] for text in caplog.messages] == [
-            "an entry of the cache is damaged and will be made again"
-        ]
+    for kept in entries(cache):
+        whole = kept.read_bytes()
+        for damaged in (whole[:-1], whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:], whole[:10], b""):
+            kept.write_bytes(damaged)
+            caplog.clear()
+            with caplog.at_level(logging.WARNING):
+                again = made(path, cache)
+            assert again.manifest == first.manifest and kept.read_bytes() == whole
+            check(again)
+            assert [text.partition(":")[0] for text in caplog.messages] == [
+                "an entry of the cache is damaged and will be made again"
+            ]
 
 
 def test_weights_of_other_files_are_not_kept(tmp_path: Path, cache: Path) -> None:
@@ -113,14 +116,12 @@ def test_a_file_that_is_written_to_meanwhile_is_not_kept(
     of = rebuilding.rebuilt
 
     def late(*given: Any) -> Any:
-        found = of(*given[:2])
         os.utime(path, (1, 1))
-        given[2].keep(found, onnx.load(path))
-        return found
+        return of(*given)
 
     monkeypatch.setattr(rebuilding, "rebuilt", late)
-    made(path, cache)
-    assert entries(cache) == []
+    network = made(path, cache)
+    assert [entry.name for entry in entries(cache)] == [network.manifest["weights"]["sha256"]]
 
 
 def test_keys_differ_by_all_that_counts(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,12 +168,16 @@ def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path, cache: Path
 
 def test_what_is_too_large_is_known_all_the_same(tmp_path: Path) -> None:
     cache = NetworkCache(Store(tmp_path, limit=1000))
-    cache.put("aa", [np.zeros(400, np.uint8)], {"a": b"1", "b": b""})
-    cache.put("bb", [np.zeros(501, np.uint8)], {"a": b"1"})
-    found = cache.get("aa")
-    assert found is not None and found.files == {"a": b"1", "b": b""} and found.weights[:400].tolist() == [0] * 400
-    assert cache.get("bb") is None and cache.get("cc") is None
-    assert [cache.knows(key) for key in ("aa", "bb", "cc")] == [True, True, False]
+    small, large = [np.arange(200, dtype=np.uint8)] * 2, [np.zeros(501, np.uint8)]
+    digests = [sha256(b"".join(part.tobytes() for part in parts)).hexdigest() for parts in (small, large)]
+    for key, parts in zip(digests, (small, large), strict=True):
+        cache.put_weights(key, parts)
+    cache.put_files("aa", {"a": b"1\n", "b": b""})
+    found = cache.weights(digests[0])
+    assert found is not None and found.tolist() == [*range(200)] * 2 and found.ctypes.data % 64 == 0
+    assert cache.weights(digests[1]) is None
+    assert cache.files("aa") == {"a": b"1\n", "b": b""} and cache.files("bb") is None
+    assert [cache.knows(key) for key in ("aa", "bb")] == [True, False]
 
 
 # ------------------------------------------------------------------ processes
@@ -207,7 +212,7 @@ def test_processes_are_started_for_a_new_model_alone(
     path = written(tmp_path / "model.onnx")
     check(made(path, cache))
     assert (Counted.started, Counted.ended) == (2, 2)
-    monkeypatch.setattr(NetworkCache, "get", lambda self, key: None)  # as of one that is too large to be kept
+    monkeypatch.setattr(NetworkCache, "weights", lambda self, key: None)  # as of one that is too large to be kept
     check(made(path, cache))
     assert Counted.started == 2
     monkeypatch.setattr(rebuilding, "LEAST_BYTES", path.stat().st_size + 1)
