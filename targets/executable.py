@@ -123,11 +123,6 @@ class Executable(ABC):
         """
 
     @property
-    def held_weights(self) -> Array | None:
-        """The bytes of the weights (n,), where they were given as such; None where they are those of the folder."""
-        return None if self._in_memory is None else self._in_memory[: self.weights_bytes]
-
-    @property
     def weights_bytes(self) -> int:
         """Of all constants, as they lie in the folder."""
         return int(self.manifest["weights"]["nbytes"])

@@ -87,7 +87,11 @@ class Whole:
 
     def keep(self, executable: Executable) -> None:
         """Keeps what was made of the file besides weights, unless that has been written to meanwhile."""
-        if _stamp(self.path) != self.stamp:
+        try:
+            same = _stamp(self.path) == self.stamp
+        except OSError:  # it is gone
+            same = False
+        if not same:
             return
         names = [MANIFEST, *(file for file, _ in files_of(executable.manifest))]
         names.remove(executable.manifest["weights"]["file"])
@@ -96,7 +100,9 @@ class Whole:
 
 
 def whole_of(config: RunConfig) -> Whole | None:
-    """Where the executable of a configuration's model is kept, if it has no records and comes of one file alone.
+    """Where the executable of a configuration's model is kept; None where it may come of more than a file and that.
+
+    Of so large a file that nothing of it would be kept, it is not found out, as all of it would have to be read.
 
     Raises:
         ConfigError: an unknown target, or a cache that others may write to.
@@ -113,6 +119,8 @@ def whole_of(config: RunConfig) -> Whole | None:
         return None
     try:
         stamp = _stamp(path)
+        if stamp[0] > cache.store.limit:
+            return None
         with path.open("rb", buffering=0) as file, ThreadPoolExecutor(1, "autotune-digest") as thread:
             digest = thread.submit(hashlib.file_digest, file, "sha256")
             key = _key(config, target, digest)

@@ -18,6 +18,7 @@ from autotune.cache.networks import NetworkCache
 from autotune.cache.place import open_networks
 from autotune.cache.store import Store
 from autotune.config import ConfigError, check_config
+from autotune.graph import onnx_file
 from autotune.graph.importer.registry import HANDLERS
 from autotune.network import crew, rebuilding
 from autotune.network.whole import whole_of
@@ -109,17 +110,18 @@ def test_weights_of_other_files_are_not_kept(tmp_path: Path, cache: Path) -> Non
     assert entries(cache) == []
 
 
+@pytest.mark.parametrize("gone", [False, True])
 def test_a_file_that_is_written_to_meanwhile_is_not_kept(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    gone: bool, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "model.onnx")
-    of = rebuilding.rebuilt
+    of = onnx_file.is_of_one_file
 
-    def late(*given: Any) -> Any:
-        os.utime(path, (1, 1))
-        return of(*given)
+    def late(model: onnx.ModelProto) -> bool:
+        path.unlink() if gone else os.utime(path, (1, 1))
+        return of(model)
 
-    monkeypatch.setattr(rebuilding, "rebuilt", late)
+    monkeypatch.setattr(onnx_file, "is_of_one_file", late)
     network = made(path, cache)
     assert [entry.name for entry in entries(cache)] == [network.manifest["weights"]["sha256"]]
 
