@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from autotune.executable.compile import Compiler
@@ -32,7 +33,7 @@ def write_graph(
     """
     try:
         compiler = Compiler(graph, schedules, settings.target.name, settings.threads, schedules.cache, schedules.built)
-        schedules.prepare(compiler.workloads)
+        schedules.prepare(compiler.workloads, compiler.pack)
         weights = compiler.write(folder, weights_file)
     finally:
         schedules.close()
@@ -41,15 +42,27 @@ def write_graph(
     return weights
 
 
-def load_graph(graph: Graph, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
+Keep = Callable[[Sequence[Array]], None]
+"""Takes the weights of an executable, whose manifest is in its folder, in parts (n,) one after the other."""
+
+
+def load_graph(
+    graph: Graph, schedules: Schedules, folder: Path, settings: Settings, keep: Keep | None = None
+) -> Executable:
     """The executable of a graph; its weights do not go through a file where the target holds them in memory.
 
     Args:
         folder: for its other files, and for the weights if it is saved or pickled.
+        keep: called beside loading with weights that do not go through a file.
     """
     kind = registry.executable_of(settings.target.name)
     if kind is None or not kind.holds_weights:
         write_graph(graph, schedules, folder, settings)
         return load(folder, settings.threads)
     weights = write_graph(graph, schedules, folder, settings, weights_file=False)
-    return kind(folder, settings.threads, weights=weights)
+    with ThreadPoolExecutor(1, "autotune-keep") as thread:
+        kept = None if keep is None else thread.submit(keep, weights)
+        found = kind(folder, settings.threads, weights=weights)
+    if kept is not None:
+        kept.result()  # what went wrong
+    return found
