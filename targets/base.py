@@ -414,6 +414,11 @@ class Target(ABC):
         return None
 
     @property
+    def tools(self) -> Mapping[str, Any]:
+        """Programs of this host that `link` runs, as plain data that is another one where they are others."""
+        return {}
+
+    @property
     def stages(self) -> Mapping[str, Callable[[Module], str]]:
         """Texts of a module on its way to machine code, by what they are, in the order in which they are made."""
         return {"assembly": self.assembly}
@@ -443,12 +448,18 @@ class Target(ABC):
         """Why a module is not worth timing where another one has been, as a sentence; empty where it is."""
         return ""
 
-    def spills(self, program: LoopProgram) -> float:
+    def spills(self, program: LoopProgram, name: str = "kernel") -> tuple[float, Module | None]:
         """Share of the instructions of a program's busiest innermost loop that keep on the stack what has no register.
 
         0 on targets whose compiler is not known to spill what the space's limits let through.
+
+        Returns:
+            The share, and what `build` makes of the program under this name where it had to be built to know.
+
+        Raises:
+            BuildError: it had to be, and cannot.
         """
-        return 0.0
+        return 0.0, None
 
     @abstractmethod
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:

@@ -44,7 +44,7 @@ class Executable(ABC):
         threads: that kernels of a CPU run on; by default what the network was tuned for.
         mapped: whether weights are pages of the file, which processes share, where the target can run on those.
         weights: the bytes of the weights in parts (n,) one after the other, in place of the file, where the class
-            `holds_weights`.
+            `holds_weights`. One array of them all, from a multiple of 64 and of 64 bytes at least, is taken as it is.
 
     Attributes:
         format: of its manifests.
@@ -64,7 +64,7 @@ class Executable(ABC):
         folder: str | os.PathLike[str],
         threads: int | None = None,
         mapped: bool = False,
-        weights: Sequence[Array] | None = None,
+        weights: Sequence[Array] | Array | None = None,
     ) -> None:
         self.folder = Path(folder)
         self._given = weights
@@ -145,7 +145,8 @@ class Executable(ABC):
         facts = self.manifest["weights"]
         path, size = self.folder / facts["file"], int(facts["nbytes"])
         if self._given is not None:
-            self._in_memory, self._given = _joined(self._given, size), None
+            given, self._given = self._given, None
+            self._in_memory = given if isinstance(given, np.ndarray) else _joined(given, size)
             return self._in_memory
         try:
             with path.open("rb", buffering=0) as file:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from targets.arrays import aligned
-from targets.base import Bound, Kernel, Module
+from targets.base import Bound, Kernel, Module, check_array, sizes_in
 from targets.fences import UNTOUCHED, Fences
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
@@ -73,6 +74,35 @@ class NativeKernel(Kernel):
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> NativeBound:
         sizes = self.check(inputs)
         return NativeBound(self, inputs, copies, Fences() if fenced else None, sizes)
+
+
+class NativePacker:
+    """Makes the constants that a module's kernels take, as they take them; it is loaded once a prologue makes one.
+
+    Args:
+        module: of the kernel.
+        load: gives the kernel.
+    """
+
+    def __init__(self, module: Module, load: Callable[[], NativeKernel]) -> None:
+        self._module, self._load = module, cache(load)
+
+    def __call__(self, inputs: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Constants by name of the parameter, of all inputs of the kernel; one that is taken as it is is no copy.
+
+        Raises:
+            RunError: other inputs than the kernel takes.
+        """
+        module = self._module
+        sizes = sizes_in(inputs, module.sources, module.sizes)
+        for source, array in zip(module.sources, inputs, strict=True):
+            check_array(array, source.at(sizes), "input")
+        given = {source.name: array for source, array in zip(module.sources, inputs, strict=True)}
+        found = {p.name: given[p.name] for p in module.parameters if p.constant and not p.packed_from}
+        for index, parameter in enumerate(p for p in module.parameters if p.packed_from):
+            array = found[parameter.name] = aligned(parameter.at(sizes).shape, parameter.dtype)
+            self._load().pack(index, [np.ascontiguousarray(given[name]) for name in parameter.packed_from], array)
+        return found
 
 
 def _table(arrays: Sequence[NDArray[Any]], sizes: Iterable[int] = ()) -> NDArray[np.uint64]:

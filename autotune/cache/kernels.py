@@ -16,6 +16,24 @@ from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
 from targets.base import Module, Target
 
+_DIGITS = 24
+"""Of a digest in the name of a kernel: no two kernels of a network have the same ones."""
+
+
+def symbol_of(
+    workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], target: Target
+) -> str | None:
+    """Name of a kernel by all that its code depends on, so that networks share it; None where that is not known."""
+    key = _key("symbol", workload, target, _of_code(schedule, pitches))
+    return None if key is None else f"kernel_{key[:_DIGITS]}"
+
+
+def symbol_of_open(kernel: OpenKernel, target: Target) -> str | None:
+    """The same of a kernel whose sizes are open."""
+    if target.identity is None:
+        return None
+    return f"kernel_{_digest('symbol', target, {**kernel.to_json(), 'name': ''})[:_DIGITS]}"
+
 
 class KernelCache:
     """What was chosen and built before, of targets that say what their code depends on (`Target.identity`).
@@ -62,9 +80,8 @@ class KernelCache:
         """
         if isinstance(kernel, OpenKernel):
             return None if target.identity is None else _digest("module", target, kernel.to_json())
-        schedule = kernel.schedule
-        depends = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "name": kernel.name}
-        return _key("module", kernel.workload, target, {**depends, "pitches": sorted(kernel.pitches.items())})
+        depends = {**_of_code(kernel.schedule, kernel.pitches), "name": kernel.name}
+        return _key("module", kernel.workload, target, depends)
 
     def module(self, key: str) -> Module | None:
         """A kernel that was built."""
@@ -74,6 +91,11 @@ class KernelCache:
     def keep_module(self, key: str, module: Module) -> None:
         """Keeps a kernel for `module`."""
         self.store.put(key, module.to_bytes())
+
+
+def _of_code(schedule: Schedule, pitches: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    trace = schedule.trace.to_json()
+    return {"algorithm": schedule.algorithm, "trace": trace, "pitches": sorted(pitches.items())}
 
 
 def _key(what: str, workload: Workload, target: Target, depends: Mapping[str, Any]) -> str | None:

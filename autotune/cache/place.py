@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from autotune.cache.kernels import KernelCache
+from autotune.cache.networks import FOLDER, LIMIT, NetworkCache
 from autotune.cache.store import Store
 from targets.cpu.figures import cache_folder
+
+if TYPE_CHECKING:
+    from autotune.cache.kernels import KernelCache
 
 VARIABLE = "AUTOTUNE_CACHE"
 NONE = "none"
@@ -25,11 +29,26 @@ def folder_of(given: str | None = None) -> Path | None:
     return None if said == NONE else Path(said).expanduser()
 
 
+def open_networks(given: str | None = None) -> NetworkCache | None:
+    """Executables in the cache, see `folder_of`.
+
+    Raises:
+        CacheError: a folder that others may write to.
+    """
+    folder = folder_of(given)
+    if folder is None:
+        return None
+    Store(folder)  # it is refused where others may write to it
+    return NetworkCache(Store(folder / FOLDER, LIMIT))
+
+
 def open_cache(given: str | None = None) -> KernelCache | None:
     """The cache, see `folder_of`.
 
     Raises:
         CacheError: a folder that others may write to.
     """
+    from autotune.cache.kernels import KernelCache  # who asks for networks waits for no rules of schedules
+
     folder = folder_of(given)
     return None if folder is None else KernelCache(Store(folder))

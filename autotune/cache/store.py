@@ -12,8 +12,14 @@ import os
 import stat
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.arrays import aligned
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +28,10 @@ LIMIT = 1 << 30
 TORN_SECONDS = 3600.0
 """After which a file that was never finished is taken away."""
 _MARK = b"autotune-cache/1 "
+_DIGITS = 64
+"""Of a digest."""
+_CHUNK = 8 << 20
+"""Bytes that are read while those before them are checked."""
 _FRESH_SECONDS = 60.0
 """How old the time of an entry's last use is before it is written again."""
 
@@ -62,6 +72,10 @@ class Store:
         self._written = False
         self._check()
 
+    def has(self, key: str) -> bool:
+        """Whether something was put under a key, be it whole or not."""
+        return self._path(key).exists()
+
     def get(self, key: str) -> bytes | None:
         """What was put under a key, a hexadecimal digest; None where nothing was, or it is not whole."""
         path = self._path(key)
@@ -79,15 +93,45 @@ class Store:
         self._touch(path)
         return payload
 
-    def put(self, key: str, payload: bytes) -> None:
-        """Keeps something under a key."""
+    def read(self, key: str) -> NDArray[np.uint8] | None:
+        """As `get`, of a large entry: bytes (n,) from a multiple of 64, which are read and checked at the same time."""
+        path = self._path(key)
+        try:
+            with open(path, "rb", buffering=0) as file, ThreadPoolExecutor(1, "autotune-cache") as thread:
+                head = file.read(len(_MARK) + _DIGITS + 1)
+                data = aligned((max(0, os.fstat(file.fileno()).st_size - len(head)),), "uint8", np.empty)
+                found, place = hashlib.sha256(), 0
+                while got := file.readinto(data[place : place + _CHUNK].data):
+                    thread.submit(found.update, data[place : place + got].data)
+                    place += got
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn(f"the cache cannot be read: {path}: {error.strerror}")
+            return None
+        if place != len(data) or head != _MARK + found.hexdigest().encode() + b"\n":
+            self._warn(f"an entry of the cache is damaged and will be made again: {path}")
+            _remove(path)  # it would be found again
+            return None
+        self._touch(path)
+        return data
+
+    def put(self, key: str, *payload: bytes | memoryview, digest: str | None = None) -> None:
+        """Keeps something under a key.
+
+        Args:
+            key: a hexadecimal digest.
+            payload: parts, one after the other.
+            digest: SHA-256 of all of them, where it is known.
+        """
         path, partial = self._path(key), ""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.parent.mkdir(exist_ok=True, mode=0o700)
             descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # for this user alone
             with open(descriptor, "wb") as file:
-                file.write(b"".join([_MARK, _digest(payload), b"\n", payload]))
+                found = _digest(*payload) if digest is None else digest.encode()
+                file.writelines([_MARK, found, b"\n", *payload])
             os.replace(partial, path)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -160,8 +204,11 @@ class Store:
             log.warning("%s", sentence)
 
 
-def _digest(payload: bytes) -> bytes:
-    return hashlib.sha256(payload).hexdigest().encode()
+def _digest(*payload: bytes | memoryview) -> bytes:
+    found = hashlib.sha256()
+    for part in payload:
+        found.update(part)
+    return found.hexdigest().encode()
 
 
 def _remove(path: Path) -> None:

@@ -16,22 +16,23 @@ def cache(
         Path | None, typer.Option(help="By default what AUTOTUNE_CACHE says, else the user's cache folder.")
     ] = None,
 ) -> None:
-    """Shows the cache of kernels and the roofline's choices, or clears it."""
+    """Shows the cache of kernels and the roofline's choices, and of executables, or clears it."""
     with bad_input():
-        from autotune.cache.place import NONE, open_cache
+        from autotune.cache.place import NONE, open_cache, open_networks
         from autotune.cache.store import CacheError
 
         try:
-            found = open_cache(None if folder is None else str(folder))
+            given = None if folder is None else str(folder)
+            kernels, networks = open_cache(given), open_networks(given)
         except CacheError as error:
             fail(str(error))
-        if found is None:
+        if kernels is None or networks is None:
             typer.echo(f"there is no cache: its folder is said to be {NONE}")
             return
-        store = found.store
-        size = store.clear() if clear else store.size()
-        entries = f"{size.entries} entr{'y' if size.entries == 1 else 'ies'} of {size.nbytes / 2**20:.1f} MiB"
-        if clear:
-            typer.echo(f"{store.folder}: removed {entries}")
-        else:
-            typer.echo(f"{store.folder}: {entries}, at most {store.limit / 2**20:.0f} MiB are kept")
+        for store in (kernels.store, networks.store):
+            size = store.clear() if clear else store.size()
+            entries = f"{size.entries} entr{'y' if size.entries == 1 else 'ies'} of {size.nbytes / 2**20:.1f} MiB"
+            if clear:
+                typer.echo(f"{store.folder}: removed {entries}")
+            else:
+                typer.echo(f"{store.folder}: {entries}, at most {store.limit / 2**20:.0f} MiB are kept")

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.cache.kernels import KernelCache
+from autotune.cache.kernels import KernelCache, symbol_of
+from autotune.executable.packing import Constants
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
 from autotune.executable.weights import Weights
@@ -24,7 +25,7 @@ from search_space.dtypes import numpy_dtype
 from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import BuildError, Choice, Loop, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
+from targets.base import BuildError, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
 from targets.manifest import listed, replace_file, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
@@ -43,6 +44,10 @@ def identifier(name: str) -> str:
 def _inside(loop: str) -> str:
     """What the memory plan calls that which a trip needs; no value is called so."""
     return f"{loop}\0inside"
+
+
+def _is_dense(scope: Scope, group: Group) -> bool:
+    return all(scope.locations[name].strides is None for name in (*group.inputs, group.output))
 
 
 class Compiler:
@@ -86,7 +91,7 @@ class Compiler:
         self._chosen, self._threads, self._cache = chosen, threads, cache
         self._name = identifier(graph.name)
         self._modules: list[Module] = []
-        self._packers: list[Packer | None] = []
+        self._constants = Constants(self._target)
         self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
         self._packed_bytes = 0
         self._weights = Weights(self._target.spacing)
@@ -95,6 +100,12 @@ class Compiler:
     def workloads(self) -> list[Workload]:
         """Of all steps, in their order, those of a loop once."""
         return [group.workload for _, group, _ in self._calls() if group.workload is not None]
+
+    def pack(self, workload: Workload, module: Module) -> None:
+        """Packs the constants of a workload's steps whose kernel is this one, so that `write` finds them packed."""
+        for scope, group, _ in self._calls():
+            if group.workload == workload and _is_dense(scope, group):
+                self._constants.ahead(scope.graph, group, module)
 
     def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array]:
         """Writes to `folder` what the target links, weights and manifest.
@@ -239,17 +250,9 @@ class Compiler:
     def _step(self, scope: Scope, group: Group, where: Roots, number: int) -> Step:
         assert group.workload is not None
         graph = scope.graph
-        module, packer = self._modules[number], self._packers[number]
+        module = self._modules[number]
         names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
-        constants: Mapping[str, Array] = {}
-        if packer is not None and any(p.constant or p.packed_from for p in module.parameters):
-            arrays = [
-                np.asarray(graph.constants[name])
-                if name in graph.constants and not source.extents
-                else np.zeros(source.shape, numpy_dtype(source.dtype))
-                for source, name in zip(module.sources, group.inputs, strict=True)
-            ]
-            constants = packer(arrays)
+        constants = self._constants.of(graph, group, module)
         arguments = []
         for parameter in module.parameters:
             made_of = parameter.packed_from or ((parameter.name,) if parameter.constant else ())
@@ -273,7 +276,7 @@ class Compiler:
     def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
         """Strides of the kernel's activations that are not dense, by the workload's names."""
         assert group.workload is not None
-        if all(scope.locations[name].strides is None for name in (*group.inputs, group.output)):
+        if _is_dense(scope, group):
             return {}
         *inputs, output = group.workload.tensors(algorithm)
         known = operations([output], inputs)
@@ -297,11 +300,18 @@ class Compiler:
             number = known.setdefault(key, len(known))
             numbers.append(number)
             if number == len(kernels):
-                kernels.append(Kernel(group.workload, schedule, pitches, self._symbol(number)))
+                kernels.append(self._kernel(group.workload, schedule, pitches, number))
         return numbers, kernels
 
+    def _kernel(
+        self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], number: int
+    ) -> Kernel:
+        """A kernel of the network, named by what it is made of or by its number."""
+        symbol = symbol_of(workload, schedule, pitches, self._target) or self._symbol(number)
+        return Kernel(workload, schedule, pitches, symbol)
+
     def _symbol(self, number: int) -> str:
-        """Name of a kernel's function."""
+        """Name of a kernel of which not all is known that its code depends on."""
         return f"{self._name}_kernel{number}"
 
     def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
@@ -309,7 +319,6 @@ class Compiler:
         for number in called:
             if number == len(self._modules):
                 self._modules.append(next(modules))
-                self._packers.append(self._target.packer(self._modules[-1]))
             yield number
 
     def _built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from autotune.cache.kernels import KernelCache
+from autotune.cache.kernels import KernelCache, symbol_of_open
 from autotune.executable.compile import Builder, Chosen, Compiler
 from autotune.executable.opening import NotOpen, Opening, Range
 from autotune.executable.schedule import Kernel, OpenKernel
@@ -71,21 +71,22 @@ class SizedCompiler(Compiler):
         for each in self._opening.ranges:
             scope = self._opening.scope(each.least)
             for call, group in enumerate(scope.groups):
-                made = self._of_known(scope, group) if each.known else self._opened(call, each)
-                key = te_json.text(made.to_json())
-                number = known.setdefault(key, len(known))
-                numbers.append(number)
-                if number == len(kernels):
-                    kernels.append(replace(made, name=self._symbol(number)))
+                number = len(kernels)
+                made = self._of_known(scope, group, number) if each.known else self._opened(call, each, number)
+                key = te_json.text({**made.to_json(), "name": ""})
+                numbers.append(known.setdefault(key, number))
+                if numbers[-1] == number:
+                    kernels.append(made)
         return numbers, kernels
 
-    def _of_known(self, scope: Scope, group: Group) -> Kernel:
+    def _of_known(self, scope: Scope, group: Group, number: int) -> Kernel:
         assert group.workload is not None
         schedule = self._chosen(group.workload)
         self._algorithms.append(schedule.algorithm)
-        return Kernel(group.workload, schedule, self._pitches(scope, group, schedule.algorithm), "")
+        pitches = self._pitches(scope, group, schedule.algorithm)
+        return self._kernel(group.workload, schedule, pitches, number)
 
-    def _opened(self, call: int, within: Range) -> OpenKernel:
+    def _opened(self, call: int, within: Range, number: int) -> OpenKernel:
         """A call's kernel for a range.
 
         Raises:
@@ -108,7 +109,8 @@ class SizedCompiler(Compiler):
             except ScheduleError as error:
                 refused.append(error)
             else:
-                return OpenKernel(definition, trace, pitches, "")
+                made = OpenKernel(definition, trace, pitches, "")
+                return replace(made, name=symbol_of_open(made, self._target) or self._symbol(number))
         shown = " to ".join("x".join(map(str, sizes)) for sizes in ends)
         raise NotOpen(f"the schedule of {group.title} must hold for sizes {shown}: {refused[-1] if refused else ''}")
 

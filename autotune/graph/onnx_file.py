@@ -50,6 +50,11 @@ def read_without_weights(path: Path) -> onnx.ModelProto | None:
     return model if all(_STAMP in _entries(tensor) for tensor in elsewhere) and not model.functions else None
 
 
+def is_of_one_file(model: onnx.ModelProto) -> bool:
+    """Whether `read_without_weights` has left weights of a model in its file: then no other file has any."""
+    return any(tensor.data_location == TensorProto.EXTERNAL for tensor in model.graph.initializer)
+
+
 def array_of(tensor: TensorProto) -> Array:
     """The elements of a tensor, of a file that `read_without_weights` has read, too.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 import re
-import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -45,12 +44,6 @@ def export(path: str) -> onnx.ModelProto:
             f"{type(module).__name__}"
         )
     return exported(module, inputs)
-
-
-def is_module(model: object) -> bool:
-    """Whether a model is a module of PyTorch; torch is imported already where one is."""
-    torch: Any = sys.modules.get("torch")
-    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def exported(module: Any, inputs: Any) -> onnx.ModelProto:

@@ -11,7 +11,7 @@ from autotune.executable.loading import load
 from autotune.graph.ir import Array
 from autotune.network.load import Network
 from autotune.network.schedules import Schedules
-from autotune.network.writing import load_graph, write_graph
+from autotune.network.writing import Keep, load_graph, write_graph
 from autotune.tuning.settings import Settings
 from search_space.dtypes import FLOATS, numpy_dtype
 from targets.executable import Executable
@@ -25,11 +25,13 @@ def write_network(network: Network, schedules: Schedules, folder: Path, settings
         write_graph(network.graph, schedules, folder, settings)
 
 
-def in_memory(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
+def in_memory(
+    network: Network, schedules: Schedules, folder: Path, settings: Settings, keep: Keep | None = None
+) -> Executable:
     """The network's executable, whose weights are in `folder` only once it is saved or pickled, see `load_graph`."""
     if network.device is not None:
         return compile_network(network, schedules, folder, settings)
-    return load_graph(network.graph, schedules, folder, settings)
+    return load_graph(network.graph, schedules, folder, settings, keep)
 
 
 def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:

@@ -1,25 +1,27 @@
-"""`compile`: from a model to an executable, in one call and by default without a trial."""
+"""`compile`: from a model to an executable, in one call and by default without a trial.
+
+What reads models is imported once it is known that one is to be read: processes that choose schedules start before.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import onnx
-
 from autotune.config import RunConfig, check_config
 from autotune.executable.loading import load
-from autotune.graph.torch_model import exported, is_module
 from autotune.naming import file_name
-from autotune.network.rebuilding import FOLDER, rebuild, rebuilt
+from autotune.network.whole import FOLDER, whole_of
 from targets import registry
 from targets.executable import Executable
 
 if TYPE_CHECKING:
+    import onnx
     import torch
 
 
@@ -67,14 +69,17 @@ def compile(
         ConfigError: a model that cannot be compiled, or a value that cannot be.
         TypeError: `example_inputs` that are missing, or beside a model that knows its own.
     """
-    if is_module(model) == (example_inputs is None):
+    module = _is_of("torch.nn", "Module", model)
+    if module == (example_inputs is None):
         raise TypeError(
             "`example_inputs` must be given for a module of PyTorch alone, but got "
             f"model={type(model).__name__}, example_inputs={type(example_inputs).__name__}"
         )
     kept = None if output is not None else tempfile.TemporaryDirectory(prefix="autotune-network-")
     folder = Path(output or "") if kept is None else Path(kept.name)
-    proto = exported(model, example_inputs) if is_module(model) else _proto(model)
+    proto: Any = model if _is_of("onnx", "ModelProto", model) else None
+    if module:
+        proto = _exported(model, example_inputs)
     config = check_config(
         {
             "model": "model" if proto is not None else str(model),
@@ -98,9 +103,11 @@ def compile(
     if trials and not config.network.sizes:
         _tuned(config, proto)
     elif kept is None:
+        from autotune.network.rebuilding import rebuild
+
         rebuild(config, model=proto)
     else:
-        found = rebuilt(config, proto)
+        found = _in_memory(config, proto)
         weakref.finalize(found, kept.cleanup)
         return found
     found = load(folder / FOLDER, threads)
@@ -109,8 +116,27 @@ def compile(
     return found
 
 
-def _proto(model: object) -> onnx.ModelProto | None:
-    return model if isinstance(model, onnx.ModelProto) else None
+def _in_memory(config: RunConfig, proto: onnx.ModelProto | None) -> Executable:
+    """Without records; as a whole where it was compiled before."""
+    whole = None if proto is not None or config.lock is not None else whole_of(config)
+    found = None if whole is None else whole.load(config.folder / FOLDER, config.measure.threads, config.target)
+    if found is not None:
+        return found
+    from autotune.network.rebuilding import rebuilt
+
+    return rebuilt(config, proto, whole)
+
+
+def _is_of(package: str, kind: str, model: object) -> bool:
+    """Whether a model is of a class, whose package is imported already where one is."""
+    found = sys.modules.get(package)
+    return found is not None and isinstance(model, getattr(found, kind))
+
+
+def _exported(module: Any, inputs: Any) -> onnx.ModelProto:
+    from autotune.graph.torch_model import exported
+
+    return exported(module, inputs)
 
 
 def _name_of(model: Any, proto: onnx.ModelProto | None) -> str:

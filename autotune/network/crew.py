@@ -33,22 +33,19 @@ class Crew:
             self.close()
             raise
 
-    def ask(
-        self, requests: Sequence[Mapping[str, Any]], order: Sequence[int] | None = None, ahead: int = 1
-    ) -> Iterator[Answer]:
+    def ask(self, requests: Sequence[Mapping[str, Any]], ahead: int = 1) -> Iterator[Answer]:
         """The answers to requests, in the order of the requests, each as soon as it is there.
 
         All that a process was given is worked on while nobody asks for the next answer. One call must be at its end
         before the next begins.
 
         Args:
-            order: places of the requests in the order in which they are given out; as they stand by default.
             ahead: requests that a process has at once: with 2 it goes on while its answer waits to be read.
 
         Raises:
             RuntimeError: a process has ended.
         """
-        todo = deque(order if order is not None else range(len(requests)))
+        todo = deque(range(len(requests)))
         found: dict[int, Answer] = {}
         given: dict[Connection[Any, Any], tuple[Child, deque[int]]] = {
             child.connection: (child, deque()) for child in self._children

@@ -21,6 +21,7 @@ from autotune.graph.quantise import (
     Accuracy,
     Imported,
     Quantised,
+    is_quantised,
     load_feeds,
     quantise_with_report,
     with_byte_layers,
@@ -125,6 +126,9 @@ def load_network(
     narrow = narrow_floats(graph)
     check_precision(graph, precision, "a model")
     _check_narrow(narrow, quantise, substitutions)
+    if quantise is not None and is_quantised(graph):
+        has = "a model that is quantised already"
+        raise ValueError(f"`quantise` must be None for {has}, but got quantise={quantise!r}")
     if substitutions is not None:
         substituted = searched(graph)
         graph = substituted.graph

@@ -5,11 +5,12 @@ from __future__ import annotations
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Graph
+from autotune.graph.loops import loops_of
 from autotune.graph.passes import optimise
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.precision import FULL, lower_precision, narrow_floats
-from autotune.graph.quantise import with_byte_layers, with_dot_products
+from autotune.graph.quantise import has_roundings, with_byte_layers, with_dot_products, with_image_words
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from targets.base import Target
 
@@ -47,8 +48,9 @@ def with_loops(graph: Graph, target: Target, plain: bool) -> Graph:
     Raises:
         ModelError: too many steps to unroll.
     """
-    quantised = any(node.op in ("quantise_linear", "dequantise") for node in graph.nodes)
-    kept = plain and target.loops and not quantised and not narrow_floats(graph)
+    parts = [graph, *(node.attrs["body"].graph for node in loops_of(graph))]
+    others = any(has_roundings(part) or narrow_floats(part) for part in parts)
+    kept = plain and target.loops and not others
     return unrolled(graph, below=LEAST_STEPS if kept else None)
 
 
@@ -75,6 +77,8 @@ def for_kernels(graph: Graph, target: Target, windows: bool = True) -> Graph:
         windows: whether windows with holes may be split, where the target wants that.
     """
     graph = with_dot_products(graph)
+    if target.hardware.kind == "cpu":
+        graph = with_image_words(graph)
     if windows and target.splits_windows:
         graph = split_windows(graph)
     narrow = narrow_floats(graph)

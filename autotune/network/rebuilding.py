@@ -1,25 +1,27 @@
 """The executable of a model without trials: from records, from a lock file, or by the roofline's choice.
 
-What only records need is imported where there are any, as most that compile so have none and wait for the import.
+What only records need is imported where there are any, as most that compile so have none and wait for the import; what
+reads models is imported when processes that choose schedules have been started.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, RunConfig
 from autotune.graph.precision import MIXED
-from autotune.network.build import in_memory, write_network
-from autotune.network.load import Network
-from autotune.network.lock import read_lock
-from autotune.network.schedules import Schedules
-from autotune.network.sized import rebuilt_sized
+from autotune.network.crew import Crew
+from autotune.network.schedules import Schedules, helpers
+from autotune.network.whole import FOLDER as FOLDER
+from autotune.network.whole import Whole
 from autotune.run.resolve import settings_of
 from autotune.run.workloads import cache_of, limits_of, network_of
 from autotune.tuning.settings import Settings
+from measure.host import allowed_cores
 from measure.notices import notice_if_slow
 from search_space.schedule.errors import ScheduleError
 from targets.executable import Executable
@@ -27,10 +29,11 @@ from targets.executable import Executable
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from autotune.network.selection import Chosen
+    from autotune.network.load import Network
+    from autotune.network.selection import Chosen, Limits
 
-FOLDER = "network"
-"""Where in a run folder the executable lies."""
+LEAST_BYTES = 1 << 20
+"""Of a model that takes long to read; most that are smaller have few kernels."""
 
 
 @contextmanager
@@ -70,9 +73,13 @@ def rebuild(
     if config.network.sizes:
         if records is not None:
             raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
-        rebuilt_sized(config, model, folder, in_memory=False)
+        from autotune.network.sized import write_sized_model
+
+        write_sized_model(config, model, folder)
         return folder, ["without records, by the roofline's choice: all"]
     network, schedules, settings = _recorded(config, records, model)
+    from autotune.network.build import write_network
+
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(config.lock):
         write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
@@ -80,18 +87,43 @@ def rebuild(
     return folder, [f"without records, by the roofline's choice: {shown}"] if missing else []
 
 
-def rebuilt(config: RunConfig, model: ModelProto | None = None) -> Executable:
-    """The same, loaded: its weights are in the folder only once it is saved or pickled."""
+def rebuilt(config: RunConfig, model: ModelProto | None = None, whole: Whole | None = None) -> Executable:
+    """The same, loaded: its weights are in the folder only once it is saved or pickled.
+
+    Args:
+        whole: where it is kept for the next time; None: nowhere.
+    """
     if config.network.sizes:
-        found = rebuilt_sized(config, model, config.folder / FOLDER, in_memory=True)
-        assert found is not None
-        return found
-    network, schedules, settings = _recorded(config, None, model)
+        return _rebuilt_sized(config, model, whole)
+    network, schedules, settings = _recorded(config, None, model, whole)
+    from autotune.graph.onnx_file import is_of_one_file
+    from autotune.network.build import in_memory
+
+    folder, kept = config.folder / FOLDER, whole if is_of_one_file(network.model) else None
+    keep = None if kept is None else partial(kept.keep_weights, folder)
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(config.lock):
-        return in_memory(network, schedules, config.folder / FOLDER, settings)
+        found = in_memory(network, schedules, folder, settings, keep)
+    if kept is not None:
+        kept.keep(found)
+    return found
 
 
-def _recorded(config: RunConfig, records: Path | None, model: ModelProto | None) -> tuple[Network, Schedules, Settings]:
+def _rebuilt_sized(config: RunConfig, model: ModelProto | None, whole: Whole | None) -> Executable:
+    """The same of a model of open sizes."""
+    from autotune.network.sized import load_sized_model
+
+    folder = config.folder / FOLDER
+    found, in_one_file = load_sized_model(
+        config, model, folder, None if whole is None else partial(whole.keep_weights, folder)
+    )
+    if whole is not None and in_one_file:
+        whole.keep(found)
+    return found
+
+
+def _recorded(
+    config: RunConfig, records: Path | None, model: ModelProto | None, whole: Whole | None = None
+) -> tuple[Network, Schedules, Settings]:
     """A network, and the schedules that records or a lock file have for it."""
     settings = settings_of(config)
     path = records or config.records_path
@@ -99,9 +131,18 @@ def _recorded(config: RunConfig, records: Path | None, model: ModelProto | None)
         raise ConfigError(f"`records` must not stand beside `lock`, but got {records} and {config.lock}")
     if records is not None and not path.exists():
         raise ConfigError(f"`records` must be an existing file, but got {path}")
-    network = network_of(config, model=model, weights=config.network.precision == MIXED)
+    limits, cache = limits_of(config), cache_of(config)
+    crew = None if whole is None else _ahead(whole, settings, limits)
+    try:
+        network = network_of(config, model=model, weights=config.network.precision == MIXED)
+    except BaseException:
+        if crew is not None:
+            crew.close()
+        raise
     best: Chosen = {}
     if config.lock is not None:
+        from autotune.network.lock import read_lock
+
         best = read_lock(Path(config.lock), network.tasks, settings)
     elif path.exists():
         from autotune.network.selection import select
@@ -112,9 +153,17 @@ def _recorded(config: RunConfig, records: Path | None, model: ModelProto | None)
             found = RecordLog(
                 r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target.name)
             )
-        best = select(network.tasks, found, limits_of(config))
+        best = select(network.tasks, found, limits)
         if not best:
             raise ConfigError(
                 f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
             )
-    return network, Schedules(best, settings, limits_of(config), network.device, cache_of(config)), settings
+    return network, Schedules(best, settings, limits, network.device, cache, crew), settings
+
+
+def _ahead(whole: Whole, settings: Settings, limits: Limits) -> Crew | None:
+    """Processes that choose schedules, each of which takes a while to be there, for a large model that is a new one."""
+    cores = len(allowed_cores())
+    if whole.known or whole.nbytes < LEAST_BYTES or cores < 2:
+        return None
+    return helpers(settings, limits, [settings.target], cores)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from autotune.cache.kernels import KernelCache
+from autotune.cache.kernels import KernelCache, symbol_of
 from autotune.config import ConfigError, Measure
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.graph.offload import is_offloaded, tuned_as
@@ -21,7 +21,6 @@ from autotune.network.crew import Answer, Crew
 from autotune.network.selection import Chosen, Limits
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.untimed import by_roofline
 from measure.host import allowed_cores, end_with
 from measure.wire import pack, unpack
 from measure.worker import GARBAGE
@@ -30,7 +29,7 @@ from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import BuildError, Module
+from targets.base import BuildError, Module, Target
 
 Estimated = tuple[Schedule, float]
 """A schedule and its seconds by the roofline."""
@@ -48,6 +47,7 @@ class Schedules:
         limits: for those without records.
         device: target of the workloads that an accelerator computes.
         cache: of choices that were made before, and kernels; None: all are made.
+        crew: processes to choose and to build, which `close` ends; None: they are started when there is much to do.
 
     Attributes:
         cache: as given.
@@ -61,10 +61,12 @@ class Schedules:
         limits: Limits | None = None,
         device: str | None = None,
         cache: KernelCache | None = None,
+        crew: Crew | None = None,
     ) -> None:
         self._best, self._settings, self._limits, self._device = best, settings, limits or Limits(), device
         self._made: dict[str, Estimated] = {}
-        self._crew: Crew | None = None
+        self._modules: dict[str, Module] = {}  # by name, of kernels that were built to be chosen
+        self._crew = crew
         self.cache = cache
         self.untuned: set[str] = set()
 
@@ -88,10 +90,16 @@ class Schedules:
             self(task.workload)
         return {key: self._best.get(key) or self._made[key] for key in (task.workload.key for task in tasks)}
 
-    def prepare(self, workloads: Sequence[Workload]) -> None:
+    def prepare(
+        self, workloads: Sequence[Workload], then: Callable[[Workload, Module], None] = lambda workload, module: None
+    ) -> None:
         """Makes the schedules of all workloads that have none; of many at once by a process on each core.
 
         They are the same that `__call__` makes one by one.
+
+        Args:
+            workloads: for which schedules will be asked.
+            then: called, while processes go on, with each workload whose kernel has been built to be chosen.
 
         Raises:
             ConfigError: a workload without a legal candidate.
@@ -100,16 +108,21 @@ class Schedules:
         known = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
         missing = [w for key, w in known.items() if key not in self._best and key not in self._made]
         missing = [workload for workload in missing if not self._known(workload)]
-        if len(missing) < FEWEST or len(allowed_cores()) < 2:
+        if self._crew is None and (len(missing) < FEWEST or len(allowed_cores()) < 2):
             return  # they are made when they are asked for
+        missing.sort(key=lambda workload: -workload.flops)  # those that take longest
         tasks = [self._task(workload) for workload in missing]
-        crew = self._helpers(len(tasks), tasks)
+        if self._crew is None:
+            targets = [self._settings.target, *(self._settings.of(task).target for task in tasks)]
+            self._crew = helpers(self._settings, self._limits, targets, len(tasks))
         requests = [
             {"what": "choose", "workload": task.workload.to_json(), "target": task.target or ""} for task in tasks
         ]
-        longest = sorted(range(len(tasks)), key=lambda i: -tasks[i].workload.flops)
-        for workload, answer in zip(missing, crew.ask(requests, longest), strict=True):
-            self._keep(workload, _chosen(answer))
+        for workload, answer in zip(missing, self._crew.ask(requests, ahead=2), strict=True):
+            found = _chosen(answer)
+            self._keep(workload, found)
+            if found.module is not None:
+                then(workload, found.module)
 
     def built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
         """Modules of kernels, in this order, each as soon as it is built; by the processes that chose, if any did.
@@ -121,31 +134,24 @@ class Schedules:
             RuntimeError: a process ended, or met a bug.
         """
         target = registry.get(self._settings.target.name)  # as processes know it
+        missing = [kernel for kernel in kernels if kernel.name not in self._modules]
         if self._crew is None:
-            yield from (module_of(kernel, target) for kernel in kernels)
+            yield from (self._modules.get(kernel.name) or module_of(kernel, target) for kernel in kernels)
             return
-        requests = [{"what": "build", **kernel.to_json()} for kernel in kernels]
-        for kernel, (header, code) in zip(kernels, self._crew.ask(requests, ahead=2), strict=True):
+        answers = self._crew.ask([{"what": "build", **kernel.to_json()} for kernel in missing], ahead=2)
+        for kernel in kernels:
+            if kernel.name in self._modules:
+                yield self._modules[kernel.name]
+                continue
+            header, code = next(answers)
             yield module_of(kernel, target) if "refused" in header else Module.from_bytes(code)
 
     def close(self) -> None:
-        """Ends the processes, of which the next that is asked for starts others."""
+        """Ends the processes, of which the next that is asked for starts others; forgets what they have built."""
+        self._modules.clear()
         if self._crew is not None:
             self._crew.close()
             self._crew = None
-
-    def _helpers(self, most: int, tasks: Sequence[Task] = ()) -> Crew:
-        """At most so many processes, for targets of tasks besides that of the settings; those there are, if any are."""
-        if self._crew is None:
-            settings = self._settings
-            targets = {of.name: of for of in (settings.target, *(settings.of(task).target for task in tasks))}
-            options = {
-                **_depends(settings, self._limits),
-                "target": settings.target.name,
-                "hardware": {name: target.hardware.to_json() for name, target in targets.items()},
-            }
-            self._crew = Crew(options, __name__, most)
-        return self._crew
 
     def _key(self, workload: Workload) -> str | None:
         """Of its choice in the cache."""
@@ -162,8 +168,10 @@ class Schedules:
             self._made[workload.key] = found
         return found is not None
 
-    def _keep(self, workload: Workload, made: Estimated) -> None:
-        self._made[workload.key] = made
+    def _keep(self, workload: Workload, found: _Found) -> None:
+        made = self._made[workload.key] = found.made
+        if found.module is not None:
+            self._modules[found.module.name] = found.module
         key = self._key(workload)
         if key is not None and self.cache is not None:
             self.cache.keep_choice(key, *made)
@@ -172,9 +180,34 @@ class Schedules:
         return Task(workload.operator, workload, target=self._device if is_offloaded(workload) else None)
 
 
-def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> Estimated:
-    found = by_roofline(task, settings, limits.allowed(task.workload), hardware=hardware)
-    return Schedule(found.algorithm, found.trace), found.seconds
+def helpers(settings: Settings, limits: Limits, targets: Sequence[Target], most: int) -> Crew:
+    """At most so many processes that choose schedules within limits, for some targets, and build kernels."""
+    options = {
+        **_depends(settings, limits),
+        "target": settings.target.name,
+        "hardware": {target.name: target.hardware.to_json() for target in targets},
+    }
+    return Crew(options, __name__, most)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A choice, and its kernel where it was built to be chosen, under the name that networks know it by."""
+
+    made: Estimated
+    module: Module | None = None
+
+
+def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> _Found:
+    from autotune.tuning.untimed import by_roofline  # where the cache has all choices, nobody waits for it
+
+    workload, target = task.workload, settings.of(task).target
+
+    def named(algorithm: str, trace: Trace) -> str | None:
+        return symbol_of(workload, Schedule(algorithm, trace), {}, target)
+
+    found = by_roofline(task, settings, limits.allowed(workload), hardware=hardware, named=named)
+    return _Found((Schedule(found.algorithm, found.trace), found.seconds), found.module)
 
 
 def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
@@ -187,11 +220,12 @@ def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _chosen(answer: Answer) -> Estimated:
-    header, _ = answer
+def _chosen(answer: Answer) -> _Found:
+    header, code = answer
     if "refused" in header:
         raise ConfigError(header["refused"])
-    return Schedule(header["algorithm"], Trace.from_json(header["trace"])), float(header["seconds"])
+    made = Schedule(header["algorithm"], Trace.from_json(header["trace"])), float(header["seconds"])
+    return _Found(made, Module.from_bytes(code) if code else None)
 
 
 def main() -> None:
@@ -208,8 +242,10 @@ def main() -> None:
 
     def choose(request: dict[str, Any]) -> Answer:
         task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"] or None)
-        made, seconds = _choice(task, settings, limits, hardware[settings.of(task).target.name])
-        return {"algorithm": made.algorithm, "trace": made.trace.to_json(), "seconds": seconds}, b""
+        found = _choice(task, settings, limits, hardware[settings.of(task).target.name])
+        made, seconds = found.made
+        header = {"algorithm": made.algorithm, "trace": made.trace.to_json(), "seconds": seconds}
+        return header, b"" if found.module is None else found.module.to_bytes()
 
     def build(request: dict[str, Any]) -> Answer:
         return {}, module_of(kernel_of(request), settings.target).to_bytes()

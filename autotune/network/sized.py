@@ -7,27 +7,28 @@ are no trials: schedules are the roofline's choice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.executable.compile_sizes import SizedCompiler
-from autotune.executable.loading import load
 from autotune.executable.opening import GraphAt, NotOpen, Opening
 from autotune.executable.ranges import ranges_of
-from autotune.graph.ir import Array
+from autotune.graph.ir import Array, Graph
+from autotune.graph.onnx_file import is_of_one_file
 from autotune.network.schedules import Schedules
+from autotune.network.writing import Keep, load_written, write_compiled
+from autotune.run.resolve import settings_of
+from autotune.run.workloads import cache_of, limits_of, network_of
 from autotune.tuning.settings import Settings
 from measure.notices import notice_if_slow
 from search_space.ir.intervals import Span
 from search_space.terms import Point
-from targets import registry
 from targets.executable import Executable
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-    from autotune.graph.ir import Graph
 
 
 def write_sized(
@@ -58,70 +59,92 @@ def write_sized(
     target = settings.target
     if not target.open_sizes:
         raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target.name}")
-    try:
+
+    def compiler() -> SizedCompiler:
         opening = Opening(graph_at, sizes, ranges_of(sizes), target.alignment)
-        compiler = SizedCompiler(opening, schedules, target.name, settings.threads, schedules.cache, schedules.built)
-        schedules.prepare(compiler.workloads)
-        weights = compiler.write(folder, weights_file)
-    finally:
-        schedules.close()
-    if schedules.cache is not None:
-        schedules.cache.store.trim()
-    return weights
+        return SizedCompiler(opening, schedules, target.name, settings.threads, schedules.cache, schedules.built)
+
+    return write_compiled(compiler, schedules, folder, weights_file)
 
 
 def load_sized(
-    graph_at: GraphAt, sizes: Mapping[str, Span], schedules: Schedules, folder: Path, settings: Settings
+    graph_at: GraphAt,
+    sizes: Mapping[str, Span],
+    schedules: Schedules,
+    folder: Path,
+    settings: Settings,
+    keep: Keep | None = None,
 ) -> Executable:
     """The executable of a network of open sizes; its weights do not go through a file.
 
     Args:
         folder: for its other files, and for the weights if it is saved or pickled.
+        keep: called with the weights beside loading.
     """
-    kind = registry.executable_of(settings.target.name)
-    weights = write_sized(graph_at, sizes, schedules, folder, settings, weights_file=False)
-    if kind is None or not kind.holds_weights:
-        return load(folder, settings.threads)
-    return kind(folder, settings.threads, weights=weights)
+    write = partial(write_sized, graph_at, sizes, schedules, folder, settings)
+    return load_written(write, folder, settings, keep)
 
 
-def rebuilt_sized(config: RunConfig, model: ModelProto | None, folder: Path, in_memory: bool) -> Executable | None:
-    """Compiles a model of open sizes without trials.
+def write_sized_model(config: RunConfig, model: ModelProto | None, folder: Path) -> None:
+    """Compiles a model of open sizes without trials to a folder.
 
     Args:
         config: of the run.
         model: in place of the one that the configuration names.
         folder: to write.
-        in_memory: whether the executable is loaded, its weights not written.
 
     Raises:
         ConfigError: a model that is not one at all sizes, or what does not go with open sizes.
     """
-    from autotune.run.resolve import settings_of
-    from autotune.run.workloads import cache_of, limits_of
+    reader, schedules, settings = _prepared(config, model)
+    with notice_if_slow(f"compiling {config.name} for all sizes"), errors_at("network.sizes"):
+        write_sized(reader, reader.sizes, schedules, folder, settings)
 
+
+def load_sized_model(
+    config: RunConfig, model: ModelProto | None, folder: Path, keep: Keep | None = None
+) -> tuple[Executable, bool]:
+    """The same, loaded, and whether the model was one file; its weights are in the folder only once it is saved.
+
+    Args:
+        keep: called with the weights beside loading, if the model is one file.
+    """
+    reader, schedules, settings = _prepared(config, model)
+
+    def kept(weights: Sequence[Array]) -> None:
+        if keep is not None and reader.in_one_file:
+            keep(weights)
+
+    with notice_if_slow(f"compiling {config.name} for all sizes"), errors_at("network.sizes"):
+        return load_sized(reader, reader.sizes, schedules, folder, settings, kept), reader.in_one_file
+
+
+def _prepared(config: RunConfig, model: ModelProto | None) -> tuple[_Reader, Schedules, Settings]:
     _check(config)
     settings = settings_of(config)
-    schedules = Schedules({}, settings, limits_of(config), None, cache_of(config))
-    sizes = {name: (low, high) for name, (low, high) in config.network.sizes.items()}
-    graph_at = _reader(config, model, list(sizes))
-    with notice_if_slow(f"compiling {config.name} for all sizes"), errors_at("network.sizes"):
-        if in_memory:
-            return load_sized(graph_at, sizes, schedules, folder, settings)
-        write_sized(graph_at, sizes, schedules, folder, settings)
-        return None
+    return _Reader(config, model), Schedules({}, settings, limits_of(config), None, cache_of(config)), settings
 
 
-def _reader(config: RunConfig, model: ModelProto | None, names: Sequence[str]) -> GraphAt:
-    """What reads a model at some sizes."""
-    from autotune.run.workloads import network_of
+class _Reader:
+    """Reads a model at some sizes.
 
-    def graph_at(point: Point) -> Graph:
-        known = dict(zip(names, point, strict=True))
-        network = config.network.model_copy(update={"sizes": {}, "shapes": _shapes_at(config.network.shapes, known)})
-        return network_of(config.model_copy(update={"network": network}), model=model, weights=False).graph
+    Attributes:
+        sizes: least and greatest value of each, by name.
+        in_one_file: whether the model that was read is a file, and no other one has a part of it.
+    """
 
-    return graph_at
+    def __init__(self, config: RunConfig, model: ModelProto | None) -> None:
+        self._config, self._model = config, model
+        self.sizes = {name: (low, high) for name, (low, high) in config.network.sizes.items()}
+        self.in_one_file = False
+
+    def __call__(self, point: Point) -> Graph:
+        config, keys = self._config, self._config.network
+        known = dict(zip(self.sizes, point, strict=True))
+        network = keys.model_copy(update={"sizes": {}, "shapes": _shapes_at(keys.shapes, known)})
+        found = network_of(config.model_copy(update={"network": network}), model=self._model, weights=False)
+        self.in_one_file = is_of_one_file(found.model)
+        return found.graph
 
 
 def _shapes_at(shapes: Mapping[str, Sequence[int | str]], sizes: Mapping[str, int]) -> dict[str, list[int | str]]:

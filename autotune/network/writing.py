@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from autotune.executable.compile import Compiler
@@ -30,9 +32,25 @@ def write_graph(
         BuildError: a kernel that cannot be built.
         RuntimeError: the linker failed, or a process ended.
     """
+
+    def compiler() -> Compiler:
+        return Compiler(graph, schedules, settings.target.name, settings.threads, schedules.cache, schedules.built)
+
+    return write_compiled(compiler, schedules, folder, weights_file)
+
+
+def write_compiled(
+    make: Callable[[], Compiler], schedules: Schedules, folder: Path, weights_file: bool = True
+) -> Sequence[Array]:
+    """Writes what a compiler compiles to `folder`; see `write_graph`.
+
+    Args:
+        make: makes the compiler, which goes by the schedules.
+        schedules: are closed.
+    """
     try:
-        compiler = Compiler(graph, schedules, settings.target.name, settings.threads, schedules.cache, schedules.built)
-        schedules.prepare(compiler.workloads)
+        compiler = make()
+        schedules.prepare(compiler.workloads, compiler.pack)
         weights = compiler.write(folder, weights_file)
     finally:
         schedules.close()
@@ -41,15 +59,38 @@ def write_graph(
     return weights
 
 
-def load_graph(graph: Graph, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
+Keep = Callable[[Sequence[Array]], None]
+"""Takes the weights of an executable, whose manifest is in its folder, in parts (n,) one after the other."""
+
+
+def load_graph(
+    graph: Graph, schedules: Schedules, folder: Path, settings: Settings, keep: Keep | None = None
+) -> Executable:
     """The executable of a graph; its weights do not go through a file where the target holds them in memory.
 
     Args:
         folder: for its other files, and for the weights if it is saved or pickled.
+        keep: called beside loading with weights that do not go through a file.
+    """
+    return load_written(partial(write_graph, graph, schedules, folder, settings), folder, settings, keep)
+
+
+def load_written(
+    write: Callable[[bool], Sequence[Array]], folder: Path, settings: Settings, keep: Keep | None = None
+) -> Executable:
+    """What `write` writes to a folder, loaded; see `load_graph`.
+
+    Args:
+        write: is told whether the weights are to be written, too, and gives them.
     """
     kind = registry.executable_of(settings.target.name)
     if kind is None or not kind.holds_weights:
-        write_graph(graph, schedules, folder, settings)
+        write(True)
         return load(folder, settings.threads)
-    weights = write_graph(graph, schedules, folder, settings, weights_file=False)
-    return kind(folder, settings.threads, weights=weights)
+    weights = write(False)
+    with ThreadPoolExecutor(1, "autotune-keep") as thread:
+        kept = None if keep is None else thread.submit(keep, weights)
+        found = kind(folder, settings.threads, weights=weights)
+    if kept is not None:
+        kept.result()  # what went wrong
+    return found

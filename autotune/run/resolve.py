@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune import schedulers, search
-from autotune.config import RunConfig, errors_at
+from autotune.config import Model, RunConfig, Search, errors_at
 from autotune.run.workloads import network_of, target_of, workload_of
 from autotune.search.base import make_options
 from autotune.tuning.settings import Settings, check_exploration, make_model
@@ -36,11 +36,13 @@ def settings_of(config: RunConfig) -> Settings:
     how, model, seed = config.search, config.cost_model, config.seed
     with errors_at("target"):
         target = target_of(config)
-    with errors_at("search"):
-        make_options(search.get(how.strategy).Options, how.options, search.name_of(how.strategy))
-        schedulers.get(how.scheduler)
-    with errors_at("cost_model"):
-        check_exploration(make_model(model, seed), model.exploration)
+    if how != Search():  # what is not asked for is right, and need not be imported to compile
+        with errors_at("search"):
+            make_options(search.get(how.strategy).Options, how.options, search.name_of(how.strategy))
+            schedulers.get(how.scheduler)
+    if model != Model():
+        with errors_at("cost_model"):
+            check_exploration(make_model(model, seed), model.exploration)
     with errors_at("cost_model.transfer"):
         if model.transfer is not None:
             from costmodel.transfer import Options

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from search_space.operators.base import LIBRARY
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.space import SearchSpace, Sketch, generate
-from targets.base import BuildError, Target
+from targets.base import BuildError, Module, Target
 
 SAMPLE = 2048
 """Candidates that are estimated, of all algorithms together."""
@@ -43,12 +43,18 @@ SPILL_COST = 3.0
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A workload with a concrete schedule, and the seconds that the roofline says of it, where it was asked."""
+    """A workload with a concrete schedule.
+
+    Attributes:
+        seconds: that the roofline says of it, where it was asked.
+        module: its kernel, where it was built to be looked at, under the name that was asked for.
+    """
 
     task: Task
     algorithm: str
     trace: Trace
     seconds: float = math.nan
+    module: Module | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,10 @@ class _Ranked:
     def sketch(self) -> Sketch:
         return self.space.sketches[self.candidate.sketch]
 
+    @cached_property
+    def trace(self) -> Trace:
+        return self.sketch.trace(np.array(self.candidate.choices, np.int32))
+
 
 def by_roofline(
     task: Task,
@@ -70,6 +80,7 @@ def by_roofline(
     algorithms: Sequence[str] | None = None,
     space: SearchSpace | None = None,
     hardware: Hardware | None = None,
+    named: Callable[[str, Trace], str | None] = lambda algorithm, trace: None,
 ) -> Scheduled:
     """The schedule that a search would begin with: the best of a sample of generated code by the roofline.
 
@@ -85,6 +96,7 @@ def by_roofline(
         algorithms: to choose from; all that are no library's and of no unusual error by default.
         space: to choose from in place of the workload's own, such as that of a template.
         hardware: what the estimate knows of the machine; by default what the target says.
+        named: algorithm and trace → name of the kernel that is wanted; None: it is not wanted.
 
     Raises:
         ConfigError: no candidate is legal.
@@ -109,9 +121,15 @@ def by_roofline(
             failures.append(error)
         ranked.sort(key=lambda one: one.seconds)
 
+    built: dict[_Ranked, Module] = {}
+
     @cache
     def spilled(one: _Ranked) -> float | None:
-        return _spilled(one, settings.target)
+        name = named(one.sketch.algorithm, one.trace)
+        share, module = _spilled(one, settings.target, name)
+        if module is not None and name is not None:
+            built[one] = module
+        return share
 
     # What is passed over has no candidate that is estimated better, so none that would be looked at first.
     while waiting and (not ranked or least[waiting[0]] < ranked[0].seconds):
@@ -123,8 +141,7 @@ def by_roofline(
         if not waiting or least[waiting[0]] >= seconds:
             break
         sampled(waiting[0])  # all that were looked at spill
-    choices = np.array(chosen.candidate.choices, np.int32)
-    return Scheduled(task, chosen.sketch.algorithm, chosen.sketch.trace(choices), chosen.seconds)
+    return Scheduled(task, chosen.sketch.algorithm, chosen.trace, chosen.seconds, built.get(chosen))
 
 
 def _sample(space: SearchSpace, cold: bool, rng: np.random.Generator, count: int) -> list[_Ranked]:
@@ -147,12 +164,12 @@ def _sample(space: SearchSpace, cold: bool, rng: np.random.Generator, count: int
     return [_Ranked(estimated, one, space) for one, estimated in zip(best, seconds, strict=True)]
 
 
-def _spilled(one: _Ranked, target: Target) -> float | None:
-    """Share of the instructions of a candidate's loops that spill; None where it cannot be built."""
+def _spilled(one: _Ranked, target: Target, name: str | None) -> tuple[float | None, Module | None]:
+    """Share of the instructions of a candidate's loops that spill, and what was built; None where nothing can be."""
     try:
-        return target.spills(one.space.program(one.candidate))
+        return target.spills(one.space.program(one.candidate), name or "kernel")
     except (BuildError, ScheduleError):
-        return None  # whoever builds what is chosen reports it
+        return None, None  # whoever builds what is chosen reports it
 
 
 def _least_spilling(ranked: Sequence[_Ranked], spilled: Callable[[_Ranked], float | None]) -> tuple[_Ranked, float]:

@@ -349,7 +349,10 @@ def make(op: str, left: Any, right: Any) -> Expr:
     Raises:
         TypeError: operands of two dtypes, or of one the operator is not defined on.
     """
-    a, b = _balance(left, right)
+    if isinstance(left, Expr) and isinstance(right, Expr) and left.dtype == right.dtype:
+        a, b = left, right
+    else:
+        a, b = _balance(left, right)
     row = BINARY[op]
     takes, dtypes = row.operands
     if a.dtype not in dtypes:
@@ -373,10 +376,16 @@ def _fold(op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     return const(value if dtype == BOOL or dtype in FLOATS else wrapped(value, dtype), dtype)
 
 
+_BY_ZERO = frozenset(("add", "sub", *SHIFTS))
+"""Operators that leave their left operand as it is where the right one is 0."""
+
+
 def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
+    if a is not b and a.op != "const" and b.op != "const":
+        return None  # as most are
     number = b.value if b.op == "const" else None
     exact = a.dtype not in FLOATS  # x * 0 is not 0 for NaN, x + 0 loses -0.0 only
-    if op in ("add", "sub", *SHIFTS) and number == 0:
+    if op in _BY_ZERO and number == 0:
         return a
     if (op in ("mul", "div") and number == 1) or (op == "floordiv" and number == 1 and exact):
         return a
@@ -426,9 +435,16 @@ def _transformed(node: Expr, visit: Callable[[Expr], Expr | None], memo: dict[in
     if done is None:
         done = visit(node)
         if done is None:
-            args = tuple([_transformed(a, visit, memo) if isinstance(a, Expr) else a for a in node.args])
-            same = all(x is y for x, y in zip(args, node.args, strict=True))
-            done = node if same else rebuild(node, args)
+            args, same = [], True
+            for given in node.args:
+                arg = given
+                if isinstance(given, Expr):
+                    arg = memo.get(given.serial)
+                    if arg is None:
+                        arg = _transformed(given, visit, memo)
+                    same = same and arg is given
+                args.append(arg)
+            done = node if same else rebuild(node, tuple(args))
         memo[node.serial] = done
     return done
 
@@ -452,12 +468,11 @@ def walk(expr: Expr) -> Iterable[Expr]:
 
 
 def _walked(node: Expr, seen: set[int], order: list[Expr]) -> None:
-    if node.serial not in seen:
-        seen.add(node.serial)
-        for arg in node.args:
-            if isinstance(arg, Expr):
-                _walked(arg, seen, order)
-        order.append(node)
+    seen.add(node.serial)
+    for arg in node.args:
+        if isinstance(arg, Expr) and arg.serial not in seen:
+            _walked(arg, seen, order)
+    order.append(node)
 
 
 def variables(expr: Expr) -> frozenset[str]:

@@ -94,7 +94,8 @@ class Simplifier:
 
     def __call__(self, e: Expr) -> Expr:
         self._refresh()
-        return transform(e, self._visit, self._memo)
+        known = self._memo.get(e.serial)
+        return transform(e, self._visit, self._memo) if known is None else known
 
     def _visit(self, e: Expr) -> Expr | None:
         if e.op == "load" or e.op not in _INTEGER_OPS or (e.dtype != "int64" and e.dtype != BOOL):

@@ -106,8 +106,9 @@ class Tape:
 
     def apply(self, op: int, left: Value | Number, right: Value | Number) -> Value:
         """A binary operation (or FLOOR of `left`), folded where it can be."""
-        a = left if isinstance(left, Value) else self.const(left)
-        b = right if isinstance(right, Value) else self.const(right)
+        known = self._constants  # most numbers have been met; a call for each would take a tenth of estimating
+        a = left if isinstance(left, Value) else known.get(left) or self.const(left)
+        b = right if isinstance(right, Value) else known.get(right) or self.const(right)
         if op == FLOOR:
             return self.const(math.floor(a.number)) if a.number is not None else self._node((op, a.index), None)
         if a.number is not None:
@@ -124,7 +125,8 @@ class Tape:
             a, b = b, a
         if a is b and op in (MIN, MAX):
             return a
-        return self._node((op, a.index, b.index), None)
+        key = (op, a.index, b.index)
+        return self._known.get(key) or self._node(key, None)
 
     def select(self, condition: Value, then: Value | Number, other: Value | Number) -> Value:
         """`then` where `condition` is not 0, else `other`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from platform import machine
 from typing import Any
@@ -16,6 +16,7 @@ from targets.base import FASTEST_CORE, Kernel, Module, NetworkPlan, Packer, RunE
 from targets.c.compiler import Compiler, is_here
 from targets.c.kernel import CKernel
 from targets.c.source import Source, source_of
+from targets.native import NativePacker
 
 CLOCK_HZ = 2e9
 BANDWIDTH = 8e9
@@ -94,8 +95,7 @@ class CTarget(Target):
 
     def packer(self, module: Module) -> Packer:
         """Runs the prologues here, compiled by this host's compiler where the module's is for another machine."""
-        kernel = self._here(module)
-        return lambda inputs: kernel.bind(inputs).constants
+        return NativePacker(module, partial(self._here, module))
 
     def _here(self, module: Module) -> CKernel:
         if is_here(str(module.metadata["machine"])):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from targets.cpu.processors import TRIPLES, triple_of
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
 from targets.cpu.tile_intrinsics import request_text, request_tiles, uses_tiles
+from targets.native import NativePacker
 
 MOST_SPILLS = 0.25
 """References to the stack for each product, beyond which a loop is not worth timing where another has been. Of 3,560
@@ -159,8 +162,15 @@ class CpuTarget(Target):
             f"be timed, but has {spills:g}"
         )
 
-    def spills(self, program: LoopProgram) -> float:
-        return float(self.build(program).metadata["spilled"])
+    def spills(self, program: LoopProgram, name: str = "kernel") -> tuple[float, Module]:
+        module = self.build(program, name)
+        return float(module.metadata["spilled"]), module
+
+    @property
+    def tools(self) -> Mapping[str, Any]:
+        found = {name: shutil.which(name) for name in ("cc", "gcc", "clang", "ld")}
+        facts = {name: os.stat(path) for name, path in found.items() if path is not None}
+        return {name: [os.path.realpath(str(found[name])), of.st_size, of.st_mtime_ns] for name, of in facts.items()}
 
     @property
     def stages(self) -> Mapping[str, Callable[[Module], str]]:
@@ -174,8 +184,7 @@ class CpuTarget(Target):
 
     def packer(self, module: Module) -> Packer:
         """Runs the module's prologues on this host."""
-        kernel = self.load(module)
-        return lambda inputs: kernel.bind(inputs).constants
+        return NativePacker(module, partial(self.load, module))
 
     def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
         from targets.cpu.network import link

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import autotune
 from autotune.cache import code
-from autotune.cache.kernels import KernelCache
+from autotune.cache.kernels import KernelCache, symbol_of
 from autotune.cache.place import folder_of, open_cache
 from autotune.cache.store import TORN_SECONDS, CacheError, Store
 from autotune.cli.app import app
@@ -217,10 +217,31 @@ def test_an_executable_is_the_same_with_a_cold_a_warm_a_damaged_and_no_cache(
     def refuse(*_: object) -> None:
         raise AssertionError("a warm cache must leave nothing to be made")
 
-    monkeypatch.setattr("autotune.network.schedules.by_roofline", refuse)
+    monkeypatch.setattr("autotune.tuning.untimed.by_roofline", refuse)
     monkeypatch.setattr(type(TARGET), "build", refuse)
     warm = made("warm", tmp_path / "cache")
     assert none == cold == damaged == warm
+
+
+def test_networks_share_what_they_have_in_common(tmp_path: Path) -> None:
+    autotune.compile(small(), threads=1, cache=tmp_path)
+    kept, other = entries(tmp_path), small()
+    other.graph.name = "other"
+    autotune.compile(other, threads=1, cache=tmp_path)
+    assert entries(tmp_path) == kept
+
+
+def test_kernels_are_named_after_all_that_counts() -> None:
+    found = [
+        symbol_of(SOFTMAX, CHOICE, {}, TARGET),
+        symbol_of(SOFTMAX, CHOICE, {}, registry.get("cpu:haswell")),
+        symbol_of(SOFTMAX, CHOICE, {"x": (8, 1)}, TARGET),
+        symbol_of(SOFTMAX, Schedule("other", Trace(())), {}, TARGET),
+        symbol_of(workloads.softmax(4, 8), CHOICE, {}, TARGET),
+    ]
+    assert len({*found}) == len(found) and None not in found
+    assert symbol_of(SOFTMAX, CHOICE, {}, TARGET) == found[0]
+    assert symbol_of(SOFTMAX, CHOICE, {}, registry.get("c")) is None
 
 
 def test_the_command_shows_and_clears(tmp_path: Path) -> None:

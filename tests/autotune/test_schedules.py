@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autotune.cache.kernels import symbol_of
 from autotune.config import ConfigError
 from autotune.executable.schedule import Kernel, module_of
 from autotune.network import crew, schedules
@@ -47,7 +48,7 @@ def test_processes_choose_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("every schedule must be at hand")
 
     with monkeypatch.context() as context:
-        context.setattr(schedules, "by_roofline", none)
+        context.setattr("autotune.tuning.untimed.by_roofline", none)
         found = [chosen(workload) for workload in WORKLOADS]
         chosen.prepare(WORKLOADS)  # nothing is missing
     assert found == of_one_by_one(WORKLOADS, SETTINGS, limits)
@@ -111,6 +112,24 @@ def test_processes_build_what_this_one_would() -> None:
     alone = [module_of(kernel, SETTINGS.target).to_bytes() for kernel in kernels]
     assert found == alone
     assert again == alone[::-1]
+
+
+@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.usefixtures("two_cores")
+def test_what_was_built_to_be_chosen_is_not_built_again(processes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = SETTINGS.target
+    with closing(Schedules({}, SETTINGS)) as chosen:
+        if processes:
+            chosen.prepare(WORKLOADS)
+        found = [Kernel(w, s, {}, str(symbol_of(w, s, {}, target))) for w, s in ((w, chosen(w)) for w in WORKLOADS)]
+        alone = [module_of(kernel, target).to_bytes() for kernel in found]
+
+        def none(*_: Any, **__: Any) -> Any:
+            raise AssertionError("every kernel must be at hand")
+
+        monkeypatch.setattr(schedules, "module_of", none)
+        monkeypatch.setattr(crew.Child, "send", none)
+        assert [module.to_bytes() for module in chosen.built(found)] == alone
 
 
 @pytest.mark.usefixtures("two_cores")

@@ -109,8 +109,8 @@ def test_an_algorithm_whose_every_candidate_spills_is_held_against_those_passed_
     task = Task("kernel", WORKLOADS["window"])
     fast = by_roofline(task, SETTINGS, hardware=HARDWARE)
 
-    def spills(one: Any, target: Any) -> float:
-        return 100.0 if one.sketch.algorithm == fast.algorithm else 0.0
+    def spills(one: Any, target: Any, name: str | None) -> tuple[float, None]:
+        return (100.0 if one.sketch.algorithm == fast.algorithm else 0.0), None
 
     monkeypatch.setattr(untimed, "_spilled", spills)
     found = by_roofline(task, SETTINGS, hardware=HARDWARE)

@@ -32,6 +32,7 @@ from targets import registry
 from targets.base import BuildError, Kernel, Module, NetworkPlan, RunError, Target
 from targets.executable import Executable
 from targets.manifest import ExecutableError
+from targets.native import NativeBound
 from tests.autotune import fakes
 from tests.gpu.candidates import legal, scheduled
 from tests.graph.nets import feeds, weight
@@ -160,7 +161,9 @@ def test_modules_are_plain_data_and_exported_as_files(target: Target, tmp_path: 
     assert stages[-1] == "assembly" and not {"schedule", "program"} & {*stages}
     assert all(isinstance(text(again), str) and text(again) for text in target.stages.values())
     assert target.stages["assembly"](module) == target.assembly(module)
-    assert isinstance(target.refusal(module), str) and 0 <= target.spills(lowered) <= 1
+    assert isinstance(target.refusal(module), str)
+    share, built = target.spills(lowered)
+    assert 0 <= share <= 1 and built in (None, module)
     written = target.export(module, tmp_path, "best")
     assert written and all((tmp_path / file).stat().st_size for file in written)
     assert {file.name for file in tmp_path.iterdir()} == set(written)
@@ -168,6 +171,23 @@ def test_modules_are_plain_data_and_exported_as_files(target: Target, tmp_path: 
     out = np.empty(workload.output.shape, numpy_dtype(workload.output.dtype))
     target.load(again)(*inputs, out)
     np.testing.assert_allclose(out, workload.reference(*inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_constants_are_packed_as_a_kernel_takes_them(target: Target) -> None:
+    workload = workloads.matmul(24, 40, 16)
+    if not sketches(workload, target.hardware):
+        return
+    module = target.build(program(workload, target)[0])
+    packer, inputs = target.packer(module), workload.make_inputs(1)
+    if packer is None:
+        return
+    bound, found = target.load(module).bind(inputs), packer(inputs)
+    assert isinstance(bound, NativeBound)
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in bound.constants.items()
+    }
+    with pytest.raises(RunError, match="input `.*` must be"):
+        packer([*inputs[:-1], inputs[-1][:1]])
 
 
 def test_what_a_kernel_does_not_take_is_refused(target: Target) -> None:

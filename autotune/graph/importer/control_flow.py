@@ -1,4 +1,7 @@
-"""Branches and loops: what they do is known when a model is read, so that nothing of them is left in the graph."""
+"""Branches and loops: how often, and which way, is known when a model is read.
+
+A loop whose steps are all alike is one of the graph (`bodies`); of any other each step adds its nodes.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
+from autotune.graph.importer.bodies import Steps, one_loop
 from autotune.graph.importer.nodes import import_subgraph
 from autotune.graph.importer.registry import Call, Result, imports
 from autotune.graph.importer.selection import taken
 from autotune.graph.importer.shapes import joined
 from autotune.graph.ir import Array
-
-MOST_STEPS = 1024
-"""Steps of a loop, each of which adds its nodes."""
+from autotune.graph.ops.loops import MOST_TRIPS
+from autotune.graph.unrolling import LEAST_STEPS, MOST_STEPS
 
 
 @imports("If")
@@ -31,7 +34,14 @@ def loop(call: Call) -> list[Result]:
     trips = int(call.known(0, "trip count").reshape(-1)[0]) if call.has(0) else None
     going: Result = call.known(1, "condition") if call.has(1) else np.array(True)
     state: list[Result] = [call.context.result(name) for name in call.inputs[2:]]
-    stacked: list[list[Result]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    outputs = len(body.output) - 1 - len(state)
+    if (trips is None or trips >= LEAST_STEPS) and np.asarray(going).reshape(-1)[0]:
+        number, condition, *names = (value.name for value in body.input)
+        states = dict(zip(names, state, strict=True))
+        steps = Steps(trips, states, writes_back=[False] * outputs, number=number, condition=condition)
+        if (made := one_loop(call, body, steps)) is not None:
+            return made
+    stacked: list[list[Result]] = [[] for _ in range(outputs)]
     step = 0
     while step != trips:
         call.require(not isinstance(going, str), "must go on by a constant condition", f"a computed one, {going}")
@@ -61,6 +71,17 @@ def scan(call: Call) -> list[Result]:
     output_axes = call.ints("scan_output_axes", default=[0] * outputs) or ()
     reversed_outputs = call.ints("scan_output_directions", default=[0] * outputs) or ()
     steps = shapes[0][axes[0]]
+    call.require(steps <= MOST_TRIPS, f"must have at most {MOST_TRIPS} steps", steps)
+    if steps >= LEAST_STEPS:
+        names = [value.name for value in body.input]
+        moved = [_axis_first(call, sequence, axis) for sequence, axis in zip(sequences, axes, strict=True)]
+        elements = dict(zip(names[len(state) :], moved, strict=True))
+        back = {name for name, turned in zip(elements, reversed_inputs, strict=True) if turned}
+        states = dict(zip(names, state, strict=False))
+        writes = [bool(turned) for turned in reversed_outputs]
+        if (made := one_loop(call, body, Steps(steps, states, elements, back, writes))) is not None:
+            last, whole = made[: len(state)], made[len(state) :]
+            return [*last, *(_axis_at(call, value, axis) for value, axis in zip(whole, output_axes, strict=True))]
     call.require(steps <= MOST_STEPS, f"must have at most {MOST_STEPS} steps", steps)
     stacked: list[list[Result]] = [[] for _ in range(outputs)]
     for step in range(steps):
@@ -72,6 +93,26 @@ def scan(call: Call) -> list[Result]:
             column.append(value)
     ways = zip(stacked, output_axes, reversed_outputs, strict=True)
     return [*state, *(_stacked(call, c[::-1] if back else c, axis) for c, axis, back in ways)]
+
+
+def _axis_first(call: Call, sequence: Result, axis: int) -> Result:
+    """A sequence whose elements lie along the first axis."""
+    if axis == 0:
+        return sequence
+    if not isinstance(sequence, str):
+        return np.ascontiguousarray(np.moveaxis(sequence, axis, 0))
+    rank = len(call.shape(sequence))
+    return call.add("transpose", [sequence], axes=(axis, *(a for a in range(rank) if a != axis)))
+
+
+def _axis_at(call: Call, value: Result, axis: int) -> Result:
+    """The first axis brought to a place."""
+    if not isinstance(value, str):
+        return np.ascontiguousarray(np.moveaxis(value, 0, axis))
+    rank = len(call.shape(value))
+    place = axis % rank
+    axes = (*range(1, place + 1), 0, *range(place + 1, rank))
+    return call.add("transpose", [value], axes=axes) if place else value
 
 
 def _part(call: Call, sequence: Result, place: int, axis: int) -> Result:

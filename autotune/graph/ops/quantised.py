@@ -86,7 +86,8 @@ def _quantise_linear(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return computed("quantise_linear", byte, tensors)
 
 
-def _quantised_linear(x: Array, scale: Array, zero: Array, dtype: str) -> Array:
+def quantised_linear(x: Array, scale: Array, zero: Array, dtype: str = "uint8") -> Array:
+    """The same by a quotient with the scale."""
     low, high = RANGES[dtype]
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         near = np.rint(x.astype(np.float32) / scale) + zero.astype(np.float32)
@@ -237,7 +238,7 @@ register(
         Kind.elementwise,
         _quantise_attributes,
         _quantise_linear,
-        compute=lambda attrs, x, scale, zero: _quantised_linear(x, scale, zero, attrs["dtype"]),
+        compute=lambda attrs, x, scale, zero: quantised_linear(x, scale, zero, attrs["dtype"]),
     ),
     GraphOp(
         "dequantise",

@@ -10,7 +10,8 @@ from autotune.graph.quantise.accuracy import Accuracy, measure_accuracy
 from autotune.graph.quantise.calibration import Calibration, Feeds, calibrate, load_feeds, random_feeds
 from autotune.graph.quantise.dot_products import with_dot_products
 from autotune.graph.quantise.formats import METHODS, Format
-from autotune.graph.quantise.imported import Imported, with_byte_layers
+from autotune.graph.quantise.images import with_image_words
+from autotune.graph.quantise.imported import Imported, has_roundings, is_quantised, with_byte_layers
 from autotune.graph.quantise.rewriting import Quantised, quantise
 from autotune.graph.quantise.shifting import quantise_shift
 
@@ -25,6 +26,8 @@ __all__ = [
     "Imported",
     "Quantised",
     "calibrate",
+    "has_roundings",
+    "is_quantised",
     "load_feeds",
     "measure_accuracy",
     "quantise",
@@ -33,6 +36,7 @@ __all__ = [
     "random_feeds",
     "with_byte_layers",
     "with_dot_products",
+    "with_image_words",
 ]
 
 TEST_INPUTS = 2

@@ -21,14 +21,17 @@ from autotune.graph.ir import Array, Builder, Graph, Node, without_unread_consta
 from autotune.graph.ops import Kind, find
 from autotune.graph.ops.quantised import RANGES, exact_scale
 from autotune.graph.passes.dead_code import dead_code
-from autotune.graph.passes.site import Site, pair, sweep
+from autotune.graph.passes.site import pair, sweep
 from autotune.graph.quantise.arithmetic import LARGEST
 from autotune.graph.quantise.formats import Format
+from autotune.graph.quantise.images import rounded_behind_transposition
 from autotune.graph.quantise.multiples import multiples
-from autotune.graph.quantise.products import sum_of_products
+from autotune.graph.quantise.products import padded_bytes, sum_of_products
 from autotune.graph.quantise.units import LAYERS, LIMITS, limits_of, window_of_means
 
-MULTIPLYING = (*LAYERS, "conv1d", "conv3d", "conv2d_transpose", "batch_matmul")
+ON_BYTES = (*LAYERS, "conv1d", "conv3d")
+"""Layers that have kernels on bytes."""
+MULTIPLYING = (*ON_BYTES, "conv2d_transpose", "batch_matmul")
 MOVES = ("reshape", "transpose", "slice", "copy", "max_pool2d")
 """Operations that move bytes or compare them: the same on bytes as on what these stand for."""
 SIGN = 128
@@ -64,34 +67,26 @@ class Imported:
         return {"layers": self.layers, "left_float": dict(self.left_float)}
 
 
+def has_roundings(graph: Graph) -> bool:
+    """Whether a graph goes from floats to bytes or back, as one of another quantiser does."""
+    return any(node.op in ("quantise_linear", "dequantise") for node in graph.nodes)
+
+
+def is_quantised(graph: Graph) -> bool:
+    """Whether another quantiser made a graph: it has roundings to bytes, or layers that read bytes."""
+    layers = (node for node in graph.nodes if node.op in MULTIPLYING)
+    return has_roundings(graph) or any(graph.type(name).dtype in RANGES for node in layers for name in node.inputs)
+
+
 def with_byte_layers(graph: Graph) -> Imported | None:
     """The graph with its layers on bytes; None where it has nothing of another quantiser.
 
     Args:
         graph: optimised: channels last, weights as floats.
     """
-    if not any(node.op in ("quantise_linear", "dequantise") for node in graph.nodes):
+    if not has_roundings(graph):
         return None
-    return _Walk(sweep(graph, _behind_transposition)).run()
-
-
-def _behind_transposition(site: Site, node: Node) -> str | None:
-    """Images are transposed as floats, by the kernel that rounds them."""
-    if node.op != "transpose" or not site.private(node.inputs[0]):
-        return None
-    wide = site.node(node.inputs[0], "dequantise")
-    made = None if wide is None or not site.private(wide.inputs[0]) else site.node(wide.inputs[0], "quantise_linear")
-    if wide is None or made is None or made.inputs[0] not in site.graph.inputs:
-        return None
-    numbers = (*made.inputs[1:], *wide.inputs[1:])
-    if any((array := site.array(name)) is None or array.size != 1 for name in numbers):
-        return None
-    moved = site.add("transpose", [made.inputs[0]], **node.attrs)
-    # The old nodes were visited before this one, so that their constants have new names.
-    constants = [
-        [site.builder.constant(site.graph.constants[n].reshape(1)) for n in x.inputs[1:]] for x in (made, wide)
-    ]
-    return site.add("dequantise", [site.add("quantise_linear", [moved, *constants[0]], **made.attrs), *constants[1]])
+    return _Walk(sweep(graph, rounded_behind_transposition)).run()
 
 
 @dataclass(frozen=True)
@@ -147,8 +142,9 @@ class _Walk:
             "quantise_linear": self._quantise_linear,
             "concat": self._concat,
             "add": self._add,
+            "pad": self._pad,
         }
-        if node.op in LAYERS:
+        if node.op in ON_BYTES:
             taken = self._layer(node)
         elif node.op in MOVES:
             taken = self._move(node)
@@ -165,7 +161,7 @@ class _Walk:
         self.same[node.name] = self.builder.add(node.op, inputs, node.name, **node.attrs)
 
     def _reason(self, node: Node) -> str:
-        if node.op not in LAYERS:
+        if node.op not in ON_BYTES:
             return f"{node.op} has no kernel on bytes here"
         if node.inputs[1] not in self.graph.constants:
             return "both factors are computed"
@@ -257,6 +253,15 @@ class _Walk:
             self.raw[node.name] = self.builder.add(node.op, [self.raw[node.inputs[0]]], node.name, **node.attrs)
             return True
         return False
+
+    def _pad(self, node: Node) -> bool:
+        """With numbers of 0, which are bytes of the zero."""
+        kept = self.stored.get(node.inputs[0])
+        if kept is None or node.attrs["value"] != 0.0:
+            return False
+        before, after = node.attrs["before"], node.attrs["after"]
+        self.stored[node.name] = _Stored(padded_bytes(self.builder, kept.name, before, after, kept.at), kept.at)
+        return True
 
     def _concat(self, node: Node) -> bool:
         """Of bytes in one format; of others in the format that all readers round the whole to."""

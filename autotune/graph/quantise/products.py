@@ -37,7 +37,7 @@ def sum_of_products(builder: Builder, node: Node, data: str, weights: Array, sou
     attrs, rank = dict(node.attrs), len(builder.type(data).shape)
     before, after = [0] * rank, [0] * rank
     if source.zero and np.any(attrs.get("padding", 0)):
-        sides = both_sides(padding_of(2, attrs["padding"]))
+        sides = both_sides(padding_of(rank - 2, attrs["padding"]))
         before[1:-1], after[1:-1] = [b for b, _ in sides], [a for _, a in sides]
         attrs["padding"] = 0
     if node.op != "depthwise_conv2d" and attrs.get("groups", 1) == 1:

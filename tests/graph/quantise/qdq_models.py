@@ -92,6 +92,27 @@ def block() -> onnx.ModelProto:
     return net.model(net.add("Add", layer(net.add("Relu", layer(joined, width, 32)), 32, width), joined))
 
 
+def along(*sizes: int) -> onnx.ModelProto:
+    """Convolutions over as many axes as there are sizes, with padding, a stride, groups and a bias."""
+    net, axes = Net((1, 6, *sizes), 3), len(sizes)
+    first = net.drawn(16, 6, *[3] * axes, fan=6 * 3**axes)
+    value = net.add("Relu", net.add("Conv", "x", first, net.drawn(16), pads=[1] * 2 * axes))
+    grouped = net.drawn(16, 4, *[3] * axes, fan=4 * 3**axes)
+    value = net.add("Conv", value, grouped, net.drawn(16), group=4, strides=[2] * axes, pads=[1, 0] * axes)
+    last = net.drawn(8, 16, *[1] * axes, fan=16)
+    return net.model(net.add("Conv", value, last, net.drawn(8)))
+
+
+def lines() -> onnx.ModelProto:
+    """Convolutions over one axis."""
+    return along(17)
+
+
+def volumes() -> onnx.ModelProto:
+    """Convolutions over three."""
+    return along(5, 6, 4)
+
+
 class _Reader:
     """Random inputs to calibrate on."""
 

@@ -25,11 +25,11 @@ from autotune.network.schedules import Schedules
 from tests.autotune.fakes import settings_with
 from tests.autotune.test_compile import chosen
 from tests.graph.nets import compile_graph
-from tests.graph.quantise.qdq_models import Net, block, branches, draw, quantised_by_peer, residual
+from tests.graph.quantise.qdq_models import Net, block, branches, draw, lines, quantised_by_peer, residual, volumes
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
-LAYERS = {residual: 7, branches: 4, block: 6}
+LAYERS = {residual: 7, branches: 4, block: 6, lines: 3, volumes: 3}
 KINDS = [("uint8", True), ("uint8", False), ("int8", True), ("int8", False)]
 
 
@@ -50,7 +50,7 @@ def by_peer(model: onnx.ModelProto, feeds: dict[str, Array]) -> Array:
 
 
 @pytest.mark.parametrize(("activations", "per_channel"), KINDS)
-@pytest.mark.parametrize("make", [residual, branches, block])
+@pytest.mark.parametrize("make", [residual, branches, block, lines, volumes])
 def test_layers_work_on_bytes_and_give_what_the_floats_do(
     make: Callable[[], onnx.ModelProto], activations: str, per_channel: bool, tmp_path: Path
 ) -> None:
@@ -72,7 +72,9 @@ def test_layers_work_on_bytes_and_give_what_the_floats_do(
         assert (ours == wanted).mean() > 0.5
 
 
-@pytest.mark.parametrize(("make", "activations"), [(residual, "int8"), (branches, "uint8")])
+@pytest.mark.parametrize(
+    ("make", "activations"), [(residual, "int8"), (branches, "uint8"), (lines, "int8"), (volumes, "uint8")]
+)
 def test_executables_compute_it_exactly(make: Callable[[], onnx.ModelProto], activations: str, tmp_path: Path) -> None:
     graph = lowered(quantised_by_peer(make(), tmp_path, activations, True))[1].graph
     stored = [n.name for n in graph.nodes if n.type.dtype == "uint8" and n.op in ("requantise", "quantise_linear")]
