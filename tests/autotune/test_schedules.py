@@ -12,7 +12,7 @@ import pytest
 
 from autotune.cache.kernels import symbol_of
 from autotune.config import ConfigError
-from autotune.executable.schedule import Kernel, module_of
+from autotune.executable.schedule import Kernel, kernel_of, module_of
 from autotune.network import crew, schedules
 from autotune.network.schedules import FEWEST, Schedules
 from autotune.network.selection import Limits
