@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.config import Measure
 from benchmarks import results, sizes
 from benchmarks.interleave import interleave
 from benchmarks.sizes import ROWS, Layer, dense
 from search_space import workloads
 from search_space.workloads import Workload
+from tests.autotune.fakes import HashPool
 
 SMALL = "dense 384→1536 relu"
 """Its place is taken by a small one."""
@@ -23,6 +26,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     layer = dense(16, 32)
     monkeypatch.setattr(sizes, "ROWS", {SMALL: Layer(layer.define, None, (1, 3, 10))})
     monkeypatch.setattr(sizes, "interleave", lambda peers, repeat, **_: interleave(peers, repeat, 1e-4, 0, 1e-4))
+    monkeypatch.setattr(sizes, "Measure", lambda threads: Measure(pool=HashPool(), threads=threads))
     monkeypatch.setattr(sizes, "commit_of", lambda: "0123456789ab")
     save, load = results.save, results.load
     monkeypatch.setattr(results, "save", lambda name, document, folder: save(name, document, tmp_path))
@@ -94,6 +98,4 @@ def test_bad_options(arguments: list[str], message: str, capsys: pytest.CaptureF
         assert sizes.main(arguments) == 2
     except SystemExit as error:
         assert error.code == 2
-    import re
-
     assert re.search(message, capsys.readouterr().err)
