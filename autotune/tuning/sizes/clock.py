@@ -34,6 +34,9 @@ from targets.base import BuildError, Kernel, RunError
 NEAR = 1.15
 """Times the fastest at a size: what takes no longer is timed again."""
 
+MOST_AGAIN = 12
+"""Schedules that are timed again at a size."""
+
 Task = tuple[list[NDArray[Any]], NDArray[Any]]
 """Inputs, and what the reference makes of them."""
 
@@ -108,16 +111,16 @@ class Clock:
         return median(times) if times else math.inf
 
     def _near(self, pairs: Sequence[tuple[Opening, int]], rounds: int) -> list[tuple[Opening, int]]:
-        """Those that were timed in all of the first so many rounds, and are not far behind the fastest."""
-        seconds = [self._seconds(opening, n, rounds) for opening, n in pairs]
-        best: dict[int, float] = {}
-        for (_, n), took in zip(pairs, seconds, strict=True):
-            best[n] = min(best.get(n, math.inf), took)
-        return [
-            (opening, n)
-            for (opening, n), took in zip(pairs, seconds, strict=True)
-            if math.isfinite(took) and took <= NEAR * best[n] and len(self._times[n, opening.trace.key]) >= rounds
-        ]
+        """The few fastest at each size that are not far behind, of those timed in all of the first so many rounds."""
+        by_size: dict[int, list[tuple[float, Opening]]] = {}
+        for opening, n in pairs:
+            if len(self._times.get((n, opening.trace.key), [])) >= rounds:
+                by_size.setdefault(n, []).append((self._seconds(opening, n, rounds), opening))
+        near: set[tuple[Opening, int]] = set()
+        for n, found in by_size.items():
+            found.sort(key=lambda pair: pair[0])
+            near |= {(opening, n) for took, opening in found[:MOST_AGAIN] if took <= NEAR * found[0][0]}
+        return [pair for pair in pairs if pair in near]
 
     def _round(self, pairs: Sequence[tuple[Opening, int]], number: int, stop: Callable[[], bool]) -> None:
         """Times what has fewer times than this round is to leave."""
