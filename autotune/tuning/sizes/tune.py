@@ -32,6 +32,7 @@ from autotune.tuning.settings import Settings
 from autotune.tuning.sizes.carry import Carried, InOrder, like_neighbours
 from autotune.tuning.sizes.choice import Objective, check_objective, chosen, ranges
 from autotune.tuning.sizes.clock import Clock
+from autotune.tuning.sizes.family import workload_at
 from autotune.tuning.sizes.opening import Define, Opening, openings
 from autotune.tuning.sizes.result import Part, SizesResult
 from autotune.tuning.task import Task
@@ -40,7 +41,6 @@ from autotune.tuning.tuner import known, prepare, settings_for, source_of
 from measure.database import Database
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
-from search_space.workloads import Workload
 from targets import registry
 
 SEARCHES = 5
@@ -138,7 +138,7 @@ def _searched(
     others = [n for n in sizes if n not in searched and numbers.carried]
     tunings: dict[int, TaskTuning] = {}
     for n in [*searched, *others]:
-        workload = Workload.of(define(n)).portable
+        workload = workload_at(define, n)
         how = settings if n in searched else few
         task = Task(f"{size}{n}", workload)
         tuning = prepare(task, how, known(database, workload, how), algorithms=workload.algorithms[:1], source=source)
@@ -179,7 +179,7 @@ def _kept(
     found = _opened(define, tuned, sizes, numbers.finals, size)
     if found and not any(opening.low <= low and high <= opening.high for opening in found):
         raise ScheduleError(f"a schedule must hold for {size} from {low} to {high}, but none of {len(found)} does")
-    clock = Clock(define, {n: Workload.of(define(n)).portable for n in sizes}, settings, size, database, callbacks)
+    clock = Clock(define, {n: workload_at(define, n) for n in sizes}, settings, size, database, callbacks)
     with Interrupt() as interrupt:
         timed = clock.time_all(found, interrupt.pressed)
         interrupted = interrupted or interrupt.requested
