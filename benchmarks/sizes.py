@@ -211,7 +211,7 @@ def compared(name: str, n: int, found: SizesResult, options: argparse.Namespace)
     }
 
 
-def measure(options: argparse.Namespace, folder: Path = results.FOLDER) -> dict[str, Any] | None:
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
     """Measures rows that are not done at this commit with these options, each saved at once; all rows then."""
     common = {
         "trials": options.trials,
@@ -317,13 +317,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="also sizes whose row is of this commit and options")
     parser.add_argument("--records", type=Path, default=Path("runs/benchmark_sizes"), help="folder of trials")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of sizes.json")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     try:
-        saved = measure(parse(arguments))
+        options = parse(arguments)
+        saved = measure(options, options.results)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2

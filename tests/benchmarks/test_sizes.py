@@ -28,10 +28,20 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(sizes, "interleave", lambda peers, repeat, **_: interleave(peers, repeat, 1e-4, 0, 1e-4))
     monkeypatch.setattr(sizes, "Measure", lambda threads: Measure(pool=HashPool(), threads=threads))
     monkeypatch.setattr(sizes, "commit_of", lambda: "0123456789ab")
-    save, load = results.save, results.load
-    monkeypatch.setattr(results, "save", lambda name, document, folder: save(name, document, tmp_path))
-    monkeypatch.setattr(results, "load", lambda name, folder: load(name, tmp_path))
-    few = ["--trials", "3", "--carried", "2", "--threads", "1", "--beside", "1,10", "--records", str(tmp_path)]
+    few = [
+        "--trials",
+        "3",
+        "--carried",
+        "2",
+        "--threads",
+        "1",
+        "--beside",
+        "1,10",
+        "--records",
+        str(tmp_path),
+        "--results",
+        str(tmp_path),
+    ]
     return ["--rows", SMALL, *few]
 
 

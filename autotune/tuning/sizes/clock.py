@@ -52,6 +52,7 @@ class Clock:
         database: where times are written down, as timings at the end of a search (`Kind.final`), and where those that
             an earlier run took are found; None: nowhere.
         callbacks: told of each time.
+        resume: whether times that are found there are not taken again.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Clock:
         size: str = "n",
         database: Database | None = None,
         callbacks: Sequence[Callback] = (),
+        resume: bool = True,
     ) -> None:
         self._define, self._workloads, self._settings, self._size = define, workloads, settings, size
         self._database, self._callbacks = database, callbacks
@@ -70,7 +72,7 @@ class Clock:
         self._kernels: dict[Opening, Kernel | None] = {}
         self._done = self._total = 0
         self._times: dict[tuple[int, str], list[float]] = {}  # of a trace at a size, by round
-        for n, workload in workloads.items():
+        for n, workload in workloads.items() if resume else ():
             for record in known(database, workload, settings):
                 if record.ok and record.provenance.kind is Kind.final:
                     self._times.setdefault((n, record.trace_key), []).append(record.seconds)

@@ -17,8 +17,9 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.tuner import known, prepare, settings_for, source_of
 from measure.database import Database
+from measure.pool import MeasurePool
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from targets import registry
@@ -47,13 +49,41 @@ SEARCHES = 5
 """Sizes at which schedules are searched where nothing is said."""
 
 
-class _Numbers(NamedTuple):
-    """How much is done, by the names of `tune_for_sizes`."""
+@dataclass(frozen=True)
+class Plan:
+    """What is tuned for, and how much is done, by the names of `tune_for_sizes`.
 
-    objective: str
-    schedules: int
-    finals: int
-    carried: int
+    Attributes:
+        weights: how often each size comes, in the order of the sizes.
+        search_at: sizes at which schedules are searched, in order.
+        objective, schedules, finals, carried, size: see there.
+    """
+
+    weights: Mapping[int, float]
+    search_at: Sequence[int]
+    objective: Objective = "geomean"
+    schedules: int = 8
+    finals: int = 3
+    carried: int = 16
+    size: str = "n"
+
+    @staticmethod
+    def of(sizes: Mapping[int, float] | Sequence[int], search_at: Sequence[int] | None = None, **others: Any) -> Plan:
+        """The plan, checked; see `tune_for_sizes`.
+
+        Raises:
+            ValueError: see there.
+        """
+        weights = _weights(sizes)
+        searched = _spread(list(weights)) if search_at is None else sorted(set(search_at))
+        if not searched or not set(searched) <= weights.keys():
+            raise ValueError(f"`search_at` must be some of the sizes {list(weights)}, but got {searched}")
+        plan = Plan(weights, searched, **others)
+        check_objective(plan.objective)
+        for name, least in (("schedules", 1), ("finals", 1), ("carried", 0)):
+            if (number := getattr(plan, name)) < least:
+                raise ValueError(f"`{name}` must be at least {least}, but got {name}={number}")
+        return plan
 
 
 def tune_for_sizes(
@@ -76,7 +106,8 @@ def tune_for_sizes(
     """Searches schedules for all sizes of a range, such that their times over a distribution are small.
 
     Args:
-        define: the definition, by its size: inputs, in the order in which kernels take them, then the output.
+        define: the definition, by its size: inputs, in the order in which kernels take them, then the output. Or an
+            operator of the library with one argument open, a `Family`.
         sizes: with how often each comes (equally often: a sequence). The smallest and the largest are the ends of the
             range; kernels are chosen by their times at all of these.
         target: a name of `targets.registry`; one whose kernels take open sizes.
@@ -106,55 +137,77 @@ def tune_for_sizes(
         KeyboardInterrupt: it was ended before there was a schedule for all sizes.
         NoLegalSchedule, AllTrialsFailed, RecordError, TransferError: as of `autotune.tune`.
     """
-    weights = _weights(sizes)
-    check_objective(objective)
-    for name, number, least in (("schedules", schedules, 1), ("finals", finals, 1), ("carried", carried, 0)):
-        if number < least:
-            raise ValueError(f"`{name}` must be at least {least}, but got {name}={number}")
     if trials < 1:
         raise ValueError(f"`trials` must be at least 1, but got trials={trials}")
-    searched = _spread(list(weights)) if search_at is None else sorted(set(search_at))
-    if not searched or not set(searched) <= weights.keys():
-        raise ValueError(f"`search_at` must be some of the sizes {list(weights)}, but got {searched}")
-    settings = settings_for(registry.get(target), trials, seed, **options).searching(finalists=0)
-    numbers = _Numbers(objective, schedules, finals, carried)
-    with nullcontext() if records is None else Database(records) as database:
-        tuned = _searched(define, [*weights], searched, settings, numbers, size, database, callbacks)
-        return _kept(define, weights, tuned, settings, numbers, size, database, callbacks)
+    plan = Plan.of(
+        sizes, search_at, objective=objective, schedules=schedules, finals=finals, carried=carried, size=size
+    )
+    settings = settings_for(registry.get(target), trials, seed, **options)
+    pool = make_pool(settings.measure)
+    with (
+        nullcontext() if pool is settings.measure.pool else pool,
+        nullcontext() if records is None else Database(records) as database,
+    ):
+        return tuned_together(define, plan, settings, pool, database, callbacks)
+
+
+def tuned_together(
+    define: Define,
+    plan: Plan,
+    settings: Settings,
+    pool: MeasurePool,
+    database: Database | None = None,
+    callbacks: Sequence[Callback] = (),
+    resume: bool = True,
+) -> SizesResult:
+    """`tune_for_sizes` with what a run has open.
+
+    Args:
+        define: the definition, by its size.
+        plan: what to do.
+        settings: of the searches.
+        pool: measures their trials.
+        database: where records go; None: nowhere.
+        callbacks: listeners.
+        resume: whether what the database holds is not measured again.
+
+    Raises:
+        See `tune_for_sizes`.
+    """
+    settings = settings.searching(finalists=0)  # what is fastest is timed again at all sizes
+    tuned = _searched(define, plan, settings, pool, database, callbacks, resume)
+    return _kept(define, plan, tuned, settings, database, callbacks, resume)
 
 
 def _searched(
     define: Define,
-    sizes: Sequence[int],
-    searched: Sequence[int],
+    plan: Plan,
     settings: Settings,
-    numbers: _Numbers,
-    size: str,
+    pool: MeasurePool,
     database: Database | None,
     callbacks: Sequence[Callback],
+    resume: bool,
 ) -> dict[int, TuneResult]:
     """The searches, by size: those at which schedules are searched, then those to which they are carried."""
-    source, few = source_of(settings), _few(settings, numbers.carried)
-    others = [n for n in sizes if n not in searched and numbers.carried]
+    source, few = source_of(settings), _few(settings, plan.carried)
+    others = [n for n in plan.weights if n not in plan.search_at and plan.carried]
     tunings: dict[int, TaskTuning] = {}
-    for n in [*searched, *others]:
+    for n in [*plan.search_at, *others]:
         workload = workload_at(define, n)
-        how = settings if n in searched else few
-        task = Task(f"{size}{n}", workload)
-        tuning = prepare(task, how, known(database, workload, how), algorithms=workload.algorithms[:1], source=source)
-        if tuning.failure is not None and n in searched:
+        how = few if n in others else settings
+        before = known(database, workload, how) if resume else []
+        task = Task(f"{plan.size}{n}", workload)
+        tuning = prepare(task, how, before, algorithms=workload.algorithms[:1], source=source)
+        if tuning.failure is not None and n not in others:
             raise tuning.failure
         tunings[n] = tuning
     for n in others:
         rng = settings.generator(tunings[n].task.workload.key, "carry")
-        count = math.ceil(numbers.carried / 2)
-        first = partial(like_neighbours, tunings[n], n, tunings, count, numbers.finals, rng)
+        first = partial(like_neighbours, tunings[n], n, tunings, math.ceil(plan.carried / 2), plan.finals, rng)
         tunings[n].strategy = Carried(tunings[n].strategy, first)
-    pool = make_pool(settings.measure)
-    with nullcontext() if pool is settings.measure.pool else pool:
-        results = run_rounds([*tunings.values()], pool, database, callbacks, InOrder(len(searched)))
+    results = run_rounds([*tunings.values()], pool, database, callbacks, InOrder(len(plan.search_at)))
     found = dict(zip(tunings, results, strict=True))
-    for n in searched:
+    for n in plan.search_at:
         if (failure := tunings[n].failure) is not None:
             raise failure
         if found[n].problem:
@@ -164,22 +217,21 @@ def _searched(
 
 def _kept(
     define: Define,
-    weights: Mapping[int, float],
+    plan: Plan,
     tuned: Mapping[int, TuneResult],
     settings: Settings,
-    numbers: _Numbers,
-    size: str,
     database: Database | None,
     callbacks: Sequence[Callback],
+    resume: bool,
 ) -> SizesResult:
     """What was found, opened, timed, chosen, and given to sizes."""
-    sizes = list(weights)
+    sizes, size = list(plan.weights), plan.size
     low, high = sizes[0], sizes[-1]
     interrupted = any(result.interrupted for result in tuned.values())
-    found = _opened(define, tuned, sizes, numbers.finals, size)
+    found = _opened(define, tuned, sizes, plan.finals, size)
     if found and not any(opening.low <= low and high <= opening.high for opening in found):
         raise ScheduleError(f"a schedule must hold for {size} from {low} to {high}, but none of {len(found)} does")
-    clock = Clock(define, {n: workload_at(define, n) for n in sizes}, settings, size, database, callbacks)
+    clock = Clock(define, {n: workload_at(define, n) for n in sizes}, settings, size, database, callbacks, resume)
     with Interrupt() as interrupt:
         timed = clock.time_all(found, interrupt.pressed)
         interrupted = interrupted or interrupt.requested
@@ -190,15 +242,15 @@ def _kept(
         raise ScheduleError(f"a kernel must hold for {size} from {low} to {high}, but none of {len(timed)} does")
     seconds = np.array([[t.seconds.get(n, math.inf) for n in sizes] for t in timed])  # (timed, sizes)
     best = dict(zip(sizes, seconds.min(axis=0).tolist(), strict=True))
-    taken = chosen(everywhere, seconds, np.array([*weights.values()]), numbers.schedules, numbers.objective)
+    taken = chosen(everywhere, seconds, np.array([*plan.weights.values()]), plan.schedules, plan.objective)
     kept = [timed[place] for place in taken]
     found_ranges = ranges(low, high, sizes, kept)
     order = list(dict.fromkeys(place for _, _, place in found_ranges))
     schedules = tuple(kept[place].opening for place in order)
     parts = tuple(Part(a, b, kept[place].opening.trace, order.index(place)) for a, b, place in found_ranges)
     times = dict(zip(sizes, seconds[taken].min(axis=0).tolist(), strict=True))
-    name, objective = settings.target.name, numbers.objective
-    return SizesResult(define, name, size, schedules, parts, weights, times, best, tuned, objective, interrupted)
+    name, objective = settings.target.name, plan.objective
+    return SizesResult(define, name, size, schedules, parts, plan.weights, times, best, tuned, objective, interrupted)
 
 
 def _opened(
