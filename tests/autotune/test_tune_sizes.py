@@ -74,10 +74,14 @@ def test_schedules_of_some_sizes_make_kernels_of_all(objective: Any) -> None:
 def test_the_summary_says_for_each_size_its_time_and_its_schedule() -> None:
     result = tuned([1, 4, 30], search_at=[1, 30], carried=4)
     found = result.summary()
-    assert list(found["sizes"]) == [1, 4, 30] and found["objective"] == "geomean" and not found["interrupted"]
-    for n, row in found["sizes"].items():
+    assert (
+        [row["at"] for row in found["sizes"]] == [1, 4, 30]
+        and found["objective"] == "geomean"
+        and not found["interrupted"]
+    )
+    for row in found["sizes"]:
         assert row["ratio"] == pytest.approx(row["seconds"] / row["best_seconds"]) and row["ratio"] >= 1
-        assert result.schedules[row["schedule"]].trace == result.part_of(n).trace
+        assert result.schedules[row["schedule"]].trace == result.part_of(row["at"]).trace
     assert len(found["traces"]) == len(result.schedules) and found["parts"][-1]["high"] == 30
     text = repr(result)
     assert text.startswith(

@@ -96,8 +96,9 @@ class SizesResult:
 
     def summary(self) -> dict[str, Any]:
         """Plain data: for each listed size its weight, seconds, number of its schedule, and the fastest known there."""
-        sizes = {
-            n: {
+        sizes = [
+            {
+                "at": n,
                 "weight": weight,
                 "seconds": self.seconds[n],
                 "schedule": self.part_of(n).schedule,
@@ -105,7 +106,7 @@ class SizesResult:
                 "ratio": self.seconds[n] / self.best[n],
             }
             for n, weight in self.weights.items()
-        }
+        ]
         return {
             "size": self.size,
             "target": self.target,
@@ -128,8 +129,8 @@ class SizesResult:
             f"  mean {latency(self.mean_seconds)}, {self.mean_ratio:.3f}x the fastest known"
         )
         lines = [
-            f"  {self.size}={n}: {latency(row['seconds'])} by schedule {row['schedule']}, {row['ratio']:.3f}x"
-            for n, row in self.summary()["sizes"].items()
+            f"  {self.size}={row['at']}: {latency(row['seconds'])} by schedule {row['schedule']}, {row['ratio']:.3f}x"
+            for row in self.summary()["sizes"]
         ]
         return "\n".join([head, *lines])
 
