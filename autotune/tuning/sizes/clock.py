@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property, partial
 from statistics import median
 from typing import Any
@@ -21,6 +22,7 @@ from autotune.tuning.tuner import known
 from costmodel.features import FeatureExtractor
 from measure.database import Database
 from measure.host import describe_host
+from measure.hostlock import POLL_SECONDS, HostLock
 from measure.outcome import Outcome
 from measure.pool import Trial
 from measure.provenance import Kind, Provenance
@@ -33,6 +35,9 @@ from targets.base import BuildError, Kernel, RunError
 
 NEAR = 1.15
 """Times the fastest at a size: what takes no longer is timed again."""
+
+PATIENCE = 60.0
+"""Seconds after which a schedule is timed though others on this host build or time."""
 
 MOST_AGAIN = 12
 """Schedules that are timed again at a size."""
@@ -95,8 +100,9 @@ class Clock:
             RunError: a kernel computes something else than the definition.
         """
         pairs = [(opening, n) for opening in openings for n in self._sizes_of(opening)]
-        for number in range(ROUNDS):
-            self._round(self._near(pairs, number) if number else pairs, number, stop)
+        with closing(HostLock()) as lock:
+            for number in range(ROUNDS):
+                self._round(self._near(pairs, number) if number else pairs, number, lock, stop)
         found: list[Timed] = []
         for opening in openings:
             seconds = {n: self._seconds(opening, n, ROUNDS) for n in self._sizes_of(opening)}
@@ -124,9 +130,12 @@ class Clock:
             near |= {(opening, n) for took, opening in found[:MOST_AGAIN] if took <= NEAR * found[0][0]}
         return [pair for pair in pairs if pair in near]
 
-    def _round(self, pairs: Sequence[tuple[Opening, int]], number: int, stop: Callable[[], bool]) -> None:
-        """Times what has fewer times than this round is to leave."""
+    def _round(
+        self, pairs: Sequence[tuple[Opening, int]], number: int, lock: HostLock, stop: Callable[[], bool]
+    ) -> None:
+        """Times what has fewer times than this round is to leave; between schedules others on this host may build."""
         self._total += len(pairs)
+        last: Opening | None = None
         for opening, n in pairs:
             if stop():
                 return
@@ -136,12 +145,19 @@ class Clock:
                 if kernel is None:
                     self._total -= 1
                     continue
+                if opening is not last:
+                    last = opening
+                    lock.release()
+                    end = time.monotonic() + PATIENCE
+                    while not lock.acquire("time", POLL_SECONDS) and not stop() and time.monotonic() < end:
+                        pass
                 times.append(self._timed(kernel, opening, n))
             self._fastest[n] = min(self._fastest[n], times[number])
             self._done += 1
             progress = SizeProgress(self._done, self._total, self._size, n, times[number], self._fastest[n])
             for callback in self._callbacks:
                 callback.on_size(progress)
+        lock.release()
 
     def _kernel(self, opening: Opening) -> Kernel | None:
         """None where there is no code."""
