@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotune.cache.kernels import KernelCache
+from autotune.cache.linked import Linked, plan_digest
 from autotune.executable.schedule import Kernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
 from autotune.executable.weights import Weights
@@ -25,7 +27,7 @@ from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Loop, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
-from targets.manifest import listed, replace_file, write_manifest
+from targets.manifest import contents, listed, replace_file, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
 
@@ -108,7 +110,11 @@ class Compiler:
         intervals = self._intervals()
         memory = plan(intervals, self._target.spacing)
         called, kernels = self._kernels()
-        steps = self._steps(memory.offsets, self._numbered(called, self._built(kernels)))
+        keys = self._keys(kernels)
+        before = self._before(keys)
+        modules = self._built(kernels, keys) if before is None else iter(before.modules)
+        library = None if before is None else self._target.library(before.files)
+        steps = self._steps(memory.offsets, self._numbered(called, modules, library))
         arena = self._spaced(memory.nbytes)
         network = NetworkPlan(
             self._name,
@@ -124,7 +130,7 @@ class Compiler:
             self._packed_bytes,
             tuple(self._weights.parts),
         )
-        linked = self._target.link(network, folder)
+        linked = self._linked(network, folder, kernels, keys, before)
         weights = folder / f"{self._name}.weights"
         if weights_file:
             replace_file(weights, *(part.data for part in self._weights.parts))  # they are not copied into one
@@ -285,18 +291,66 @@ class Compiler:
                 kernels.append(Kernel(group.workload, schedule, pitches, f"{self._name}_kernel{number}"))
         return numbers, kernels
 
-    def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
-        """Numbers of the calls' kernels, each of which is built when its number is given."""
+    def _numbered(self, called: Sequence[int], modules: Iterator[Module], library: object) -> Iterator[int]:
+        """Numbers of the calls' kernels, each of which is built when its number is given.
+
+        Args:
+            library: that has the kernels already; None: there is none.
+        """
         for number in called:
             if number == len(self._modules):
                 self._modules.append(next(modules))
-                self._packers.append(self._target.packer(self._modules[-1]))
+                self._packers.append(self._target.packer(self._modules[-1], library))
             yield number
 
-    def _built(self, kernels: Sequence[Kernel]) -> Iterator[Module]:
-        """Modules of kernels, of the cache or built; these are kept there."""
+    def _keys(self, kernels: Sequence[Kernel]) -> list[str | None]:
+        """Keys of kernels in the cache."""
         cache = self._cache
-        keys = [None if cache is None else cache.module_key(kernel, self._target) for kernel in kernels]
+        return [None if cache is None else cache.module_key(kernel, self._target) for kernel in kernels]
+
+    def _before(self, keys: Sequence[str | None]) -> Linked | None:
+        """What the kernels were linked to before, if they were."""
+        return (
+            None
+            if self._cache is None or None in keys
+            else self._cache.linked(self._name, [key for key in keys if key])
+        )
+
+    def _linked(
+        self,
+        plan: NetworkPlan,
+        folder: Path,
+        kernels: Sequence[Kernel],
+        keys: Sequence[str | None],
+        before: Linked | None,
+    ) -> Mapping[str, Any]:
+        """Writes to `folder` what the target links, as it was linked before or anew; what `Target.link` says of it.
+
+        Kernels are the same and where weights lie may differ: of one model values are equal that are not of another.
+        """
+        known = [key for key in keys if key]
+        if self._cache is None or len(known) < len(keys):
+            return self._target.link(plan, folder)
+        found = plan_digest(plan, known)
+        if before is not None and before.plan == found:
+            for file, data in before.files.items():
+                replace_file(folder / file, data)
+            return before.facts
+        if before is not None:
+            plan = replace(plan, modules=tuple(self._built(kernels, keys)))
+        facts = self._target.link(plan, folder)
+        files = {item["file"]: contents(folder / item["file"], item["sha256"]) for item in facts.get("files", ())}
+        if f"{self._name}.so" in files:
+            self._cache.keep_linked(self._name, known, Linked.of(found, facts, files, plan.modules))
+        return facts
+
+    def _built(self, kernels: Sequence[Kernel], keys: Sequence[str | None]) -> Iterator[Module]:
+        """Modules of kernels, of the cache or built; these are kept there.
+
+        Args:
+            keys: of the kernels there.
+        """
+        cache = self._cache
         found = [None if cache is None or key is None else cache.module(key) for key in keys]
         missing = [kernel for kernel, module in zip(kernels, found, strict=True) if module is None]
         building = iter(self._builder(missing))

@@ -92,7 +92,7 @@ class CTarget(Target):
     def assembly(self, module: Module) -> str:
         return self.compiler.assembly(Source.of(module).whole)
 
-    def packer(self, module: Module) -> Packer:
+    def packer(self, module: Module, library: object = None) -> Packer:
         """Runs the prologues here, compiled by this host's compiler where the module's is for another machine."""
         kernel = self._here(module)
         return lambda inputs: kernel.bind(inputs).constants
