@@ -42,8 +42,9 @@ class Executable(ABC):
         folder: that `autotune compile` or `autotune run` wrote.
         threads: that kernels of a CPU run on; by default what the network was tuned for.
         mapped: whether weights are pages of the file, which processes share, where the target can run on those.
-        weights: the bytes of the weights in parts (n,) one after the other, in place of the file, where the class
-            `holds_weights`.
+        weights: the bytes of the weights in place of the file, where the class `holds_weights`: in parts (n,) one after
+            the other, which are copied, or in an array (n,) that is the executable's from then on, on a 64-byte
+            boundary and of 64 bytes at least.
 
     Attributes:
         format: of its manifests.
@@ -61,7 +62,7 @@ class Executable(ABC):
         folder: str | os.PathLike[str],
         threads: int | None = None,
         mapped: bool = False,
-        weights: Sequence[Array] | None = None,
+        weights: Sequence[Array] | Array | None = None,
     ) -> None:
         self.folder = Path(folder)
         self._given = weights
@@ -176,8 +177,11 @@ def _restored(kind: type[Executable], folder: str, seal: str, threads: int, mapp
     return found
 
 
-def _joined(parts: Sequence[Array], size: int) -> Array:
+def _joined(parts: Sequence[Array] | Array, size: int) -> Array:
     """Bytes of parts one after the other, as `read_weights` gives them."""
+    if isinstance(parts, np.ndarray):
+        assert parts.nbytes >= max(64, size) and parts.ctypes.data % 64 == 0, "weights must be aligned and whole"
+        return parts
     data = aligned((max(64, size),), "uint8")
     np.concatenate([np.empty(0, np.uint8), *parts], out=data[:size])
     return data

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from targets.arrays import aligned
+from targets.arrays import aligned, contiguous
 from targets.base import Bound, Kernel, Module
 from targets.fences import UNTOUCHED, Fences
 
@@ -124,7 +124,7 @@ class NativeBound(Bound):
             made = UNTOUCHED if parameter.packed_from else 0
             array = self._array(parameter.name, parameter.shape, parameter.dtype, made)
             if parameter.packed_from:
-                sources = [np.ascontiguousarray(given[name]) for name in parameter.packed_from]
+                sources = [contiguous(given[name]) for name in parameter.packed_from]
                 kernel.pack(order.index(parameter.name), sources, array)
                 packed[parameter.name] = array
             else:

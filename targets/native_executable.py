@@ -72,7 +72,7 @@ class NativeExecutable(Executable):
         folder: may be written anew meanwhile.
         threads: see `Executable`.
         mapped: otherwise weights are read into memory of this process, on large pages where the system has them.
-        weights: see `Executable`; they are copied.
+        weights: see `Executable`.
     """
 
     format = FORMAT
@@ -83,7 +83,7 @@ class NativeExecutable(Executable):
         folder: str | os.PathLike[str],
         threads: int | None = None,
         mapped: bool = False,
-        weights: Sequence[Array] | None = None,
+        weights: Sequence[Array] | Array | None = None,
     ) -> None:
         super().__init__(folder, threads, mapped, weights)
         files = {f["file"]: contents(self.folder / f["file"], f["sha256"]) for f in _linked_files(self.manifest)}

@@ -13,6 +13,7 @@ import numpy as np
 
 from autotune.cache.kernels import KernelCache
 from autotune.cache.linked import Linked, plan_digest
+from autotune.executable.packing import Call, packed_ahead, room
 from autotune.executable.schedule import Kernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
 from autotune.executable.weights import Weights
@@ -87,20 +88,23 @@ class Compiler:
         self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
         self._packed_bytes = 0
         self._weights = Weights(self._target.spacing)
+        self._ahead: Iterator[Mapping[str, Array]] | None = (
+            None  # constants of the calls to come, where they are packed
+        )
 
     @property
     def workloads(self) -> list[Workload]:
         """Of all steps, in their order, those of a loop once."""
         return [group.workload for _, group, _ in self._calls() if group.workload is not None]
 
-    def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array]:
+    def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array] | Array:
         """Writes to `folder` what the target links, weights and manifest.
 
         Args:
             weights_file: whether the weights are written; otherwise whoever loads the executable is to be given them.
 
         Returns:
-            The bytes of the weights, in parts (n,) one after the other.
+            The bytes of the weights, in parts (n,) one after the other or in an array of their own (`Weights.whole`).
 
         Raises:
             BuildError: a kernel that cannot be built.
@@ -114,6 +118,15 @@ class Compiler:
         before = self._before(keys)
         modules = self._built(kernels, keys) if before is None else iter(before.modules)
         library = None if before is None else self._target.library(before.files)
+        if before is not None:  # all kernels are there, so that their constants can be packed side by side
+            graphs = [self.graph, *(body.graph for body in self._bodies.values())]
+            packers = [self._target.packer(module, library) for module in before.modules]
+            calls = [
+                Call(scope.graph, group, before.modules[number], packers[number])
+                for (scope, group, _), number in zip(self._calls(), called, strict=True)
+            ]
+            self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
+            self._ahead = packed_ahead(calls)
         steps = self._steps(memory.offsets, self._numbered(called, modules, library))
         arena = self._spaced(memory.nbytes)
         network = NetworkPlan(
@@ -163,7 +176,7 @@ class Compiler:
             ],
         }
         write_manifest(manifest, folder)
-        return self._weights.parts
+        return self._weights.whole
 
     def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
         """Groups that are computed with their scopes, in the order of their calls, and how often each one is called."""
@@ -232,15 +245,8 @@ class Compiler:
         graph = scope.graph
         module, packer = self._modules[number], self._packers[number]
         names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
-        constants: Mapping[str, Array] = {}
-        if packer is not None and any(p.constant or p.packed_from for p in module.parameters):
-            arrays = [
-                np.asarray(graph.constants[name])
-                if name in graph.constants
-                else np.zeros(source.shape, numpy_dtype(source.dtype))
-                for source, name in zip(module.sources, group.inputs, strict=True)
-            ]
-            constants = packer(arrays)
+        call = Call(graph, group, module, packer)
+        constants = call.constants() if self._ahead is None else next(self._ahead)
         arguments = []
         for parameter in module.parameters:
             made_of = parameter.packed_from or ((parameter.name,) if parameter.constant else ())

@@ -16,7 +16,7 @@ from targets.executable import Executable
 
 def write_graph(
     graph: Graph, schedules: Schedules, folder: Path, settings: Settings, weights_file: bool = True
-) -> Sequence[Array]:
+) -> Sequence[Array] | Array:
     """Writes the executable of a graph to `folder`; what is not known yet is chosen and built side by side.
 
     Args:
