@@ -16,6 +16,7 @@ from autotune.executable.weights import Weights
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.passes import same_graph
 from autotune.graph.passes.common_subexpressions import common_subexpressions
+from autotune.graph.passes.layout import Rows, rows_in_order
 from targets import registry
 from targets.arrays import contiguous
 from targets.base import Module, Parameter
@@ -125,3 +126,13 @@ def test_a_square_matrix_and_its_transposition_are_two_constants() -> None:
     assert not same_graph(graph(square), graph(square.T))
     assert len(common_subexpressions(graph(square.T)).constants) == 2
     assert len(common_subexpressions(graph(square)).constants) == 1
+
+
+def test_rows_in_order_are_the_same_of_a_transposition() -> None:
+    weight = np.random.default_rng(0).standard_normal((24, 5)).astype(np.float32)
+    rows = Rows("x", (2, 3, 4), (2, 0, 1))
+    wanted = rows_in_order(weight, rows)
+    found = rows_in_order(np.ascontiguousarray(weight.T).T, rows)
+    np.testing.assert_array_equal(found, wanted)
+    x = np.arange(24, dtype=np.float32)
+    np.testing.assert_allclose(x @ found, x.reshape(2, 3, 4).transpose(2, 0, 1).reshape(-1) @ weight, rtol=1e-4)
