@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from autotune.cache.kernels import KernelCache, symbol_of
-from autotune.executable.packing import Constants
+from autotune.cache.linked import Linked, plan_digest
+from autotune.executable.packing import Call, Constants, room
 from autotune.executable.schedule import Kernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
 from autotune.executable.weights import Weights
@@ -26,7 +28,7 @@ from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
-from targets.manifest import listed, replace_file, write_manifest
+from targets.manifest import contents, listed, replace_file, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
 
@@ -100,16 +102,16 @@ class Compiler:
         """Packs the constants of a workload's steps whose kernel is this one, so that `write` finds them packed."""
         for scope, group, _ in self._calls():
             if group.workload == workload and _is_dense(scope, group):
-                self._constants.ahead(scope.graph, group, module)
+                self._constants.ahead(Call(scope.graph, group, module))
 
-    def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array]:
+    def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array] | Array:
         """Writes to `folder` what the target links, weights and manifest.
 
         Args:
             weights_file: whether the weights are written; otherwise whoever loads the executable is to be given them.
 
         Returns:
-            The bytes of the weights, in parts (n,) one after the other.
+            The bytes of the weights, in parts (n,) one after the other or in an array of their own (`Weights.whole`).
 
         Raises:
             BuildError: a kernel that cannot be built.
@@ -119,7 +121,18 @@ class Compiler:
         intervals = self._intervals()
         memory = plan(intervals, self._target.spacing)
         called, kernels = self._kernels()
-        steps = self._steps(memory.offsets, self._numbered(called, self._built(kernels)))
+        keys = self._keys(kernels)
+        before = self._before(keys)
+        modules = self._built(kernels, keys) if before is None else iter(before.modules)
+        graphs = [self.graph, *(body.graph for body in self._bodies.values())]
+        if before is not None:  # all kernels are there, so that their constants can be packed side by side
+            calls = [
+                Call(scope.graph, group, before.modules[number])
+                for (scope, group, _), number in zip(self._calls(), called, strict=True)
+            ]
+            self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
+            self._constants.all_ahead(calls, self._target.library(before.files))
+        steps = self._steps(memory.offsets, self._numbered(called, modules))
         arena = self._spaced(memory.nbytes)
         network = NetworkPlan(
             self._name,
@@ -135,11 +148,10 @@ class Compiler:
             self._packed_bytes,
             tuple(self._weights.parts),
         )
-        linked = self._target.link(network, folder)
+        linked = self._linked(network, folder, kernels, keys, before)
         weights = folder / f"{self._name}.weights"
         if weights_file:
             replace_file(weights, *(part.data for part in self._weights.parts))  # they are not copied into one
-        graphs = [self.graph, *(body.graph for body in self._bodies.values())]
         original = sum(array.nbytes for graph in graphs for array in graph.constants.values())
         manifest = {
             "schema": linked["schema"],
@@ -168,7 +180,7 @@ class Compiler:
             ],
         }
         write_manifest(manifest, folder)
-        return self._weights.parts
+        return self._weights.whole
 
     def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
         """Groups that are computed with their scopes, in the order of their calls, and how often each one is called."""
@@ -237,7 +249,7 @@ class Compiler:
         graph = scope.graph
         module = self._modules[number]
         names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
-        constants = self._constants.of(graph, group, module)
+        constants = self._constants.of(Call(graph, group, module))
         arguments = []
         for parameter in module.parameters:
             made_of = parameter.packed_from or ((parameter.name,) if parameter.constant else ())
@@ -296,10 +308,54 @@ class Compiler:
                 self._modules.append(next(modules))
             yield number
 
-    def _built(self, kernels: Sequence[Kernel]) -> Iterator[Module]:
-        """Modules of kernels, of the cache or built; these are kept there."""
+    def _keys(self, kernels: Sequence[Kernel]) -> list[str | None]:
+        """Keys of kernels in the cache."""
         cache = self._cache
-        keys = [None if cache is None else cache.module_key(kernel, self._target) for kernel in kernels]
+        return [None if cache is None else cache.module_key(kernel, self._target) for kernel in kernels]
+
+    def _before(self, keys: Sequence[str | None]) -> Linked | None:
+        """What the kernels were linked to before, if they were."""
+        return (
+            None
+            if self._cache is None or None in keys
+            else self._cache.linked(self._name, [key for key in keys if key])
+        )
+
+    def _linked(
+        self,
+        plan: NetworkPlan,
+        folder: Path,
+        kernels: Sequence[Kernel],
+        keys: Sequence[str | None],
+        before: Linked | None,
+    ) -> Mapping[str, Any]:
+        """Writes to `folder` what the target links, as it was linked before or anew; what `Target.link` says of it.
+
+        Kernels are the same and where weights lie may differ: of one model values are equal that are not of another.
+        """
+        known = [key for key in keys if key]
+        if self._cache is None or len(known) < len(keys):
+            return self._target.link(plan, folder)
+        found = plan_digest(plan, known)
+        if before is not None and before.plan == found:
+            for file, data in before.files.items():
+                replace_file(folder / file, data)
+            return before.facts
+        if before is not None:
+            plan = replace(plan, modules=tuple(self._built(kernels, keys)))
+        facts = self._target.link(plan, folder)
+        files = {item["file"]: contents(folder / item["file"], item["sha256"]) for item in facts.get("files", ())}
+        if f"{self._name}.so" in files:
+            self._cache.keep_linked(self._name, known, Linked.of(found, facts, files, plan.modules))
+        return facts
+
+    def _built(self, kernels: Sequence[Kernel], keys: Sequence[str | None]) -> Iterator[Module]:
+        """Modules of kernels, of the cache or built; these are kept there.
+
+        Args:
+            keys: of the kernels there.
+        """
+        cache = self._cache
         found = [None if cache is None or key is None else cache.module(key) for key in keys]
         missing = [kernel for kernel, module in zip(kernels, found, strict=True) if module is None]
         building = iter(self._builder(missing))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+
 from autotune.executable.compile import Compiler
 from autotune.executable.loading import load
 from autotune.graph.ir import Array, Graph
@@ -17,7 +19,7 @@ from targets.executable import Executable
 
 def write_graph(
     graph: Graph, schedules: Schedules, folder: Path, settings: Settings, weights_file: bool = True
-) -> Sequence[Array]:
+) -> Sequence[Array] | Array:
     """Writes the executable of a graph to `folder`; what is not known yet is chosen and built side by side.
 
     Args:
@@ -61,7 +63,7 @@ def load_graph(
         return load(folder, settings.threads)
     weights = write_graph(graph, schedules, folder, settings, weights_file=False)
     with ThreadPoolExecutor(1, "autotune-keep") as thread:
-        kept = None if keep is None else thread.submit(keep, weights)
+        kept = None if keep is None else thread.submit(keep, [weights] if isinstance(weights, np.ndarray) else weights)
         found = kind(folder, settings.threads, weights=weights)
     if kept is not None:
         kept.result()  # what went wrong
