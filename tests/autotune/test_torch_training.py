@@ -212,13 +212,17 @@ def test_transposed_convolutions_are_left_to_pytorch(graphs: list[Any]) -> None:
     train(nn.Sequential(nn.Tanh(), nn.ConvTranspose2d(4, 3, 2), nn.AvgPool2d(2)), torch.randn(2, 4, 7, 7))
 
 
-@pytest.mark.parametrize("rank", [1, 2])
-@pytest.mark.parametrize("named", [
-    {}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 2}, {"stride": 3, "padding": 2, "bias": False},
-])  # fmt: skip
-@pytest.mark.parametrize(("inputs", "outputs", "groups"), [(4, 6, 2), (5, 5, 5), (4, 8, 4), (18, 17, 1)])
+@pytest.mark.parametrize(
+    ("rank", "inputs", "outputs", "groups", "named"),
+    [
+        (2, 4, 6, 2, {"stride": 2, "padding": 1}),
+        (2, 5, 5, 5, {"dilation": 2, "padding": 2}),
+        (1, 4, 8, 4, {"stride": 3, "padding": 2, "bias": False}),
+        (2, 18, 17, 1, {"padding": 1}),
+    ],
+)
 def test_convolutions_of_any_groups(
-    graphs: list[Any], rank: int, named: dict[str, Any], inputs: int, outputs: int, groups: int
+    graphs: list[Any], rank: int, inputs: int, outputs: int, groups: int, named: dict[str, Any]
 ) -> None:
     layer = (nn.Conv1d, nn.Conv2d)[rank - 1](inputs, outputs, 3, groups=groups, **named)
     train(layer, torch.randn(3, inputs, *(8, 9)[-rank:]))
