@@ -82,7 +82,7 @@ class Whole:
         return kind(folder, threads, weights=weights if len(weights) >= LINE else [weights])
 
     def keep_weights(self, folder: Path, parts: Sequence[Array]) -> None:
-        """Keeps the weights of an executable, in parts (n,), whose manifest is in a folder; what is behind them is not."""
+        """Keeps the weights of an executable, in parts (n,), whose manifest is in a folder; no more than it says."""
         facts = parsed(folder)["weights"]
         if len(parts) == 1:
             parts = [parts[0][: facts["nbytes"]]]
