@@ -229,7 +229,9 @@ def test_networks_share_what_they_have_in_common(tmp_path: Path) -> None:
     kept, other = entries(tmp_path), small()
     other.graph.name = "other"
     autotune.compile(other, threads=1, cache=tmp_path)
-    assert entries(tmp_path) == kept
+    found = entries(tmp_path)
+    assert kept.items() <= found.items()
+    assert len(found) == len(kept) + 1  # what its kernels are linked to has its name
 
 
 def test_kernels_are_named_after_all_that_counts() -> None:
