@@ -16,6 +16,7 @@ from benchmarks.precisions.table import precisions
 from benchmarks.pytorch.table import pytorch
 from benchmarks.rows import ROWS
 from benchmarks.serving.table import serving
+from benchmarks.sizes import sizes
 from benchmarks.survey.table import survey
 
 Document = dict[str, Any]
@@ -349,6 +350,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "transfer": transfer,
     "choices": choices,
     "serving": serving,
+    "sizes": sizes,
     "survey": survey,
     "gpu": beside_torch,
     "gpu_offline": offline,

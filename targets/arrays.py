@@ -30,3 +30,17 @@ def aligned(shape: Sequence[int], dtype: str, make: Callable[..., NDArray[Any]] 
     raw = make(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(kind).reshape(shape)
+
+
+STRIP = 64
+"""Columns that are copied at a time: of as many rows of what they are read from, the lines stay in cache."""
+
+
+def contiguous(array: NDArray[Any]) -> NDArray[Any]:
+    """The elements row-major: the array itself where it is, else a copy, which is fast for transpositions, too."""
+    if array.flags.c_contiguous or array.ndim < 2 or array.strides[-1] == array.itemsize:
+        return np.ascontiguousarray(array)
+    made = np.empty(array.shape, array.dtype)
+    for start in range(0, array.shape[-1], STRIP):
+        made[..., start : start + STRIP] = array[..., start : start + STRIP]
+    return made

@@ -489,10 +489,18 @@ class Target(ABC):
         (folder / f"{name}.module").write_bytes(module.to_bytes())
         return [f"{name}.module"]
 
-    def packer(self, module: Module) -> Packer | None:
+    def library(self, files: Mapping[str, bytes]) -> object:
+        """What `link` has written before, contents by name, as `packer` takes it; None: it cannot be used."""
+        return None
+
+    def packer(self, module: Module, library: object = None) -> Packer | None:
         """What makes the constants that a module's kernels take, of all its inputs, when a network is compiled.
 
         None: they lie in the network as they are, and what is packed is made when it is loaded.
+
+        Args:
+            module: of the kernel; without its code where there is a library.
+            library: that has the kernel, see `library`.
         """
         return None
 

@@ -6,7 +6,8 @@ each range has a kernel of its own. DietCode (Zheng et al., MLSys 2022) chooses 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,6 +18,38 @@ from targets.module import Module, Parameter
 
 Range = tuple[int, int]
 """Least and greatest extent of an axis."""
+
+MOST_SHAPES = 4096
+"""Shapes for which is kept which kernel takes them; there may be many kernels, and looking at all takes a while."""
+
+MOST_SHOWN = 4
+"""Kernels that are named where none takes the inputs."""
+
+
+class Within(Kernel):
+    """A kernel that is to run for fewer sizes than it holds for.
+
+    Args:
+        kernel: of open sizes, or none.
+        sizes: least and greatest value of some, by name; of sizes that it has.
+
+    Raises:
+        ValueError: a range that is empty, or not within the kernel's own.
+    """
+
+    def __init__(self, kernel: Kernel, sizes: Mapping[str, Range]) -> None:
+        own = kernel.module.sizes
+        for name, (low, high) in sizes.items():
+            if name not in own or not own[name][0] <= low <= high <= own[name][1]:
+                known = ", ".join(f"{n} from {a} to {b}" for n, (a, b) in own.items()) or "no size"
+                raise ValueError(f"`sizes` must be within {known}, but got {name} from {low} to {high}")
+        self.kernel, self.module = kernel, replace(kernel.module, sizes={**own, **sizes})
+
+    def __call__(self, *given: Any) -> None:
+        self.kernel(*given)
+
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:
+        return self.kernel.bind(inputs, copies, fenced)
 
 
 class Dispatch(Kernel):
@@ -41,6 +74,7 @@ class Dispatch(Kernel):
             if _arrays(kernel.module) != wanted:
                 raise ValueError(f"`kernels` must take the same arrays, {wanted}, but got {_arrays(kernel.module)}")
         self._ranges = [_ranges(kernel.module) for kernel in kernels]
+        self._found: dict[tuple[tuple[int, ...], ...], Kernel] = {}
 
     def __call__(self, *given: Any) -> None:
         arrays = as_arrays(given)
@@ -52,14 +86,21 @@ class Dispatch(Kernel):
         Raises:
             RunError: none does.
         """
-        shapes = [array.shape for array in inputs]
+        shapes = tuple(array.shape for array in inputs)
+        if (found := self._found.get(shapes)) is not None:
+            return found
         if [len(shape) for shape in shapes] != [len(p.shape) for p in self.module.sources]:
             self.kernels[0].check(inputs)  # which says what is wrong
         extents = [extent for shape in shapes for extent in shape]
         for kernel, ranges in zip(self.kernels, self._ranges, strict=True):
             if all(low <= extent <= high for extent, (low, high) in zip(extents, ranges, strict=True)):
+                if len(self._found) >= MOST_SHAPES:
+                    self._found.clear()
+                self._found[shapes] = kernel
                 return kernel
-        taken = " or ".join(_shown(kernel.module) for kernel in self.kernels)
+        taken = " or ".join(_shown(kernel.module) for kernel in self.kernels[:MOST_SHOWN])
+        if (more := len(self.kernels) - MOST_SHOWN) > 0:
+            taken += f" or those of {more} more"
         raise RunError(f"inputs must be {taken}, but got shapes {', '.join(map(str, shapes))}")
 
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:

@@ -43,8 +43,9 @@ class Executable(ABC):
         folder: that `autotune compile` or `autotune run` wrote.
         threads: that kernels of a CPU run on; by default what the network was tuned for.
         mapped: whether weights are pages of the file, which processes share, where the target can run on those.
-        weights: the bytes of the weights in parts (n,) one after the other, in place of the file, where the class
-            `holds_weights`. One array of them all, from a multiple of 64 and of 64 bytes at least, is taken as it is.
+        weights: the bytes of the weights in place of the file, where the class `holds_weights`: in parts (n,) one after
+            the other, which are copied, or in an array (n,) that is the executable's from then on, on a 64-byte
+            boundary and of 64 bytes at least.
 
     Attributes:
         format: of its manifests.
@@ -145,8 +146,7 @@ class Executable(ABC):
         facts = self.manifest["weights"]
         path, size = self.folder / facts["file"], int(facts["nbytes"])
         if self._given is not None:
-            given, self._given = self._given, None
-            self._in_memory = given if isinstance(given, np.ndarray) else _joined(given, size)
+            self._in_memory, self._given = _joined(self._given, size), None
             return self._in_memory
         try:
             with path.open("rb", buffering=0) as file:
@@ -181,8 +181,11 @@ def _restored(kind: type[Executable], folder: str, seal: str, threads: int, mapp
     return found
 
 
-def _joined(parts: Sequence[Array], size: int) -> Array:
+def _joined(parts: Sequence[Array] | Array, size: int) -> Array:
     """Bytes of parts one after the other, as `read_weights` gives them."""
+    if isinstance(parts, np.ndarray):
+        assert parts.nbytes >= max(64, size) and parts.ctypes.data % 64 == 0, "weights must be aligned and whole"
+        return parts
     data = aligned((max(64, size),), "uint8")
     np.concatenate([np.empty(0, np.uint8), *parts], out=data[:size])
     return data

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from targets.arrays import aligned
+from targets.arrays import aligned, contiguous
 from targets.base import Bound, Kernel, Module, check_array, sizes_in
 from targets.fences import UNTOUCHED, Fences
 
@@ -101,7 +101,7 @@ class NativePacker:
         found = {p.name: given[p.name] for p in module.parameters if p.constant and not p.packed_from}
         for index, parameter in enumerate(p for p in module.parameters if p.packed_from):
             array = found[parameter.name] = aligned(parameter.at(sizes).shape, parameter.dtype)
-            self._load().pack(index, [np.ascontiguousarray(given[name]) for name in parameter.packed_from], array)
+            self._load().pack(index, [contiguous(given[name]) for name in parameter.packed_from], array)
         return found
 
 
@@ -154,7 +154,7 @@ class NativeBound(Bound):
             made = UNTOUCHED if parameter.packed_from else 0
             array = self._array(parameter.name, parameter.shape, parameter.dtype, made)
             if parameter.packed_from:
-                sources = [np.ascontiguousarray(given[name]) for name in parameter.packed_from]
+                sources = [contiguous(given[name]) for name in parameter.packed_from]
                 kernel.pack(order.index(parameter.name), sources, array)
                 packed[parameter.name] = array
             else:

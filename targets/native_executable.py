@@ -73,7 +73,7 @@ class NativeExecutable(Executable):
         folder: may be written anew meanwhile.
         threads: see `Executable`.
         mapped: otherwise weights are read into memory of this process, on large pages where the system has them.
-        weights: see `Executable`; parts are copied.
+        weights: see `Executable`.
     """
 
     format = FORMAT

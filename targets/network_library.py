@@ -40,8 +40,8 @@ class NetworkLibrary:
         kinds = {name: call, f"{name}_profile": [*call, ctypes.c_void_p]}
         kinds["autotune_time"] = [*time, ctypes.c_void_p, ctypes.c_void_p]
         if f"{name}.so" in files:
-            loaded = _loaded(files[f"{name}.so"])
-            addresses = {symbol: function_at(loaded.library, symbol) for symbol in kinds}
+            loaded = shared_object(files[f"{name}.so"])
+            addresses = {symbol: loaded.address(symbol) for symbol in kinds}
             self._code: object = loaded
         else:
             linked = _LinkedHere([files[file] for file in files if file.endswith(".o")], list(kinds))
@@ -52,12 +52,20 @@ class NetworkLibrary:
         )
 
 
-class _SharedObject:
+class SharedObject:
     """A shared object, unloaded when nobody has this any more."""
 
     def __init__(self, data: bytes) -> None:
         self.library = opened(data)
         weakref.finalize(self, _unload, self.library._handle).atexit = False
+
+    def address(self, symbol: str) -> int:
+        """The address of a function, which is there for as long as this is.
+
+        Raises:
+            OSError: there is none of that name.
+        """
+        return function_at(self.library, symbol)
 
 
 class _LinkedHere:
@@ -98,17 +106,17 @@ def replaced(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str,
     return found
 
 
-def _loaded(data: bytes) -> _SharedObject:
+def shared_object(data: bytes) -> SharedObject:
     """A shared object by its contents: the system knows those it has loaded by path, whatever lies there meanwhile."""
     key = hashlib.sha256(data).hexdigest()
     with _LOCK:
         found = _LIBRARIES.get(key)
         if found is None:
-            found = _LIBRARIES[key] = _SharedObject(data)
+            found = _LIBRARIES[key] = SharedObject(data)
         return found
 
 
-_LIBRARIES: weakref.WeakValueDictionary[str, _SharedObject] = weakref.WeakValueDictionary()
+_LIBRARIES: weakref.WeakValueDictionary[str, SharedObject] = weakref.WeakValueDictionary()
 """Shared objects that are loaded, by digest."""
 
 

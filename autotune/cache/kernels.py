@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.cache.code import code_digest
+from autotune.cache.linked import Linked
 from autotune.cache.store import Store
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule
 from search_space.machines.registry import rules_of
@@ -91,6 +92,19 @@ class KernelCache:
     def keep_module(self, key: str, module: Module) -> None:
         """Keeps a kernel for `module`."""
         self.store.put(key, module.to_bytes())
+
+    def linked(self, name: str, modules: Sequence[str]) -> Linked | None:
+        """What kernels of a network of that name were linked to, last of all; `modules` are their keys, in order."""
+        data = self.store.get(_together(name, modules))
+        return None if data is None else Linked.from_bytes(data)
+
+    def keep_linked(self, name: str, modules: Sequence[str], linked: Linked) -> None:
+        """Keeps it for `linked`."""
+        self.store.put(_together(name, modules), linked.to_bytes())
+
+
+def _together(name: str, modules: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(["linked", name, *modules]).encode()).hexdigest()
 
 
 def _of_code(schedule: Schedule, pitches: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:

@@ -309,6 +309,35 @@ class Collect(Section):
     )
 
 
+class Sizes(Section):
+    """Sizes of one argument for which a workload is tuned together, see docs/symbolic_sizes.md."""
+
+    argument: str = Field(description="Of the operator, in place of a number; such as batch of dense.")
+    at: list[Annotated[int, Field(ge=1)]] = Field(
+        min_length=1, description="Sizes that count; the smallest and the largest are the ends of the range."
+    )
+    weights: list[Annotated[float, Field(gt=0)]] | None = Field(
+        default=None, description="How often each of these comes; null: equally often."
+    )
+    objective: Literal["geomean", "mean"] = Field(
+        default="geomean", description="geomean of each size's time over the fastest known for it, or mean of seconds."
+    )
+    schedules: int = Field(default=8, ge=1, description="That are kept at most.")
+    finals: int = Field(default=3, ge=1, description="Fastest candidates of each size that are timed at all sizes.")
+    search_at: list[int] | None = Field(
+        default=None, min_length=1, description="Sizes that have `trials` each; null: up to five."
+    )
+    carried: int = Field(default=16, ge=0, description="Trials at each of the other sizes.")
+
+    @model_validator(mode="after")
+    def _a_weight_each(self) -> Self:
+        if len(set(self.at)) != len(self.at):
+            raise ValueError(f"`at` must be distinct sizes, but got {self.at}")
+        if self.weights is not None and len(self.weights) != len(self.at):
+            raise ValueError(f"`weights` must be one for each of {len(self.at)} sizes, but got {len(self.weights)}")
+        return self
+
+
 class Tracking(Section):
     """Where runs are tracked besides the run folder."""
 
@@ -339,6 +368,9 @@ class RunConfig(Section):
     name: str = Field(pattern=NAME, max_length=LONGEST, description="Of the run; by default that of the file.")
     model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
     workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
+    sizes: Sizes | None = Field(
+        default=None, description="Beside a workload: sizes of one argument for which it is tuned together."
+    )
     collect: Collect | None = Field(
         default=None, description="What to collect a dataset from, in place of both; for `autotune collect`."
     )
@@ -387,6 +419,9 @@ class RunConfig(Section):
             raise ValueError(f"`lock` must stand beside a `model`, but got a {found[0]}")
         if self.search.template is not None and self.workload is None:
             raise ValueError(f"`search.template` must stand beside a `workload`, but got a {found[0]}")
+        if self.sizes is not None and (self.workload is None or self.search.template is not None):
+            what = "a `search.template`" if self.workload is not None else f"a {found[0]}"
+            raise ValueError(f"`sizes` must stand beside a `workload` without a template, but got {what}")
         return self
 
     @property

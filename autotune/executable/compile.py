@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from autotune.cache.kernels import KernelCache, symbol_of
-from autotune.executable.packing import Constants
+from autotune.executable.linking import Builder, Linking
+from autotune.executable.packing import Call, Constants, room
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
 from autotune.executable.weights import Weights
@@ -28,11 +29,9 @@ from targets import registry
 from targets.base import BuildError, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
 from targets.manifest import listed, replace_file, write_manifest
 
-__all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
+__all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier", "is_dense"]
 
 Chosen = Callable[[Workload], Schedule]
-Builder = Callable[[Sequence[Kernel | OpenKernel]], Iterable[Module]]
-"""Kernels → their modules in this order, each when it is asked for."""
 
 
 def identifier(name: str) -> str:
@@ -46,7 +45,7 @@ def _inside(loop: str) -> str:
     return f"{loop}\0inside"
 
 
-def _is_dense(scope: Scope, group: Group) -> bool:
+def is_dense(scope: Scope, group: Group) -> bool:
     return all(scope.locations[name].strides is None for name in (*group.inputs, group.output))
 
 
@@ -101,20 +100,25 @@ class Compiler:
         """Of all steps, in their order, those of a loop once."""
         return [group.workload for _, group, _ in self._calls() if group.workload is not None]
 
+    @property
+    def _graphs(self) -> list[Graph]:
+        """Whose constants are weights."""
+        return [self.graph, *(body.graph for body in self._bodies.values())]
+
     def pack(self, workload: Workload, module: Module) -> None:
         """Packs the constants of a workload's steps whose kernel is this one, so that `write` finds them packed."""
         for scope, group, _ in self._calls():
-            if group.workload == workload and _is_dense(scope, group):
-                self._constants.ahead(scope.graph, group, module)
+            if group.workload == workload and is_dense(scope, group):
+                self._constants.ahead(Call(scope.graph, group, module))
 
-    def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array]:
+    def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array] | Array:
         """Writes to `folder` what the target links, weights and manifest.
 
         Args:
             weights_file: whether the weights are written; otherwise whoever loads the executable is to be given them.
 
         Returns:
-            The bytes of the weights, in parts (n,) one after the other.
+            The bytes of the weights, in parts (n,) one after the other or in an array of their own (`Weights.whole`).
 
         Raises:
             BuildError: a kernel that cannot be built.
@@ -124,7 +128,16 @@ class Compiler:
         intervals = self._intervals()
         memory = plan(intervals, self._target.spacing)
         called, kernels = self._kernels()
-        steps = self._steps(memory.offsets, self._numbered(called, self._built(kernels)))
+        linking = Linking(kernels, self._name, self._target, self._cache, self._builder)
+        graphs, before = self._graphs, linking.before
+        if before is not None:  # all kernels are there, so that their constants can be packed side by side
+            calls = [
+                Call(scope.graph, group, before.modules[number])
+                for (scope, group, _), number in zip(self._calls(), called, strict=True)
+            ]
+            self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
+            self._constants.all_ahead(calls, self._target.library(before.files))
+        steps = self._steps(memory.offsets, self._numbered(called, linking.modules()))
         arena = self._spaced(self._arena_bytes(memory))
         network = NetworkPlan(
             self._name,
@@ -139,11 +152,10 @@ class Compiler:
             tuple(self._weights.parts),
             self.sizes,
         )
-        linked = self._target.link(network, folder)
+        linked = linking.link(network, folder)
         weights = folder / f"{self._name}.weights"
         if weights_file:
             replace_file(weights, *(part.data for part in self._weights.parts))  # they are not copied into one
-        graphs = [self.graph, *(body.graph for body in self._bodies.values())]
         original = sum(array.nbytes for graph in graphs for array in graph.constants.values())
         manifest = {
             "schema": linked["schema"],
@@ -173,7 +185,7 @@ class Compiler:
             ],
         }
         write_manifest(manifest, folder)
-        return self._weights.parts
+        return self._weights.whole
 
     def _parameter(self, name: str) -> Parameter:
         """An input or output of the network."""
@@ -252,7 +264,7 @@ class Compiler:
         graph = scope.graph
         module = self._modules[number]
         names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
-        constants = self._constants.of(graph, group, module)
+        constants = self._constants.of(Call(graph, group, module))
         arguments = []
         for parameter in module.parameters:
             made_of = parameter.packed_from or ((parameter.name,) if parameter.constant else ())
@@ -276,7 +288,7 @@ class Compiler:
     def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
         """Strides of the kernel's activations that are not dense, by the workload's names."""
         assert group.workload is not None
-        if _is_dense(scope, group):
+        if is_dense(scope, group):
             return {}
         *inputs, output = group.workload.tensors(algorithm)
         known = operations([output], inputs)
@@ -320,19 +332,6 @@ class Compiler:
             if number == len(self._modules):
                 self._modules.append(next(modules))
             yield number
-
-    def _built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
-        """Modules of kernels, of the cache or built; these are kept there."""
-        cache = self._cache
-        keys = [None if cache is None else cache.module_key(kernel, self._target) for kernel in kernels]
-        found = [None if cache is None or key is None else cache.module(key) for key in keys]
-        missing = [kernel for kernel, module in zip(kernels, found, strict=True) if module is None]
-        building = iter(self._builder(missing))
-        for key, known in zip(keys, found, strict=True):
-            module = next(building) if known is None else known
-            if known is None and cache is not None and key is not None:
-                cache.keep_module(key, module)
-            yield module
 
     def _packed(self, number: int, parameter: Parameter, sources: tuple[Place, ...]) -> Place:
         """Where a constant will lie that is packed when the network is loaded; of the same sources it is made once."""

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.cache.kernels import KernelCache, symbol_of_open
-from autotune.executable.compile import Builder, Chosen, Compiler
+from autotune.executable.compile import Builder, Chosen, Compiler, is_dense
 from autotune.executable.opening import NotOpen, Opening, Range
+from autotune.executable.packing import Call
 from autotune.executable.schedule import Kernel, OpenKernel
 from autotune.executable.scopes import Scope
+from autotune.graph.ir import Graph
 from autotune.graph.memory_plan import MemoryPlan, plan
 from autotune.graph.partition import Group
 from search_space import te_json
@@ -21,7 +23,8 @@ from search_space.schedule.errors import ScheduleError
 from search_space.schedule.opened import variants
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
-from targets.base import Case, Choice, Loop, Parameter, Step
+from search_space.workloads import Workload
+from targets.base import Case, Choice, Loop, Module, Parameter, Step
 
 
 class SizedCompiler(Compiler):
@@ -50,6 +53,19 @@ class SizedCompiler(Compiler):
 
     def _parameter(self, name: str) -> Parameter:
         return self._opening.parameter(name)
+
+    @property
+    def _graphs(self) -> list[Graph]:
+        known = [self._opening.scope(each.least).graph for each in self._opening.ranges if each.known]
+        return [self.graph, *known]
+
+    def pack(self, workload: Workload, module: Module) -> None:
+        """Packs constants of known sizes: kernels of open sizes are built when all schedules are known."""
+        for each in self._opening.ranges:
+            scope = self._opening.scope(each.least)
+            for group in scope.groups if each.known else ():
+                if group.workload == workload and is_dense(scope, group):
+                    self._constants.ahead(Call(scope.graph, group, module))
 
     def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
         for each in self._opening.ranges:

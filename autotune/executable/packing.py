@@ -1,15 +1,38 @@
-"""Constants of an executable's steps as their kernels take them, packed as soon as a kernel is known."""
+"""Constants of an executable's steps as their kernels take them, packed as soon as kernels are known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
 from autotune.graph.ir import Array, Graph
 from autotune.graph.partition import Group
+from measure.host import allowed_cores
 from search_space.dtypes import numpy_dtype
 from targets.base import Module, Packer, Target
+
+AHEAD = 4
+"""Calls whose constants are packed before their turn: all of them at once would take as much memory again."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a kernel.
+
+    Attributes:
+        graph: that has the call's inputs.
+        group: what is computed.
+        module: of the kernel.
+    """
+
+    graph: Graph
+    group: Group
+    module: Module
 
 
 class Constants:
@@ -21,36 +44,75 @@ class Constants:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._library: object = None
         self._packers: dict[str, Packer | None] = {}  # by the module's name
         self._made: dict[tuple[str, Group], Mapping[str, Array]] = {}
+        self._stream: Iterator[Mapping[str, Array]] | None = None
 
-    def ahead(self, graph: Graph, group: Group, module: Module) -> None:
+    def ahead(self, call: Call) -> None:
         """Packs what `of` will be asked for."""
-        self._made[module.name, group] = self._packed(graph, group, module)
+        self._made[call.module.name, call.group] = self._packed(call)
 
-    def of(self, graph: Graph, group: Group, module: Module) -> Mapping[str, Array]:
-        """Constants of a step by the parameter's name, if its kernel takes any that are packed when it is compiled.
+    def all_ahead(self, calls: Sequence[Call], library: object) -> None:
+        """Has all calls packed by a thread on each core; `of` will be asked for them in this order.
 
         Args:
-            graph: that has the constants.
-            group: what the step computes.
-            module: its kernel.
+            calls: of the executable.
+            library: that has the kernels already; None: there is none.
         """
-        made = self._made.pop((module.name, group), None)
-        return self._packed(graph, group, module) if made is None else made
+        self._library = library
+        for call in calls:
+            self._packer(call.module)
+        self._stream = self._streamed(calls)
 
-    def _packed(self, graph: Graph, group: Group, module: Module) -> Mapping[str, Array]:
+    def of(self, call: Call) -> Mapping[str, Array]:
+        """Constants of a step by the parameter's name, if its kernel takes any that are packed when it is compiled."""
+        if self._stream is not None:
+            return next(self._stream)
+        made = self._made.pop((call.module.name, call.group), None)
+        return self._packed(call) if made is None else made
+
+    def _streamed(self, calls: Iterable[Call]) -> Iterator[Mapping[str, Array]]:
+        """Constants of each call, in order, packed a few calls ahead."""
+        waiting: deque[Future[Mapping[str, Array]]] = deque()
+        with ThreadPoolExecutor(len(allowed_cores()), "autotune-packing") as pool:
+            for call in calls:
+                if len(waiting) > AHEAD:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(self._packed, call))
+            while waiting:
+                yield waiting.popleft().result()
+
+    def _packer(self, module: Module) -> Packer | None:
+        if module.name not in self._packers:
+            self._packers[module.name] = self._target.packer(module, self._library)
+        return self._packers[module.name]
+
+    def _packed(self, call: Call) -> Mapping[str, Array]:
+        module, held = call.module, call.graph.constants
         if not any(p.constant or p.packed_from for p in module.parameters):
             return {}
-        if module.name not in self._packers:
-            self._packers[module.name] = self._target.packer(module)
-        packer = self._packers[module.name]
+        packer = self._packer(module)
         if packer is None:
             return {}
         arrays = [
-            np.asarray(graph.constants[name])
-            if name in graph.constants and not source.extents
+            np.asarray(held[name])
+            if name in held and not source.extents
             else np.zeros(source.shape, numpy_dtype(source.dtype))
-            for source, name in zip(module.sources, group.inputs, strict=True)
+            for source, name in zip(module.sources, call.group.inputs, strict=True)
         ]
         return packer(arrays)
+
+
+def room(graphs: Iterable[Graph], calls: Sequence[Call], spacing: int) -> int:
+    """Bytes that the weights of an executable take at most, where equal ones lie apart.
+
+    Args:
+        graphs: whose constants calls may read as they are.
+        calls: of the executable.
+        spacing: bytes at whose multiples constants begin.
+    """
+    made = [p for call in calls for p in call.module.parameters if p.constant or p.packed_from]
+    sizes = [math.prod(p.shape) * numpy_dtype(p.dtype).itemsize for p in made]
+    sizes += [array.nbytes for graph in graphs for array in graph.constants.values()]
+    return sum(-(-max(1, nbytes) // spacing) * spacing for nbytes in sizes)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
 from autotune.graph.ir import Array
+from targets.arrays import aligned, contiguous
 
 _SHOWN = 64
 """Bytes at the beginning, the middle and the end of an array by which it is told whether it may be one met before."""
@@ -17,46 +19,79 @@ _SHOWN = 64
 class Weights:
     """Constants one after the other, equal ones once.
 
-    Their digest is computed by a thread meanwhile.
+    A thread copies them, where they are copied, and computes their digest meanwhile.
 
     Args:
         spacing: bytes at whose multiples constants begin.
+        room: bytes that all of them take at most: they are copied to one array, of which no more is touched than they
+            take. 0: this is not known, and they stay where they are.
 
     Attributes:
         nbytes: of all, those between them included.
-        parts: bytes (n,), which are those of the whole one after the other.
     """
 
-    def __init__(self, spacing: int) -> None:
+    def __init__(self, spacing: int, room: int = 0) -> None:
         self.nbytes = 0
-        self.parts: list[Array] = []
+        self._parts: list[Array] = []
+        self._taken: list[Future[Array]] = []
+        self._room = aligned((max(64, room),), "uint8", np.empty) if room else None
         self._spacing = spacing
-        self._places: dict[tuple[str, int, bytes], list[tuple[Array, int]]] = defaultdict(list)
+        self._places: dict[tuple[str, int, bytes], list[tuple[Future[Array], int]]] = defaultdict(list)
         self._sha256 = hashlib.sha256()
         self._thread = ThreadPoolExecutor(1, "autotune-digest")
 
     def place(self, array: Array) -> int:
         """Where a constant lies, in bytes from the beginning."""
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        data = contiguous(array).reshape(-1).view(np.uint8)
         middle = data.nbytes // 2
         shown = b"".join(part.tobytes() for part in (data[:_SHOWN], data[middle : middle + _SHOWN], data[-_SHOWN:]))
         known = self._places[str(array.dtype), data.nbytes, shown]
         for other, place in known:
-            if np.array_equal(data, other):
+            if np.array_equal(data, other.result()):
                 return place
-        place, room = self.nbytes, -(-max(data.nbytes, 1) // self._spacing) * self._spacing
-        known.append((data, place))
-        self._add(data)
-        if room > data.nbytes:
-            self._add(np.zeros(room - data.nbytes, np.uint8))
-        self.nbytes += room
+        place, rest = self.nbytes, -max(data.nbytes, 1) % self._spacing + (data.nbytes == 0)
+        known.append((self._add(data), place))
+        if rest:
+            self._add(np.zeros(rest, np.uint8))
         return place
+
+    @property
+    def parts(self) -> Sequence[Array]:
+        """Bytes (n,), which are those of the whole one after the other. None can be added where they are copied."""
+        if self._room is not None:
+            self._wait()
+        return self._parts
+
+    @property
+    def whole(self) -> Sequence[Array] | Array:
+        """The parts, or where they were copied the array; that is on a 64-byte boundary and has 64 bytes or more."""
+        parts = self.parts
+        return parts if self._room is None else self._room[: max(64, self.nbytes)]
 
     def sha256(self) -> str:
         """Digest of all of them. None can be added afterwards."""
-        self._thread.shutdown()
+        self._wait()
         return self._sha256.hexdigest()
 
-    def _add(self, data: Array) -> None:
-        self.parts.append(data)
-        self._thread.submit(self._sha256.update, data.data)
+    def _wait(self) -> None:
+        """Until all that was added lies in its place."""
+        self._thread.shutdown()
+        for taken in self._taken:
+            taken.result()
+
+    def _add(self, data: Array) -> Future[Array]:
+        """Appends bytes; where they lie, once they lie there."""
+        start, self.nbytes = self.nbytes, self.nbytes + data.nbytes
+        kept = data
+        if self._room is not None:
+            assert self.nbytes <= self._room.nbytes, f"{self.nbytes} bytes must be at most {self._room.nbytes}"
+            kept = self._room[start : self.nbytes]
+        self._parts.append(kept)
+        self._taken.append(self._thread.submit(self._take, data, kept))
+        return self._taken[-1]
+
+    def _take(self, data: Array, kept: Array) -> Array:
+        if kept is not data:
+            np.copyto(kept, data)
+        self._sha256.update(kept.data)
+        return kept

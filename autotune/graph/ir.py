@@ -34,6 +34,16 @@ __all__ = [
 ]
 
 
+LARGE = 1 << 16
+"""Bytes of a constant from which on it is not copied to have its axes in order."""
+
+
+def is_transposed(array: Array) -> bool:
+    """Whether an array is C-contiguous once its axes are put in another order."""
+    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+    return bool(array.transpose(order).flags.c_contiguous)
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """One operation of a graph.
@@ -65,7 +75,7 @@ class Graph:
     Attributes:
         name: of the network.
         inputs: activations that a caller gives, by name, in order.
-        constants: weights by name, C-contiguous, never written to.
+        constants: weights by name, never written to: C-contiguous, or transpositions of such, see `Builder.constant`.
         nodes: in topological order.
         outputs: names of the values that a caller gets, in order.
     """
@@ -161,9 +171,14 @@ class Builder:
         return self._nodes.get(name)
 
     def constant(self, array: Array, name: str = "constant") -> str:
-        """Adds a weight; the name under which it is known, which is `name` where that is free."""
+        """Adds a weight; the name under which it is known, which is `name` where that is free.
+
+        A large one that is dense in another order of its axes stays where it is: kernels have weights in orders of
+        their own, and a copy for each order between here and there takes longer than all else.
+        """
         name = self._fresh(name)
-        self._constants[name] = np.ascontiguousarray(array).reshape(array.shape)
+        kept = array.nbytes >= LARGE and is_transposed(array)
+        self._constants[name] = array if kept else np.ascontiguousarray(array).reshape(array.shape)
         self._types[name] = type_of(array)
         return name
 

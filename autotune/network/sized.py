@@ -38,7 +38,7 @@ def write_sized(
     folder: Path,
     settings: Settings,
     weights_file: bool = True,
-) -> Sequence[Array]:
+) -> Sequence[Array] | Array:
     """Writes the executable of a network of open sizes to `folder`.
 
     Args:

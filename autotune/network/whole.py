@@ -82,8 +82,11 @@ class Whole:
         return kind(folder, threads, weights=weights if len(weights) >= LINE else [weights])
 
     def keep_weights(self, folder: Path, parts: Sequence[Array]) -> None:
-        """Keeps the weights of an executable, in parts (n,), whose manifest is in a folder."""
-        self.cache.put_weights(parsed(folder)["weights"]["sha256"], parts)
+        """Keeps the weights of an executable, in parts (n,), whose manifest is in a folder; no more than it says."""
+        facts = parsed(folder)["weights"]
+        if len(parts) == 1:
+            parts = [parts[0][: facts["nbytes"]]]
+        self.cache.put_weights(facts["sha256"], parts)
 
     def keep(self, executable: Executable) -> None:
         """Keeps what was made of the file besides weights, unless that has been written to meanwhile."""

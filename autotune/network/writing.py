@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from autotune.executable.compile import Compiler
 from autotune.executable.loading import load
 from autotune.graph.ir import Array, Graph
@@ -18,7 +20,7 @@ from targets.executable import Executable
 
 def write_graph(
     graph: Graph, schedules: Schedules, folder: Path, settings: Settings, weights_file: bool = True
-) -> Sequence[Array]:
+) -> Sequence[Array] | Array:
     """Writes the executable of a graph to `folder`; what is not known yet is chosen and built side by side.
 
     Args:
@@ -41,7 +43,7 @@ def write_graph(
 
 def write_compiled(
     make: Callable[[], Compiler], schedules: Schedules, folder: Path, weights_file: bool = True
-) -> Sequence[Array]:
+) -> Sequence[Array] | Array:
     """Writes what a compiler compiles to `folder`; see `write_graph`.
 
     Args:
@@ -76,7 +78,7 @@ def load_graph(
 
 
 def load_written(
-    write: Callable[[bool], Sequence[Array]], folder: Path, settings: Settings, keep: Keep | None = None
+    write: Callable[[bool], Sequence[Array] | Array], folder: Path, settings: Settings, keep: Keep | None = None
 ) -> Executable:
     """What `write` writes to a folder, loaded; see `load_graph`.
 
@@ -89,7 +91,7 @@ def load_written(
         return load(folder, settings.threads)
     weights = write(False)
     with ThreadPoolExecutor(1, "autotune-keep") as thread:
-        kept = None if keep is None else thread.submit(keep, weights)
+        kept = None if keep is None else thread.submit(keep, [weights] if isinstance(weights, np.ndarray) else weights)
         found = kind(folder, settings.threads, weights=weights)
     if kept is not None:
         kept.result()  # what went wrong

@@ -21,6 +21,8 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
+from autotune.cache.place import open_cache
+from autotune.cache.store import Store
 from autotune.graph.aten.decompositions import decompositions
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
@@ -29,6 +31,7 @@ from autotune.pytorch.open_sizes import OpenProgram
 from autotune.pytorch.options import options_of
 from autotune.pytorch.program import Program, Programs
 from autotune.pytorch.shapes import sized
+from autotune.pytorch.traces import Made, trace_of
 from autotune.pytorch.training import needs_gradients, trained_by
 from search_space.ir.intervals import Span
 from search_space.terms import Point
@@ -37,8 +40,6 @@ __all__ = ["TESTED", "Made", "Program", "autotune_backend", "compiled_by", "unus
 
 TESTED = ("2.13", "2.14")
 """Versions of PyTorch that this is tested with: what it hands to backends moves with each."""
-
-Made = Callable[[GraphModule, Sequence[int]], Callable[..., Any]]
 
 
 def autotune_backend(
@@ -75,11 +76,12 @@ def autotune_backend(
             return Program(graph, fixed, compiled)
         return Programs(graph, fixed, compiled, chosen.shapes, None if chosen.background or not chosen.sizes else begun)
 
-    return compiled_by(module, example_inputs, made, chosen.training)
+    cache = open_cache()
+    return compiled_by(module, example_inputs, made, chosen.training, None if cache is None else cache.store)
 
 
 def compiled_by(
-    module: GraphModule, example_inputs: list[Any], made: Made, training: bool = False
+    module: GraphModule, example_inputs: list[Any], made: Made, training: bool = False, store: Store | None = None
 ) -> Callable[..., Any]:
     """What runs a graph of Dynamo's, made by `made` of the graph of ATen's operators and the inputs that stay.
 
@@ -90,6 +92,7 @@ def compiled_by(
         example_inputs: of it.
         made: makes what runs a graph of ATen's operators.
         training: whether parameters change from call to call, and graphs that are to be differentiated are compiled.
+        store: where graphs of inference are kept as AOTAutograd has made them; None: nowhere.
     """
     if why := unusable(example_inputs, training):
         warnings.warn(f"autotune leaves a graph to PyTorch: {why}", stacklevel=2)
@@ -98,8 +101,16 @@ def compiled_by(
     if training:
         return trained_by(module, example_inputs, made)
 
+    trace = trace_of(module, example_inputs, store)
+    known = None if trace is None else trace.run(made)
+    if known is not None:
+        return known
+
     def inference(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(made(graph, _fixed()))
+        fixed = _fixed()
+        if trace is not None:
+            trace.keep(graph, fixed)
+        return make_boxed_func(made(graph, fixed))
 
     with torch.no_grad():
         compiled: Callable[..., Any] = aot_autograd(

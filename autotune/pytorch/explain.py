@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._dynamo.utils import counters
 from torch.fx import GraphModule
+from torch.utils._pytree import tree_leaves
 
 from autotune.pytorch.backend import compiled_by, unusable
 from autotune.pytorch.pieces import Split
@@ -64,15 +66,19 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(model: Callable[..., Any], *inputs: Any, dynamic: bool | None = False, **named: Any) -> Explanation:
+def explain(
+    model: Callable[..., Any], *inputs: Any, dynamic: bool | None = False, training: bool = False, **named: Any
+) -> Explanation:
     """What `torch.compile(model, backend="autotune")` makes of a model that is called with these inputs.
 
-    Kernels are not compiled; the model is run once by PyTorch.
+    Kernels are not compiled; the model is run once by PyTorch, in training backward, too. Buffers, gradients and the
+    state of the random generator stay as they are.
 
     Args:
-        model: in evaluation mode.
+        model: in evaluation mode, or in training mode with `training`.
         inputs, named: of one call.
         dynamic: as `torch.compile` has it: whether Dynamo traces graphs for any shape.
+        training: of the option of that name: graphs that need gradients count, and those of their gradients.
     """
     splits: list[Split] = []
     whole: list[str] = []
@@ -91,16 +97,17 @@ def explain(model: Callable[..., Any], *inputs: Any, dynamic: bool | None = Fals
         return run
 
     def recorded(module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        if why := unusable(example_inputs):
+        if why := unusable(example_inputs, training):
             whole.append(why)
             return module.forward
-        return compiled_by(module, example_inputs, made)
+        return compiled_by(module, example_inputs, made, training)
 
     torch._dynamo.reset()
     counters["graph_break"].clear()
     try:
-        with torch.no_grad():
-            torch.compile(model, backend=recorded, dynamic=dynamic)(*inputs, **named)
+        run = torch.compile(model, backend=recorded, dynamic=dynamic)
+        with _unchanged(model), torch.set_grad_enabled(training):
+            _backward(model, run(*inputs, **named), (*inputs, *named.values()))
         breaks = {str(why).splitlines()[0]: count for why, count in counters["graph_break"].items()}
     finally:
         torch._dynamo.reset()
@@ -113,6 +120,30 @@ def explain(model: Callable[..., Any], *inputs: Any, dynamic: bool | None = Fals
         breaks=breaks,
         any_shape=len(any_shape),
     )
+
+
+@contextmanager
+def _unchanged(model: Callable[..., Any]) -> Iterator[None]:
+    """Puts back what a step of training changes besides parameters: buffers, and the state of the random generator."""
+    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
+    kept = [buffer.detach().clone() for buffer in buffers]
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, value in zip(buffers, kept, strict=True):
+                    buffer.copy_(value)
+
+
+def _backward(model: Callable[..., Any], outputs: Any, inputs: Sequence[Any]) -> None:
+    """Runs backward from all outputs that have gradients, without leaving any behind."""
+    ends = [end for end in tree_leaves(outputs) if isinstance(end, torch.Tensor) and end.requires_grad]
+    parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+    leaves = [*parameters, *(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if ends and wanted:
+        torch.autograd.grad(ends, wanted, [torch.ones_like(end) for end in ends], allow_unused=True)
 
 
 def _left(splits: Sequence[Split]) -> tuple[Left, ...]:

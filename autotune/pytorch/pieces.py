@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
@@ -16,6 +17,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from autotune.graph.aten import Known, import_fx, known_of, refusals
 from autotune.graph.aten.registry import name_of
+from autotune.graph.errors import ModelError
 from autotune.graph.ir import Graph
 
 _PREFIX = "autotune_piece_"
@@ -68,6 +70,9 @@ def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
         module: stays as it is.
         constants: placeholders whose value stays the same, by name.
     """
+    found = _whole(module, known_of({**constants, **_attributes(module)}))
+    if found is not None:
+        return found
     copied = GraphModule(module, copy.deepcopy(module.graph))
     copied.graph.eliminate_dead_code()
     known = known_of({**constants, **_attributes(copied)})
@@ -80,6 +85,33 @@ def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
     pieces = tuple(_piece(whole, call, known) for call in calls)
     compiled = sum(node.target is not operator.getitem for nodes in parts for node in nodes)
     return Split(whole, pieces, compiled, _counted(refused))
+
+
+def _whole(module: GraphModule, known: Known) -> Split | None:
+    """A graph that is compiled as one piece, as most are; None where some of it is left to PyTorch."""
+    inputs = module.graph.find_nodes(op="placeholder")
+    read = [node for node in inputs if any(user.op == "call_function" for user in node.users)]
+    taken = [node for node in read if node.name not in known.arrays]
+    output = module.graph.output_node()
+    given = [node for node in output.all_input_nodes if node not in inputs]
+    computed = [node for node in module.graph.nodes if node.op == "call_function"]
+    name = f"{_PREFIX}0"
+    if not all(node.op == "call_function" for node in given):
+        return None
+    try:
+        graph = import_fx(module.graph, taken, given, known, name)
+    except ModelError:
+        return None  # each node is asked by itself then, which says what is left, and why
+    if not _computes(computed, known):
+        return None
+    outer = FxGraph()
+    values = {node: outer.node_copy(node) for node in inputs}
+    call = outer.call_module(name, tuple(values[node] for node in taken))
+    values |= {node: outer.call_function(operator.getitem, (call, place)) for place, node in enumerate(given)}
+    outer.output(torch.fx.map_arg(output.args[0], values.__getitem__))
+    piece = Piece(name, graph, tuple(node.meta["val"] for node in given))
+    compiled = sum(node.target is not operator.getitem for node in computed)
+    return Split(GraphModule({name: torch.nn.Identity()}, outer), (piece,), compiled, {})
 
 
 def _attributes(module: GraphModule) -> dict[str, torch.Tensor]:

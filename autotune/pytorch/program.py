@@ -55,16 +55,11 @@ class Program:
         module: the graph.
         fixed: places of inputs that are constants.
         make: compiles the graph of a piece.
-
-    Attributes:
-        found: the pieces of the last compilation; None before the first call, where the graph is left to PyTorch, and
-            after the end of its constants.
     """
 
     def __init__(self, module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> None:
         self._module, self._fixed, self._make = module, tuple(fixed), make
         self._constants = _taking(self._fixed)
-        self.found: Split | None = None
         self._made: _Made | None = None  # one word, so that no call sees half of it
         self._ended: State | None = None
         self._lock = threading.Lock()
@@ -100,7 +95,7 @@ class Program:
         def ended(_: object) -> None:
             program = mine()
             if program is not None and program._made is not None and program._made.state is state:
-                program._made, program.found, program._ended = None, None, state
+                program._made, program._ended = None, state
 
         return [weakref.ref(constant, ended) for constant in constants]
 
@@ -111,7 +106,6 @@ class Program:
             warnings.warn(f"autotune leaves a graph to PyTorch: {error}", stacklevel=2)
             return self._module.forward
         run = callable_of(found, [call_of(piece, self._make(piece.graph)) for piece in found.pieces])
-        self.found = found
         _LOG.info("%s", described(found))
         return run
 

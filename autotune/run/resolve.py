@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune import schedulers, search
 from autotune.config import Model, RunConfig, Search, errors_at
-from autotune.run.workloads import network_of, target_of, workload_of
+from autotune.run.workloads import family_of, network_of, target_of, workload_of
 from autotune.search.base import make_options
 from autotune.tuning.settings import Settings, check_exploration, make_model
 from autotune.tuning.task import Task
@@ -23,6 +23,9 @@ def tasks_of(config: RunConfig) -> list[Task]:
         return [Task(item.name, item.workload, sum(item.networks.values()) or 1) for item in items_of(config)]
     if config.workload is None:
         return list(network_of(config).tasks)
+    if config.sizes is not None:
+        family = family_of(config)
+        return [Task(f"{family.argument}{n}", family.workload(n)) for n in config.sizes.at]
     with errors_at("workload"):
         return [Task(config.name, workload_of(config.workload))]
 

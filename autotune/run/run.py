@@ -13,6 +13,7 @@ from autotune import schedulers
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
 from autotune.run.resolve import settings_of, tasks_of
+from autotune.run.sizes import tuned_for_sizes
 from autotune.run.workloads import limits_of, network_of
 from autotune.schedulers import Gradient, TaskScheduler
 from autotune.tracking.tracker import Tracker, tracker_of
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from autotune.network.selection import Limits
+    from autotune.tuning.sizes import SizesResult
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,14 @@ def _run(
         if network is not None and network.mixture is not None:
             run_folder.write_json(network.mixture.to_json(), folder / run_folder.PRECISION)
         results: list[TuneResult] = []
-        if pool is not None and database is not None:
+        found: SizesResult | None = None
+        if pool is not None and database is not None and config.sizes is not None:
+            found = tuned_for_sizes(config, settings, pool, database, callbacks, resume)
+            results = list(found.tuned.values())
+            tasks = [Task(result.name, result.workload) for result in results]
+            notes += database.notes
+            say(str(found))
+        elif pool is not None and database is not None:
             with notice_if_slow(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
                 tunings = _prepared(tasks, settings, limits, source, database, resume)
             if network is None:
@@ -176,6 +185,8 @@ def _run(
     else:
         references = [None] * len(results)
     document = run_folder.summary(config, results, references)
+    if found is not None:
+        document["sizes"] = found.summary()
     if network is not None and not interrupted:
         from autotune.network.deploy import finish_network
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, RunConfig, WorkloadConfig, errors_at
+from autotune.tuning.sizes.family import Family
 from measure.notices import notice_if_slow
 from search_space import workloads
 from search_space.operators import LIBRARY, named
@@ -130,6 +131,27 @@ def target_of(config: RunConfig) -> Target:
     """
     device = device_of(config)
     return registry.get(config.target if device is None else device.host)
+
+
+def family_of(config: RunConfig) -> Family:
+    """The workloads that a configuration with open sizes describes, each size tried.
+
+    Raises:
+        ConfigError: an argument that there is not, or sizes for which the operator is not defined.
+    """
+    assert config.workload is not None and config.sizes is not None
+    with errors_at("workload"):
+        operator = named(config.workload.operator)
+        if operator.name not in LIBRARY:
+            raise ValueError(
+                f"`operator` must be one of the library beside `sizes`, but got {config.workload.operator}"
+            )
+    with errors_at("sizes.argument"):
+        family = Family(operator.name, config.sizes.argument, config.workload.arguments)
+    with errors_at("workload"):
+        for n in config.sizes.at:
+            workload_of(config.workload.model_copy(update={config.sizes.argument: n}))
+    return family
 
 
 def workload_of(config: WorkloadConfig) -> Workload:

@@ -43,6 +43,25 @@ class Progress:
     rank_accuracy: float = math.nan
 
 
+@dataclass(frozen=True)
+class SizeProgress:
+    """Where `autotune.tune_for_sizes` stands once it has searched, and times what it found at all sizes.
+
+    Attributes:
+        done, total: timings of a schedule at a size; the fastest are timed some more in further rounds, so that `total`
+            grows.
+        name: of the size; size: that a schedule was timed at.
+        seconds: of the schedule at that size; best_seconds: of the fastest one there by now.
+    """
+
+    done: int
+    total: int
+    name: str
+    size: int
+    seconds: float
+    best_seconds: float
+
+
 class Callback:
     """Listener of a run; every method does nothing by default."""
 
@@ -57,6 +76,9 @@ class Callback:
 
     def on_finals(self, progress: Progress) -> None:
         """The fastest candidates of a task were timed again at the end, which decides what is best."""
+
+    def on_size(self, progress: SizeProgress) -> None:
+        """After a search for many sizes, a schedule was timed at one of them, or is known to have been."""
 
     def on_finish(self, results: Sequence[TuneResult]) -> None:
         """The run ended, or was interrupted."""

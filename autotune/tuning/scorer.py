@@ -116,6 +116,20 @@ class ModelScorer:
         found: NDArray[np.float32] = self._extractor(sketch)(self.space.sketches[sketch].expand(choices))
         return np.ascontiguousarray(found)
 
+    def judge(self, other: ModelScorer, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
+        """What the model as it is now thinks of candidates of a like task: (n, groups) -> (n,), higher is better.
+
+        Until it has learned, and where it sees the values of decisions, which are those of one space, it is the
+        roofline, as -log of seconds.
+
+        Args:
+            other: of the like task, such as one of another size.
+            sketch, choices: of that task's space.
+        """
+        if self.fitted and self._knobs is None:
+            return np.asarray(self.model.predict(other.features(sketch, choices)), np.float64)
+        return other._estimate(sketch, other.space.sketches[sketch].expand(choices))
+
     def ask(self, strategy: SearchStrategy, n: int) -> list[Candidate]:
         """Candidates of a strategy that has this one as its scorer: some by the source, the others without it.
 

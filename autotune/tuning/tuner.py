@@ -41,6 +41,7 @@ from search_space.te import Tensor
 from search_space.template import TuningTemplate
 from search_space.workloads import Workload
 from targets import registry as targets
+from targets.base import Target
 
 SAMPLE = 256
 """Random programs by which a new task is compared with others."""
@@ -98,18 +99,7 @@ def tune(
     name, workload = workload.operator, workload.portable
     if space is not None:
         space = replace(space, workload=workload)
-    model = cost_model if isinstance(cost_model, Model) else Model(name=cost_model)
-    if transfer is not None:
-        section = transfer if isinstance(transfer, Transfer) else Transfer(source=transfer)
-        model = Model(**{**dict(model), "transfer": section})
-    settings = Settings(
-        on,
-        trials,
-        seed,
-        search if isinstance(search, Search) else Search(strategy=search),
-        model,
-        measure if isinstance(measure, Measure) else Measure(pool=measure),
-    )
+    settings = settings_for(on, trials, seed, search, cost_model, measure, transfer)
     source, task = source_of(settings), Task(name, workload)
     with nullcontext() if records is None else Database(records) as database:
         tuning = prepare(task, settings, known(database, workload, settings), space, source=source)
@@ -123,6 +113,30 @@ def tune(
     if result.problem:
         raise AllTrialsFailed(result)
     return result
+
+
+def settings_for(
+    target: Target,
+    trials: int,
+    seed: int,
+    search: Search | str | type[SearchStrategy] = Search(),
+    cost_model: Model | str | type[CostModel] = Model(),
+    measure: Measure | str | MeasurePool = Measure(),
+    transfer: Transfer | Source | str | os.PathLike[str] | None = None,
+) -> Settings:
+    """What `tune` is given, as settings."""
+    model = cost_model if isinstance(cost_model, Model) else Model(name=cost_model)
+    if transfer is not None:
+        section = transfer if isinstance(transfer, Transfer) else Transfer(source=transfer)
+        model = Model(**{**dict(model), "transfer": section})
+    return Settings(
+        target,
+        trials,
+        seed,
+        search if isinstance(search, Search) else Search(strategy=search),
+        model,
+        measure if isinstance(measure, Measure) else Measure(pool=measure),
+    )
 
 
 def prepare(

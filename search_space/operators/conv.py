@@ -8,7 +8,16 @@ from typing import Any, ParamSpec
 from search_space.operators import even, winograd
 from search_space.operators.base import LIBRARY, REQUIRED, Args, Definition, Operator, Precision
 from search_space.operators.checks import sizes
-from search_space.operators.convolution import channels, direct, ending, flops, reference, terms
+from search_space.operators.convolution import (
+    channels,
+    described,
+    direct,
+    ending,
+    flops,
+    reference,
+    terms,
+    weight_arguments,
+)
 from search_space.operators.im2col import im2col, library, ungrouped
 from search_space.operators.windows import Padding, Pair, Single, Triple, window_arguments
 
@@ -28,6 +37,7 @@ def conv1d(
     bias: bool = False,
     activation: str | None = None,
     dtype: str = "float32",
+    constant_weight: bool = True,
 ) -> dict[str, Any]:
     """Convolution along one axis: data (batch, width, in_channels), weight (kernel, depth, out_channels).
 
@@ -38,6 +48,7 @@ def conv1d(
         **window_arguments(1, kernel, stride, padding, dilation, width=width),
         **channels(in_channels, out_channels, groups),
         **ending(bias, activation, dtype),
+        **weight_arguments(constant_weight),
     }
 
 
@@ -55,6 +66,7 @@ def conv2d(
     bias: bool = False,
     activation: str | None = None,
     dtype: str = "float32",
+    constant_weight: bool = True,
 ) -> dict[str, Any]:
     """Convolution: data (batch, height, width, in_channels), weight (*kernel, depth, out_channels).
 
@@ -68,12 +80,15 @@ def conv2d(
         activation: a function of `functions.ACTIVATIONS` applied to the sum.
         dtype: float32; tfloat32, float32 whose products are of factors rounded to 10 bits of mantissa; float16 or
             bfloat16, accumulated in float32; int8, which stands for uint8 data, int8 weights and an int32 output.
+        constant_weight: whether the layout of the weight may be changed before the first call; otherwise it is
+            computed, as in training.
     """
     return {
         **sizes(batch=batch),
         **window_arguments(2, kernel, stride, padding, dilation, height=height, width=width),
         **channels(in_channels, out_channels, groups),
         **ending(bias, activation, dtype),
+        **weight_arguments(constant_weight),
     }
 
 
@@ -92,6 +107,7 @@ def conv3d(
     bias: bool = False,
     activation: str | None = None,
     dtype: str = "float32",
+    constant_weight: bool = True,
 ) -> dict[str, Any]:
     """Convolution of volumes: data (batch, depth, height, width, in_channels). See `conv2d` for the rest."""
     return {
@@ -99,10 +115,13 @@ def conv3d(
         **window_arguments(3, kernel, stride, padding, dilation, depth=depth, height=height, width=width),
         **channels(in_channels, out_channels, groups),
         **ending(bias, activation, dtype),
+        **weight_arguments(constant_weight),
     }
 
 
 def _available(args: Args, algorithm: str) -> bool:
+    if algorithm in winograd.TILES and not args["constant_weight"]:
+        return False  # what it makes of weights is made once
     if algorithm == even.PAIRS:
         return even.available(args)
     return winograd.available(args, algorithm) if algorithm in winograd.TILES else ungrouped(args, algorithm)
@@ -113,7 +132,9 @@ def _operator(normalise: Callable[P, dict[str, Any]], more: Mapping[str, Definit
     accuracy = (
         Precision(terms, winograd.scale, winograd.floor, rounding=winograd.rounding) if more else Precision(terms)
     )
-    return Operator(normalise.__name__, normalise, definitions, reference, flops, accuracy, available=_available)
+    return Operator(
+        normalise.__name__, normalise, definitions, reference, flops, accuracy, available=_available, describe=described
+    )
 
 
 CONV1D, CONV3D = _operator(conv1d), _operator(conv3d)

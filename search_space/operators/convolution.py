@@ -9,8 +9,8 @@ import numpy as np
 
 from search_space import te
 from search_space.operators.arithmetic import OPERANDS, fast, product, zero
-from search_space.operators.base import Args, Array
-from search_space.operators.checks import choice, sizes
+from search_space.operators.base import Args, Array, listed
+from search_space.operators.checks import choice, flag, sizes
 from search_space.operators.epilogue import epilogue_arguments, finished, with_epilogue
 from search_space.operators.naming import over
 from search_space.operators.windows import Window, pad, padded, window_rows
@@ -31,13 +31,23 @@ def ending(bias: Any, activation: Any, dtype: Any) -> dict[str, Any]:
     return {**epilogue_arguments(bias, activation, dtype), "dtype": dtype}
 
 
+def weight_arguments(constant_weight: Any) -> dict[str, Any]:
+    """Whether the weight is a constant, checked."""
+    return {"constant_weight": flag("constant_weight", constant_weight)}
+
+
+def described(args: Args) -> str:
+    """Arguments as keys show them: a weight is a constant unless they say otherwise."""
+    return listed({name: value for name, value in args.items() if (name, value) != ("constant_weight", True)})
+
+
 def placeholders(args: Args) -> tuple[te.Tensor, te.Tensor]:
     """Data and weight."""
     window, (activations, weights) = Window.of(args), OPERANDS[args["dtype"]]
     shape = (args["batch"], *window.extent, args["in_channels"])
     filters = (*window.kernel, args["in_channels"] // args["groups"], args["out_channels"])
     data = te.placeholder(shape, activations, "data")
-    return data, te.placeholder(filters, weights, "weight", constant=True)
+    return data, te.placeholder(filters, weights, "weight", args["constant_weight"])
 
 
 def direct(args: Args) -> list[te.Tensor]:

@@ -9,7 +9,7 @@ from search_space import te
 from search_space.operators.arithmetic import OPERANDS, exact, factor, product, zero
 from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
 from search_space.operators.checks import sizes
-from search_space.operators.convolution import ending
+from search_space.operators.convolution import described, ending, weight_arguments
 from search_space.operators.epilogue import finished, with_epilogue
 from search_space.operators.naming import over
 from search_space.operators.windows import Padding, Pair, Window, pad, padded, taps, window_arguments
@@ -27,6 +27,7 @@ def depthwise_conv2d(
     bias: bool = False,
     activation: str | None = None,
     dtype: str = "float32",
+    constant_weight: bool = True,
 ) -> dict[str, Any]:
     """Each channel by itself: data (batch, height, width, channels), weight (*kernel, channels).
 
@@ -37,6 +38,7 @@ def depthwise_conv2d(
         **window_arguments(2, kernel, stride, padding, dilation, height=height, width=width),
         **sizes(channels=channels),
         **ending(bias, activation, dtype),
+        **weight_arguments(constant_weight),
     }
 
 
@@ -45,7 +47,7 @@ def direct(args: Args) -> list[te.Tensor]:
     window, channels, dtype = Window.of(args), args["channels"], args["dtype"]
     activations, weights = OPERANDS[dtype]
     data = te.placeholder((args["batch"], *window.extent, channels), activations, "data")
-    weight = te.placeholder((*window.kernel, channels), weights, "weight", constant=True)
+    weight = te.placeholder((*window.kernel, channels), weights, "weight", args["constant_weight"])
     source = pad(data, window, zero(dtype))
     within = window.reduce_axes()
 
@@ -81,4 +83,5 @@ DEPTHWISE_CONV2D = Operator(
     reference,
     flops,
     Precision(lambda args: prod(args["kernel"])),
+    describe=described,
 )

@@ -300,21 +300,32 @@ class Rfactor(Step):
 def _reduce_values(stage: Stage) -> tuple[dict[str, Expr], dict[str, Expr], list[Expr]]:
     """Root reduce axes in terms of leaves, extents of all loops, and the predicates of guarded splits."""
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    simplify = Simplifier({})
     for relation in stage.relations:
-        if isinstance(relation, FuseRelation) or not stage.is_reduce(relation.parent):
-            raise ScheduleError(f"`rfactor` must come before anything but splits of reduce axes, in {stage.name}")
+        made = relation.parent if isinstance(relation, SplitRelation) else relation.child
+        if not stage.is_reduce(made):
+            raise ScheduleError(f"`rfactor` must come before spatial axes are split or fused, in {stage.name}")
+        if isinstance(relation, FuseRelation):
+            extents[relation.child] = product(extents[p] for p in relation.parents)
+            continue
         if relation.tail not in ("exact", "guard"):
             raise ScheduleError(f"`rfactor` needs splits that are exact or guarded, but got tail={relation.tail!r}")
         inner, extent = product(relation.factors), extents[relation.parent]
         # Of a number this was known when it was split; of sizes it is known when loops are made, and here is none left.
-        if relation.tail == "exact" and is_sized(extent) and Simplifier({})(extent % inner) is not const(0):
+        divided = simplify(extent % inner) is const(0)
+        if relation.tail == "exact" and is_sized(extent) and not divided:
             raise ScheduleError(f"`factor` must divide extent, but got factor={inner}, extent={extent} ({stage.name})")
-        extents[relation.children[0]] = ceildiv(extent, inner)
+        extents[relation.children[0]] = simplify(extent // inner) if divided else ceildiv(extent, inner)
         extents.update(zip(relation.children[1:], relation.factors, strict=True))
     values: dict[str, Expr] = {}
     conditions: list[Expr] = []
     for relation in reversed(stage.relations):
-        assert isinstance(relation, SplitRelation)
+        if isinstance(relation, FuseRelation):
+            rest = values.get(relation.child, var(relation.child))
+            for parent in reversed(relation.parents[1:]):
+                values[parent], rest = rest % extents[parent], rest // extents[parent]
+            values[relation.parents[0]] = rest
+            continue
         value = values.get(relation.children[0], var(relation.children[0]))
         for child, factor in zip(relation.children[1:], relation.factors, strict=True):
             value = value * factor + values.get(child, var(child))

@@ -93,7 +93,7 @@ class CTarget(Target):
     def assembly(self, module: Module) -> str:
         return self.compiler.assembly(Source.of(module).whole)
 
-    def packer(self, module: Module) -> Packer:
+    def packer(self, module: Module, library: object = None) -> Packer:
         """Runs the prologues here, compiled by this host's compiler where the module's is for another machine."""
         return NativePacker(module, partial(self._here, module))
 

@@ -25,7 +25,8 @@ from targets.cpu.processors import TRIPLES, triple_of
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
 from targets.cpu.tile_intrinsics import request_text, request_tiles, uses_tiles
-from targets.native import NativePacker
+from targets.native import NativeKernel, NativePacker
+from targets.network_library import SharedObject, shared_object
 
 MOST_SPILLS = 0.25
 """References to the stack for each product, beyond which a loop is not worth timing where another has been. Of 3,560
@@ -182,8 +183,14 @@ class CpuTarget(Target):
     def assembly(self, module: Module) -> str:
         return str(self.machine.emit_assembly(llvm.parse_assembly(module.llvm_ir)))
 
-    def packer(self, module: Module) -> Packer:
+    def library(self, files: Mapping[str, bytes]) -> SharedObject | None:
+        """The shared object among a network's files; None where there is none."""
+        return next((shared_object(data) for name, data in files.items() if name.endswith(".so")), None)
+
+    def packer(self, module: Module, library: object = None) -> Packer:
         """Runs the module's prologues on this host."""
+        if isinstance(library, SharedObject):
+            return NativePacker(module, partial(NativeKernel, module, library.address, self.limits.cores, timer=0))
         return NativePacker(module, partial(self.load, module))
 
     def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def test_an_executable_is_the_same_with_a_cold_a_warm_a_damaged_and_no_cache(
     none, cold = made("none", "none"), made("cold", tmp_path / "cache")
     kept = entries(tmp_path / "cache")
     assert kept
-    for path in list((tmp_path / "cache").glob("??/*"))[::2]:
+    for path in (tmp_path / "cache").glob("??/*"):
         path.write_bytes(path.read_bytes()[:-1])
     damaged = made("damaged", tmp_path / "cache")
     assert entries(tmp_path / "cache") == kept
@@ -219,6 +219,7 @@ def test_an_executable_is_the_same_with_a_cold_a_warm_a_damaged_and_no_cache(
 
     monkeypatch.setattr("autotune.tuning.untimed.by_roofline", refuse)
     monkeypatch.setattr(type(TARGET), "build", refuse)
+    monkeypatch.setattr(type(TARGET), "link", refuse)
     warm = made("warm", tmp_path / "cache")
     assert none == cold == damaged == warm
 
@@ -228,7 +229,9 @@ def test_networks_share_what_they_have_in_common(tmp_path: Path) -> None:
     kept, other = entries(tmp_path), small()
     other.graph.name = "other"
     autotune.compile(other, threads=1, cache=tmp_path)
-    assert entries(tmp_path) == kept
+    found = entries(tmp_path)
+    assert kept.items() <= found.items()
+    assert len(found) == len(kept) + 1  # what its kernels are linked to has its name
 
 
 def test_kernels_are_named_after_all_that_counts() -> None:

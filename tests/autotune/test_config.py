@@ -49,7 +49,10 @@ def test_overrides_win_and_reach_any_key(write):
     [
         ("model: r\ntrails: 3", "job.yaml:trails: must be one of the known keys; did you mean 'trials'"),
         ("model: r\nsearch: {stratgy: x}", "job.yaml:search.stratgy: .*; did you mean 'strategy'"),
-        ("model: r\nzzz: 3", "job.yaml:zzz: must be one of the known keys name, model, workload, collect, target"),
+        (
+            "model: r\nzzz: 3",
+            "job.yaml:zzz: must be one of the known keys name, model, workload, sizes, collect, target",
+        ),
         ("model: r\ntrials: -1", "job.yaml:trials: must be greater than or equal to 0, but got -1"),
         ("model: r\ntrials: '8'", "job.yaml:trials: must be a valid integer, but got '8'"),
         ("model: r\ntrials: 1.5", "job.yaml:trials: must be a valid integer.*but got 1.5"),
@@ -108,7 +111,7 @@ def test_the_published_schema_is_today_s():
     published = json.loads((ROOT / "docs" / "config.schema.json").read_text())
     assert published == json_schema(), "run `autotune schema --output docs/config.schema.json`"
     assert set(published["properties"]) == {
-        *("name", "model", "workload", "collect", "target", "trials", "seed", "search", "cost_model"),
+        *("name", "model", "workload", "sizes", "collect", "target", "trials", "seed", "search", "cost_model"),
         *("measure", "network", "records", "output", "lock", "cache", "tracking"),
     }
     assert published["additionalProperties"] is False

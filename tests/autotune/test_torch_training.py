@@ -18,6 +18,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
+import autotune
 from autotune.graph.evaluate import evaluate
 from autotune.pytorch import backend as backends
 from autotune.pytorch.backend import autotune_backend
@@ -207,11 +208,51 @@ def test_causal_attention(graphs: list[Any]) -> None:
     evaluated(run, model, eager, torch.randn(2, 5, 8))
 
 
-def test_convolutions_in_groups_and_transposed_ones_are_left_to_pytorch(graphs: list[Any]) -> None:
-    train(
-        nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Tanh(), nn.ConvTranspose2d(4, 3, 2), nn.AvgPool2d(2)),
-        torch.randn(2, 4, 7, 7),
-    )
+def test_transposed_convolutions_are_left_to_pytorch(graphs: list[Any]) -> None:
+    train(nn.Sequential(nn.Tanh(), nn.ConvTranspose2d(4, 3, 2), nn.AvgPool2d(2)), torch.randn(2, 4, 7, 7))
+
+
+@pytest.mark.parametrize(
+    ("rank", "inputs", "outputs", "groups", "named"),
+    [
+        (2, 4, 6, 2, {"stride": 2, "padding": 1}),
+        (2, 5, 5, 5, {"dilation": 2, "padding": 2}),
+        (1, 4, 8, 4, {"stride": 3, "padding": 2, "bias": False}),
+        (2, 18, 17, 1, {"padding": 1}),
+    ],
+)
+def test_convolutions_of_any_groups(
+    graphs: list[Any], rank: int, inputs: int, outputs: int, groups: int, named: dict[str, Any]
+) -> None:
+    layer = (nn.Conv1d, nn.Conv2d)[rank - 1](inputs, outputs, 3, groups=groups, **named)
+    train(layer, torch.randn(3, inputs, *(8, 9)[-rank:]))
+    assert len(graphs) == 2
+
+
+def test_depthwise_convolutions_on_kernels(kernels: list[Any]) -> None:
+    train(nn.Conv2d(6, 6, 3, 2, 1, groups=6, bias=False), torch.randn(2, 6, 6, 5))
+    assert {node.op for graph in kernels for node in graph.nodes} >= {"depthwise_conv2d", "conv_filters"}
+
+
+def test_what_becomes_of_a_model_in_training_is_explained() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Flatten(), nn.Linear(16, 2))
+    x, state = torch.randn(2, 3, 4, 4), torch.get_rng_state()
+    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    found = autotune.explain(model, x, training=True)
+    assert (found.graphs, found.pieces, found.whole) == (2, 2, ())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    left = {each.operator for each in found.left}
+    assert all("backward" not in name for name in left)
+    with torch.no_grad():
+        assert autotune.explain(model.eval(), x).graphs == 1
+
+
+def test_what_is_left_to_pytorch_backward_is_explained() -> None:
+    found = autotune.explain(nn.Embedding(9, 4), torch.randint(9, (3,)), training=True)
+    assert [each.operator for each in found.left] == ["embedding_dense_backward.default"]
+    assert not autotune.explain(nn.Linear(3, 4).requires_grad_(False), torch.randn(2, 3), training=True).left
 
 
 def test_windows_of_many_elements_are_left_to_pytorch_unless_they_are_patches(graphs: list[Any]) -> None:

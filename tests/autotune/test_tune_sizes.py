@@ -1,27 +1,32 @@
-"""`tune_for_sizes`: a search for each size, schedules opened to ranges, the mean of all; and what is refused."""
+"""`tune_for_sizes`: searches, what is carried to other sizes, times at all, resuming, an end by the user; bad input."""
 
 from __future__ import annotations
 
+import os
+import signal
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from autotune.config import Measure
-from autotune.tuning import sizes as tuning
-from autotune.tuning.sizes import Part, opened, tune_for_sizes
-from search_space import te, workloads
-from search_space.ir.stmt import substitute_program
-from search_space.schedule.errors import ScheduleError
-from search_space.schedule.steps import Annotate, Split
-from search_space.schedule.trace import Trace
-from search_space.space import generate
+from autotune.schedulers import TaskState
+from autotune.tuning.callbacks import Callback, SizeProgress
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.sizes import SizesResult, clock, tune_for_sizes
+from autotune.tuning.sizes.carry import InOrder, like_neighbours
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import TaskTuning
+from autotune.tuning.tuner import prepare, settings_for
+from measure.database import Database
+from measure.provenance import Kind
+from search_space import te
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import RunError
 from tests.autotune.fakes import HashPool
-from tests.interpreter import interpret
 
 
 def layer(n: Any) -> list[te.Tensor]:
@@ -31,116 +36,163 @@ def layer(n: Any) -> list[te.Tensor]:
     return [x, w, te.compute((n, 32), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="Y")]
 
 
-def summed(n: Any) -> list[te.Tensor]:
-    """Sums of n elements each."""
-    x, k = te.placeholder((3, n), name="X"), te.reduce_axis((0, n), "k")
-    return [x, te.compute((3,), lambda i: te.sum(x[i, k], axis=k), name="Y")]
+def tuned(sizes: Any, pool: HashPool | None = None, **given: Any) -> SizesResult:
+    pool = pool or HashPool()
+    return tune_for_sizes(
+        layer,
+        sizes,
+        **{"trials": 5, "seed": 3, "cost_model": "roofline", "measure": Measure(pool=pool, threads=1), **given},
+    )
 
 
-def test_schedules_of_some_sizes_make_kernels_of_all() -> None:
-    given = {"cost_model": "roofline", "measure": Measure(pool=HashPool(), threads=1)}
-    result = tune_for_sizes(layer, {60: 1, 1: 3, 9: 1}, trials=5, seed=3, schedules=3, search_at=[60, 1], **given)
-    assert list(result.weights) == [1, 9, 60] == list(result.seconds) and list(result.tuned) == [1, 60]
-    assert all(len(tuned.records) == 5 for tuned in result.tuned.values())
-    ranges = [(part.low, part.high) for part in result.parts]
-    assert ranges[0][0] == 1 and ranges[-1][1] == 60 and len({part.trace.key for part in result.parts}) <= 3
-    assert all(before[1] + 1 == after[0] for before, after in pairwise(ranges))
-    wanted = (3 * result.seconds[1] + result.seconds[9] + result.seconds[60]) / 5
-    assert result.mean_seconds == pytest.approx(wanted) and wanted > 0
+def check_kernel(result: SizesResult, sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     w = rng.standard_normal((24, 32), np.float32)
-    for n in (1, 2, 8, 9, 10, 35, 59, 60):
+    for n in sizes:
         x, y = rng.standard_normal((n, 24), np.float32), np.zeros((n, 32), np.float32)
         result.kernel(x, w, y)
         np.testing.assert_allclose(y, x @ w, rtol=1e-4, atol=1e-4)
-    with pytest.raises(RunError, match="n from"):
-        result.kernel(np.zeros((61, 24), np.float32), w, np.zeros((61, 32), np.float32))
 
 
-@pytest.mark.parametrize("factor", [3, 4])
-def test_a_factor_that_divided_one_size_is_peeled_at_others(factor: int) -> None:
-    trace = Trace((Split("Y", "k", (factor,), "exact"), Annotate("Y", "k.1", "unroll")))
-    program = opened(summed, trace, 1, 20)
-    assert f"n // {factor}" in str(program) and "if" not in str(program) and "select" not in str(program)
-    for n in (1, factor, 19):
-        x = np.random.default_rng(n).standard_normal((3, n), np.float32)
-        found = interpret(substitute_program(program, {"n": n}), {"X": x})["Y"]
-        np.testing.assert_allclose(found, x.sum(1), rtol=1e-5, atol=1e-5)
-    known = opened(summed, trace, 13, 13)
-    assert not known.sizes
-    x = np.ones((3, 13), np.float32)
-    np.testing.assert_array_equal(interpret(known, {"X": x})["Y"], [13, 13, 13])
+@pytest.mark.parametrize("objective", ["geomean", "mean"])
+def test_schedules_of_some_sizes_make_kernels_of_all(objective: Any) -> None:
+    result = tuned({60: 1, 1: 3, 9: 1}, schedules=3, search_at=[60, 1], carried=0, objective=objective)
+    assert list(result.weights) == [1, 9, 60] == list(result.seconds) and list(result.tuned) == [1, 60]
+    assert all(len(of.records) == 5 for of in result.tuned.values()) and result.trials == 10
+    ranges = [(part.low, part.high) for part in result.parts]
+    assert ranges[0][0] == 1 and ranges[-1][1] == 60 and 1 <= len(result.schedules) <= 3
+    assert all(before[1] + 1 == after[0] for before, after in pairwise(ranges))
+    wanted = (3 * result.seconds[1] + result.seconds[9] + result.seconds[60]) / 5
+    assert result.mean_seconds == pytest.approx(wanted) and wanted > 0
+    over = [result.seconds[n] / result.best[n] for n in (1, 9, 60)]
+    assert min(over) >= 1 and result.mean_ratio == pytest.approx((over[0] ** 3 * over[1] * over[2]) ** 0.2)
+    check_kernel(result, (1, 2, 8, 9, 10, 35, 59, 60))
+    with pytest.raises(RunError, match=r"61, 24"):
+        result.kernel(np.zeros((61, 24), np.float32), np.zeros((24, 32), np.float32), np.zeros((61, 32), np.float32))
 
 
-def test_a_trace_that_does_not_hold_says_why() -> None:
-    trace = Trace((Split("Y", "i", (8,), "clamp"),))
-    assert opened(layer, trace, 8, 20).sizes == {"n": (8, 20)}
-    with pytest.raises(ScheduleError, match="`factor` must be at most extent for all sizes where tail=clamp"):
-        opened(layer, trace, 7, 20)
-    with pytest.raises(ScheduleError, match="a loop to unroll must run a number of times"):
-        opened(layer, Trace((Annotate("Y", "i", "unroll"),)), 1, 20)
-    with pytest.raises(ScheduleError, match="`stage` must be one of"):
-        opened(layer, Trace((Annotate("Z", "i", "unroll"),)), 1, 20)
+def test_the_summary_says_for_each_size_its_time_and_its_schedule() -> None:
+    result = tuned([1, 4, 30], search_at=[1, 30], carried=4)
+    found = result.summary()
+    assert (
+        [row["at"] for row in found["sizes"]] == [1, 4, 30]
+        and found["objective"] == "geomean"
+        and not found["interrupted"]
+    )
+    for row in found["sizes"]:
+        assert row["ratio"] == pytest.approx(row["seconds"] / row["best_seconds"]) and row["ratio"] >= 1
+        assert result.schedules[row["schedule"]].trace == result.part_of(row["at"]).trace
+    assert len(found["traces"]) == len(result.schedules) and found["parts"][-1]["high"] == 30
+    text = repr(result)
+    assert text.startswith(
+        f"SizesResult of n from 1 to 30: {len(result.schedules)} schedules, {result.trials} trials\n"
+    )
+    assert all(f"\n  n={n}: " in text for n in (1, 4, 30))
+    with pytest.raises(ValueError, match="`n` must be 1 to 30, but got 31"):
+        result.part_of(31)
 
 
-def test_products_of_bytes_are_instructions_for_any_number_of_rows() -> None:
-    target, workload = registry.get("cpu:sapphirerapids"), workloads.matmul(64, 64, 64, dtype="int8")
-    sketch = next(s for s in generate(workload, target.hardware).sketches if s.algorithm == "direct")
-    choices = np.zeros((1, len(sketch.groups)), np.int32)
-    assert sketch.legal(choices).all()
+def test_what_was_measured_is_kept_and_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, sizes = tmp_path / "records.jsonl", [1, 5, 20]
+    pool = HashPool()
+    first = tuned(sizes, pool, records=path, search_at=[1, 20], carried=4)
+    assert len(pool.measured) == first.trials == 5 + 4 + 5
+    with Database(path, readonly=True) as database:
+        for n in sizes:
+            records = list(database.records(Workload.of(layer(n)).key, registry.get("cpu").name))
+            times = [record.seconds for record in records if record.provenance.kind is Kind.final]
+            assert min(times) <= first.best[n] <= first.seconds[n] in times  # a median of three
+            assert len(records) - len(times) == len(first.tuned[n].records)
 
-    def define(n: Any) -> list[te.Tensor]:
-        a, b = te.placeholder((n, 64), "uint8", "a"), te.placeholder((64, 64), "int8", "b", constant=True)
-        r = te.reduce_axis((0, 64), "r")
-        body = lambda i, j: te.sum(a[i, r].astype("int32") * b[r, j].astype("int32"), axis=r)  # noqa: E731
-        return [a, b, te.compute((n, 64), body, name="matmul")]
+    def never(*given: Any) -> None:
+        raise AssertionError("timed again")
 
-    module = target.build(opened(define, sketch.trace(choices[0]), 64, 200))
-    assert module.sizes == {"n": (64, 200)} and "vpdpbusd" in target.assembly(module)
-
-
-def attention(n: Any) -> list[te.Tensor]:
-    """n queries, keys and values of 16 numbers."""
-    q, k, v = (te.placeholder((n, 16), name=name) for name in "QKV")
-    d, j, t, r = (te.reduce_axis((0, extent), name) for extent, name in ((16, "d"), (n, "j"), (n, "t"), (n, "r")))
-    score = te.compute((n, n), lambda i, c: te.sum(q[i, d] * k[c, d], axis=d), name="score")
-    top = te.compute((n,), lambda i: te.max(score[i, j], axis=j), name="top")
-    e = te.compute((n, n), lambda i, c: te.exp(score[i, c] - top[i]), name="e")
-    total = te.compute((n,), lambda i: te.sum(e[i, t], axis=t), name="total")
-    share = te.compute((n, n), lambda i, c: e[i, c] / total[i], name="share")
-    return [q, k, v, te.compute((n, 16), lambda i, c: te.sum(share[i, r] * v[r, c], axis=r), name="O")]
+    monkeypatch.setattr(clock, "timed", never)
+    again = HashPool()
+    second = tuned(sizes, again, records=path, search_at=[1, 20], carried=4)
+    assert not again.measured
+    assert second.seconds == first.seconds and second.best == first.best and second.parts == first.parts
 
 
-def test_sketches_of_attention_hold_for_any_length() -> None:
-    target, rng = registry.get("cpu"), np.random.default_rng(0)
-    for sketch in generate(Workload.of(attention(64)), target.hardware).sketches[:3]:
-        choices = np.stack([rng.integers(len(g.table), size=200) for g in sketch.groups], axis=1).astype(np.int32)
-        trace = sketch.trace(choices[sketch.legal(choices)][0])
-        kernel = target.load(target.build(opened(attention, trace, 40, 90)))
-        for n in (40, 51, 90):
-            workload = Workload.of(attention(n))
-            inputs, (rtol, atol) = workload.make_inputs(n), workload.tolerance
-            bound = kernel.bind(inputs, fenced=True)
-            np.testing.assert_allclose(bound.run(2), workload.reference(*inputs), rtol, atol)
-            assert not bound.damage()
+class Noted(Callback):
+    """Notes times as they come, and ends the run after so many."""
+
+    def __init__(self, last: int = -1) -> None:
+        self.seen: list[SizeProgress] = []
+        self._last = last
+
+    def on_size(self, progress: SizeProgress) -> None:
+        self.seen.append(progress)
+        if len(self.seen) == self._last:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
-def candidate(least: int, *seconds: float) -> tuning._Candidate:
-    return tuning._Candidate(Trace((Split("Y", "i", (least,), "clamp"),)), least, seconds)
+def test_times_are_told_as_they_come() -> None:
+    noted = Noted()
+    tuned([2, 7], callbacks=[noted], carried=0)
+    assert [progress.done for progress in noted.seen] == list(range(1, len(noted.seen) + 1))
+    assert noted.seen[-1].done == noted.seen[-1].total and {progress.size for progress in noted.seen} == {2, 7}
+    assert all(progress.best_seconds <= progress.seconds for progress in noted.seen)
 
 
-def test_kernels_are_chosen_by_the_mean_over_the_distribution() -> None:
-    inf = float("inf")
-    everywhere, small, large = candidate(1, 4, 4, 4), candidate(2, 3.99, 5, 5), candidate(10, inf, 1, 2)
-    weights = {5: 1.0, 11: 1.0, 100: 2.0}
-    every = [large, small, everywhere]
-    assert tuning._chosen(every, weights, 1) == [everywhere]
-    assert tuning._chosen(every, weights, 3) == [everywhere, large]  # the third would save less than a hundredth
-    assert tuning._chosen(every, {5: 1000.0, 11: 1.0, 100: 1.0}, 1) == [small]
-    parts = tuning._parts(list(weights), [everywhere, large, large])
-    assert parts == (Part(5, 9, everywhere.trace), Part(10, 100, large.trace))  # not from (5 + 11) // 2 on
-    assert tuning._parts([5, 11], [everywhere, everywhere]) == (Part(5, 11, everywhere.trace),)
-    assert [p.high for p in tuning._parts([1, 9, 31], [small, everywhere, small])] == [5, 20, 31]
+def test_an_end_by_the_user_keeps_what_was_timed() -> None:
+    noted = Noted(2)  # of the first schedule, which holds for both sizes
+    result = tuned([2, 7], callbacks=[noted], carried=0)
+    assert result.interrupted and len(noted.seen) == 2 and len(result.schedules) == 1
+    assert "trials, interrupted\n" in repr(result)
+    check_kernel(result, (2, 5, 7))
+    with pytest.raises(KeyboardInterrupt):  # nothing holds for all sizes yet
+        tuned([2, 7], callbacks=[Noted(1)], carried=0)
+
+
+def test_a_search_that_is_ended_makes_kernels_of_what_it_found() -> None:
+    pool = HashPool(lambda done: os.kill(os.getpid(), signal.SIGINT) if done == 3 else None)
+    result = tuned([2, 7], pool, carried=0, trials=40)
+    assert result.interrupted and result.trials < 80
+    check_kernel(result, (2, 7))
+
+
+def of_size(n: int) -> TaskTuning:
+    settings = settings_for(registry.get("cpu"), 12, 0, cost_model="roofline", measure=Measure(threads=1))
+    return prepare(Task(f"n{n}", Workload.of(layer(n))), settings.searching(finalists=0))
+
+
+@pytest.mark.parametrize("n", [3, 9, 60])
+def test_candidates_are_carried_with_factors_that_fit(n: int) -> None:
+    source, other = of_size(40), of_size(n)
+    run_rounds([source], HashPool())
+    found = like_neighbours(other, n, {40: source, n: other}, 6, 2, np.random.default_rng(0))
+    assert 1 <= len(found) <= 6 and len(set(found)) == len(found)
+    best = min(source.records, key=lambda record: record.seconds)
+    (known,) = [s for s in source.space.sketches if s.name == best.provenance.sketch]
+    same = {g.name for g in known.groups}
+    assert best.provenance.choices is not None
+    wanted = known.values(best.provenance.choices)
+    for candidate in found:
+        sketch = other.space.sketches[candidate.sketch]
+        assert sketch.legal(np.array([candidate.choices], np.int32)).all()
+    first = other.space.sketches[found[0].sketch]
+    assert first.name == known.name and {g.name for g in first.groups} == same
+    tables = {g.name: g.table for g in known.groups}
+    for group, choice in zip(first.groups, found[0].choices, strict=True):
+        if np.array_equal(tables[group.name], group.table):  # what the size says nothing of stays
+            assert group.table[choice].tolist() == [wanted[column] for column in group.columns]
+
+
+def test_nothing_is_carried_from_nothing() -> None:
+    empty, other = of_size(40), of_size(9)
+    assert like_neighbours(other, 9, {40: empty, 9: other}, 6, 2, np.random.default_rng(0)) == []
+
+
+def test_sizes_that_are_searched_come_first() -> None:
+    def task(*history: float, done: bool = False) -> TaskState:
+        return TaskState(1, 1, "", history, done)
+
+    order = InOrder(2)
+    assert order.choose([task(1.0), task(), task(), task()]) == 1
+    assert order.choose([task(1.0), task(done=True), task(), task()]) == 0
+    assert order.choose([task(done=True), task(done=True), task(1.0), task()]) == 2
+    assert order.choose([task(done=True)]) is None
 
 
 @pytest.mark.parametrize(
@@ -152,6 +204,9 @@ def test_kernels_are_chosen_by_the_mean_over_the_distribution() -> None:
         ({4: 0.0}, {}, "a weight of `sizes` must be positive, but got 0.0 for 4"),
         ([4], {"schedules": 0}, "`schedules` must be at least 1, but got schedules=0"),
         ([4], {"finals": 0}, "`finals` must be at least 1, but got finals=0"),
+        ([4], {"carried": -1}, "`carried` must be at least 0, but got carried=-1"),
+        ([4], {"trials": 0}, "`trials` must be at least 1, but got trials=0"),
+        ([4], {"objective": "median"}, "`objective` must be one of geomean, mean, but got 'median'"),
         ([4, 8], {"search_at": [5]}, r"`search_at` must be some of the sizes \[4, 8\], but got \[5\]"),
         ([4, 8], {"search_at": []}, r"`search_at` must be some of the sizes \[4, 8\], but got \[\]"),
     ],

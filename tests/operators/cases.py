@@ -42,6 +42,8 @@ SMALL: tuple[Workload, ...] = (
     ended(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1)),
     ended(workloads.dense(3, 7, 9)),
     ended(workloads.max_pool2d(height=5, width=6, channels=5, kernel=3, stride=2, padding=1)),
+    workloads.conv2d(height=5, width=4, in_channels=6, out_channels=18, padding=1, constant_weight=False),
+    workloads.depthwise_conv2d(height=5, width=5, channels=19, padding=1, constant_weight=False),
     workloads.conv2d(height=5, width=6, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
     workloads.conv2d(batch=2, height=7, width=5, in_channels=4, out_channels=6, kernel=(3, 1), stride=2, groups=2),
     workloads.conv2d(height=8, width=7, in_channels=2, out_channels=3, dilation=(2, 1), activation="silu"),

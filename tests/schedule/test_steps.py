@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from search_space import te
-from search_space.lower import lower
+from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.steps import (
@@ -30,6 +31,7 @@ from search_space.schedule.steps import (
     step_from_json,
 )
 from search_space.schedule.trace import Trace
+from tests.interpreter import interpret
 
 
 @pytest.fixture
@@ -91,6 +93,17 @@ def test_what_cannot_be_interleaved(state: State, axis: str, factor: int, messag
     copied = CacheRead("A", "global", ("C",)).apply(state)
     with pytest.raises(ScheduleError, match=message):
         Interleave("A.global", axis, factor).apply(copied)
+
+
+def test_partial_results_are_of_reduce_loops_that_may_be_fused_but_not_of_split_spatial_ones(state: State) -> None:
+    with pytest.raises(ScheduleError, match="`rfactor` must come before spatial axes are split or fused, in C"):
+        Rfactor("C", "k").apply(Split("C", "i", (2,)).apply(state))
+    a, r, q = te.placeholder((3, 5, 7), name="A"), te.reduce_axis((0, 5), "r"), te.reduce_axis((0, 7), "q")
+    summed = initial_state([te.compute((3,), lambda i: te.sum(a[i, r, q], axis=[r, q]), name="S")])
+    for step in (Fuse("S", ("r", "q")), Split("S", "r_q", (4,), "guard"), Rfactor("S", "r_q.1")):
+        summed = step.apply(summed)
+    data = np.arange(105, dtype=np.float32).reshape(3, 5, 7)
+    assert np.array_equal(interpret(cleanup(lower(summed)), {"A": data})["S"], data.sum((1, 2)))
 
 
 def test_an_unknown_instruction_is_named_in_lowering(state: State) -> None:

@@ -14,6 +14,7 @@ from search_space.workloads import Workload
 from targets import registry
 from targets.cpu.text import LLVM_TYPE
 from tests.autotune.fakes import settings_with
+from tests.gpu import candidates
 
 
 def transposed(rows: int, row: int, dtype: str = "float32") -> Workload:
@@ -70,3 +71,33 @@ def test_an_input_without_axes_is_no_transposition() -> None:
     target = registry.get("cpu")
     names = [sketch.name for sketch in generate(workload, target.hardware).sketches]
     assert names == ["direct:flat", "direct:rows", "direct:tiles"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((2, 5, 7, 36), (0, 3, 1, 2)),
+        ((3, 37, 4, 6), (1, 0, 2, 3)),
+        ((2, 3, 3, 21), (0, 3, 1, 2)),
+        ((5, 2, 3), (2, 0, 1)),
+    ],
+)
+def test_short_axes_that_lie_together_are_one_row(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x = te.placeholder(shape, name="x")
+    moved = te.compute(
+        tuple(shape[a] for a in axes), lambda *i: x[tuple(i[axes.index(a)] for a in range(len(shape)))] + 1.0, name="y"
+    )
+    workload, target = Workload.of([x, moved]), registry.get("cpu")
+    data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    for sketch in generate(workload, target.hardware).sketches:
+        row = candidates.legal(sketch, 1)[0]
+        kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(row))))
+        np.testing.assert_array_equal(kernel.bind([data], fenced=True).run(), data.transpose(axes) + 1)
+
+
+def test_images_change_places_with_channels_without_a_gather() -> None:
+    x = te.placeholder((2, 14, 14, 64), name="x")
+    workload = Workload.of([x, te.compute((2, 64, 14, 14), lambda n, c, h, w: x[n, h, w, c], name="y")])
+    found, target = by_roofline(Task("transpose", workload), settings_with()), registry.get("cpu")
+    text, *_ = target.llvm_ir(program_of(workload, found.algorithm, found.trace))
+    assert "gather" not in text

@@ -23,7 +23,7 @@ from search_space.schedule.intrinsics import get_intrinsic
 from targets import registry
 from targets.base import BuildError, Module, RunError
 from targets.cpu.emit import emit_program
-from targets.dispatch import Dispatch
+from targets.dispatch import Dispatch, Within
 
 HIGH = 37
 """Of every size: several tiles and a rest."""
@@ -413,3 +413,26 @@ def test_kernels_of_other_arrays_do_not_go_together() -> None:
         Dispatch([autotune.build(*rows_of(4)), autotune.build(*softmax(""))])
     with pytest.raises(ValueError, match="`kernels` must not be empty, but got none"):
         build_for_sizes(rows_of, [])
+
+
+def test_a_kernel_runs_within_fewer_sizes_than_it_holds_for() -> None:
+    kernel = autotune.build(*rows_of(te.var("n", 4, 64)))
+    low, high = (Within(kernel, {"n": sizes}) for sizes in ((4, 9), (12, 64)))
+    both = Dispatch([low, high])
+    for n in (4, 9, 12, 64, 9):
+        a, b, c = drawn(n, 6), drawn(6, 8), np.zeros((n, 8), np.float32)
+        assert both.of([a, b]) is (low if n < 10 else high)
+        both(a, b, c)
+        np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(both.bind([a, b]).run(), a @ b, rtol=1e-4, atol=1e-5)
+    with pytest.raises(RunError, match=re.escape("but got shapes (10, 6), (6, 8)")):
+        both.bind([drawn(10, 6), drawn(6, 8)])
+    for sizes in ({"n": (3, 9)}, {"n": (9, 65)}, {"n": (9, 8)}, {"m": (4, 9)}):
+        with pytest.raises(ValueError, match="`sizes` must be within n from 4 to 64, but got"):
+            Within(kernel, sizes)
+
+
+def test_few_of_many_kernels_are_named() -> None:
+    kernel = autotune.build(*rows_of(te.var("n", 4, 64)))
+    with pytest.raises(RunError, match="n from 7 to 7 or those of 3 more, but got shapes"):
+        Dispatch([Within(kernel, {"n": (n, n)}) for n in range(4, 11)]).bind([drawn(20, 6), drawn(6, 8)])

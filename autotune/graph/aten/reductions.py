@@ -25,18 +25,6 @@ def _axes(call: AtenCall) -> tuple[int, ...]:
     return call.axes() if "dim" in call.given else tuple(range(len(call.type(0).shape)))
 
 
-def over_axes(call: AtenCall, value: str, axes: tuple[int, ...], reducer: str, keep: bool) -> str:
-    """A reduction; where it is of a batch and of planes, as of statistics of channels, of the batch first.
-
-    Elements of a plane stand together, and kernels add up what stands together one by one: few planes are left of many.
-    """
-    shape = call.shape(value)
-    if axes[:1] != (0,) or len(shape) - 1 not in axes or not 1 < len(axes) < len(shape):
-        return reduced(call, value, axes, reducer, keep)
-    out = reduced(call, reduced(call, value, (0,), reducer, True), axes[1:], reducer, True)
-    return call.reshaped(out, tuple(1 if a in axes else n for a, n in enumerate(shape) if keep or a not in axes))
-
-
 @converts(*_REDUCERS)
 def reduce(call: AtenCall) -> str:
     """Over some axes, or all."""
@@ -46,7 +34,7 @@ def reduce(call: AtenCall) -> str:
         return call.reshaped(out, call.result.shape)
     truths = call.type(0).dtype == BOOL and call.computed == "int64"  # how many there are fits 32 bits
     value = call.operand(0, "int32" if truths else call.computed)
-    out = over_axes(call, value, axes, _REDUCERS[call.op], bool(call.given.get("keepdim", False)))
+    out = reduced(call, value, axes, _REDUCERS[call.op], bool(call.given.get("keepdim", False)))
     return call.cast(out, "int64") if truths else out
 
 
@@ -87,9 +75,9 @@ def variance(call: AtenCall) -> str | list[str | None]:
     count = math.prod(call.shape(value)[a] for a in axes)
     correction = 1 if call["correction"] is None else call["correction"]
     call.require(count > correction, "must have more elements than `correction`", f"{count} elements")
-    mean = over_axes(call, value, axes, "mean", True)
+    mean = reduced(call, value, axes, "mean", True)
     centred = call.add("subtract", [value, mean])
-    out = over_axes(call, call.add("multiply", [centred, centred]), axes, "mean", keep)
+    out = reduced(call, call.add("multiply", [centred, centred]), axes, "mean", keep)
     if correction:
         out = with_number(call, "multiply", out, count / (count - correction))
     out = call.add("sqrt", [out]) if call.op.startswith("std") else out

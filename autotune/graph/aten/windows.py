@@ -1,8 +1,9 @@
-"""Convolutions of which no operand is known before the network runs, and their gradients, as products of matrices.
+"""Convolutions of which no operand is known before the network runs, and their gradients.
 
-Weights change with each step of training, so that no kernel has them packed. The elements of all windows are put side
-by side (im2col: Chellapilla et al., "High performance convolutional neural networks for document processing", 2006), as
-rows or as columns: whichever leaves the larger operand as it lies in memory.
+Weights change with each step of training, so that no kernel has them packed. Data and their gradients are convolutions
+by kernels that take weights as they are, channels last. Gradients of weights, and convolutions of few channels or of
+weights that are larger than the data, are products of matrices: the elements of all windows are put side by side
+(im2col: Chellapilla et al., "High performance convolutional neural networks for document processing", 2006).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.graph.aten.reductions import over_axes
 from autotune.graph.aten.registry import AtenCall, converts
 from autotune.graph.importer.activations import with_number
+from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import channels_first, channels_last
+from search_space.operators.windows import padding_of
 
 _FEW = 16
 """Channels below which they are too few to be the innermost axis of what is moved."""
@@ -31,6 +33,7 @@ class Windows:
 
     Attributes:
         kernel, stride, padding, dilation: for each axis.
+        groups: of channels.
     """
 
     n: int
@@ -42,6 +45,7 @@ class Windows:
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
+    groups: int = 1
 
     @property
     def rank(self) -> int:
@@ -67,20 +71,31 @@ class Windows:
     @property
     def wide(self) -> bool:
         """Whether the weight is to stay as it is, (k, c, *kernel), and channels need not come last."""
-        return self.c < _FEW or self.k > self.places
+        return self.c < _FEW or self.heavy
+
+    @property
+    def heavy(self) -> bool:
+        """Whether there are fewer windows than filters, so that weights are most of what is moved."""
+        return self.k > self.places
+
+    @property
+    def back(self) -> Windows:
+        """Those of the gradient of data, over slopes that lie next to each other; the padding is another."""
+        ones = (1,) * self.rank
+        return replace(self, c=self.k, k=self.c, extent=self.count, count=self.extent, stride=ones)
 
 
 def windows_of(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> Windows:
     """The windows of a call with the arguments of a convolution.
 
     Raises:
-        ModelError: a convolution that is transposed or in groups.
+        ModelError: a convolution that is transposed, or over large windows.
     """
     call.require(not call["transposed"], "must have a known weight where it is transposed", "one that is computed")
-    call.require(call["groups"] == 1, "must have one group where the weight is computed", f"groups={call['groups']}")
     (n, c, *extent), (k, _, *kernel) = call.shape(data), call.shape(weight)
-    sizes = (each_axis(call[name], len(extent)) for name in ("stride", "padding", "dilation"))
-    found = Windows(n, c, k, tuple(extent), tuple(count), tuple(kernel), *sizes)
+    stride, padding, dilation = (each_axis(call[name], len(extent)) for name in ("stride", "padding", "dilation"))
+    sizes = tuple(extent), tuple(count), tuple(kernel), stride, padding, dilation
+    found = Windows(n, c, k, *sizes, groups=int(call["groups"]))
     few = found.taps <= MOST_TAPS or (found.apart and found.wide)
     call.require(few, f"must have at most {MOST_TAPS} elements in a window where the weight is computed", found.taps)
     return found
@@ -94,13 +109,12 @@ def each_axis(given: Sequence[int], rank: int) -> tuple[int, ...]:
 def convolved(call: AtenCall, data: str, weight: str, windows: Windows) -> str:
     """Data (n, c, *extent) and weight (k, c, *kernel) to (n, k, *count)."""
     n, k, count = windows.n, windows.k, windows.count
-    if windows.wide:
+    if windows.groups == 1 and (windows.heavy or (windows.apart and windows.wide)):
         filters = call.reshaped(weight, (k, windows.c * windows.taps))
         out = _product(call, filters, _columns(call, data, windows))
         return _swapped(call, call.reshaped(out, (k, n, *count)))
-    rows, channels = _rows(call, data, windows), windows.c * windows.taps
-    filters = call.reshaped(_kernel_first(call, weight, (1, 0)), (channels, k))
-    return channels_first(call, call.reshaped(_product(call, rows, filters), (n, *count, k)))
+    filters = call.add("transpose", [weight], axes=(*range(2, windows.rank + 2), 1, 0))
+    return _slid(call, data, filters, windows)
 
 
 @converts("convolution_backward.default")
@@ -113,7 +127,7 @@ def gradients(call: AtenCall) -> list[str | None]:
     parts: list[Callable[[], str]] = [
         lambda: _of_data(call, slope, weight, windows),
         lambda: _of_weight(call, slope, data, windows),
-        lambda: over_axes(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
+        lambda: reduced(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
     ]
     for place, asked in enumerate(call["output_mask"]):
         if asked and call.reads(place):
@@ -165,13 +179,10 @@ def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
     """A convolution of the slope with the weight turned over; with strides, products that are added up in place."""
     reach = [(k - 1) * d for k, d in zip(windows.kernel, windows.dilation, strict=True)]
     padding = tuple(r - p for r, p in zip(reach, windows.padding, strict=True))
+    if windows.groups > 1:
+        return _of_grouped_data(call, slope, weight, windows, padding)
     if set(windows.stride) == {1} and min(padding) >= 0 and not windows.wide:
-        back = replace(windows, c=windows.k, k=windows.c, extent=windows.count, count=windows.extent, padding=padding)
-        rows = _rows(call, slope, back)
-        filters = call.reshaped(_turned(call, weight, windows), (windows.k * windows.taps, windows.c))
-        return channels_first(
-            call, call.reshaped(_product(call, rows, filters), (windows.n, *windows.extent, windows.c))
-        )
+        return _slid(call, slope, _turned(call, weight, windows), windows.back, [(p, p) for p in padding])
     channels, places = windows.c * windows.taps, math.prod(windows.count)
     turned = call.add("transpose", [call.reshaped(weight, (windows.k, channels))], axes=(1, 0))
     values = call.reshaped(_swapped(call, slope), (windows.k, windows.places))
@@ -184,7 +195,9 @@ def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
 
 def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
     """The slope of all windows times their elements, in one product or in one for each element of a window."""
-    shape = (windows.k, windows.c, *windows.kernel)
+    shape = (windows.k, windows.c // windows.groups, *windows.kernel)
+    if windows.groups > 1:
+        return _of_filters(call, slope, data, windows)
     if windows.c < _FEW:
         rows = call.reshaped(channels_last(call, slope), (windows.places, windows.k))
         out = _product(call, _columns(call, data, windows), rows)
@@ -196,8 +209,9 @@ def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
     parts = []
     for part in _taps(call, channels_last(call, data), windows, 1):
         out = _product(call, values, call.reshaped(part, (windows.places, windows.c)))
-        parts.append(call.reshaped(out, (windows.k, windows.c, 1)))
-    return call.reshaped(_joined(call, parts, 2), shape)
+        parts.append(call.reshaped(out, (1, windows.k, windows.c)))
+    out = call.add("transpose", [_joined(call, parts, 0)], axes=(1, 2, 0))
+    return call.reshaped(out, shape)
 
 
 def _added(
@@ -216,14 +230,49 @@ def _added(
     return call.add("col2im", [value], **{name: tuple(each) for name, each in attrs.items()})
 
 
+def _of_grouped_data(call: AtenCall, slope: str, weight: str, windows: Windows, padding: Sequence[int]) -> str:
+    """The same of groups: where windows stride, there are zeros between the slopes."""
+    n, k, *count = call.shape(slope)
+    sides = []
+    for extent, m, s, p, before in zip(windows.extent, count, windows.stride, windows.padding, padding, strict=True):
+        sides.append((before, extent - (m - 1) * s - 1 + p))
+    call.require(min(min(pair) for pair in sides) >= 0, "must not be padded by more than a window", windows.padding)
+    if set(windows.stride) != {1}:
+        apart = [size for m in count for size in (m, 1)]
+        zeros = [size for s in windows.stride for size in (0, s - 1)]
+        spaced = call.reshaped(slope, (n, k, *apart))
+        spaced = call.add("pad", [spaced], before=(0,) * len(call.shape(spaced)), after=(0, 0, *zeros), value=0.0)
+        slope = call.reshaped(spaced, (n, k, *(m * s for m, s in zip(count, windows.stride, strict=True))))
+        last = tuple((m - 1) * s + 1 for m, s in zip(count, windows.stride, strict=True))
+        slope = call.add("slice", [slope], begin=(0,) * (windows.rank + 2), size=(n, k, *last))
+    return _slid(call, slope, _turned(call, weight, windows), windows.back, sides)
+
+
+def _of_filters(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
+    """(k, c / groups, *kernel), of what channels of one group have met."""
+    attrs = {name: getattr(windows, name) for name in ("kernel", "stride", "padding", "dilation", "groups")}
+    out = call.add("conv_filters", [channels_last(call, data), channels_last(call, slope)], **attrs)
+    rank = windows.rank
+    return call.add("transpose", [out], axes=(rank + 1, rank, *range(rank)))
+
+
+def _slid(call: AtenCall, data: str, filters: str, windows: Windows, sides: Sequence[tuple[int, int]] = ()) -> str:
+    """Data (n, c, *extent) and filters (*kernel, c / groups, k) to (n, k, *count), by kernels for channels-last data.
+
+    Args:
+        sides: padding before and after each axis where it is not that of the windows.
+    """
+    padding = padding_of(windows.rank, tuple(sides) or windows.padding)
+    attrs = {"stride": windows.stride, "padding": padding, "dilation": windows.dilation}
+    values = [channels_last(call, data), filters]
+    if windows.rank == 2 and windows.groups == windows.c == windows.k > 1:
+        values[1] = call.reshaped(filters, (*windows.kernel, windows.k))
+        return channels_first(call, call.add("depthwise_conv2d", values, **attrs))
+    return channels_first(call, call.add(f"conv{windows.rank}d", values, **attrs, groups=windows.groups))
+
+
 def _product(call: AtenCall, left: str, right: str) -> str:
     return call.add("matmul", [left, right])
-
-
-def _rows(call: AtenCall, data: str, windows: Windows) -> str:
-    """(places, taps * c): the elements of each window, channels last."""
-    parts = _taps(call, channels_last(call, data), windows, 1)
-    return _joined(call, [call.reshaped(part, (windows.places, windows.c)) for part in parts], 1)
 
 
 def _columns(call: AtenCall, data: str, windows: Windows) -> str:
@@ -258,11 +307,13 @@ def _taps(call: AtenCall, data: str, windows: Windows, first: int) -> list[str]:
 
 
 def _turned(call: AtenCall, weight: str, windows: Windows) -> str:
-    """(*kernel, k, c), the elements of a window in the opposite order."""
-    flat = call.reshaped(_kernel_first(call, weight, (0, 1)), (windows.taps, windows.k, windows.c))
-    size = (1, windows.k, windows.c)
-    parts = [call.add("slice", [flat], begin=(tap, 0, 0), size=size) for tap in reversed(range(windows.taps))]
-    return _joined(call, parts, 0)
+    """(*kernel, k / groups, c), the elements of a window in the opposite order."""
+    groups, taps = windows.groups, windows.taps
+    width, depth = windows.k // groups, windows.c // groups
+    flat = call.add("transpose", [call.reshaped(weight, (groups, width, depth, taps))], axes=(3, 1, 0, 2))
+    flat, size = call.reshaped(flat, (taps, width, windows.c)), (1, width, windows.c)
+    parts = [call.add("slice", [flat], begin=(tap, 0, 0), size=size) for tap in reversed(range(taps))]
+    return call.reshaped(_joined(call, parts, 0), (*windows.kernel, width, windows.c))
 
 
 def _joined(call: AtenCall, parts: Sequence[str], axis: int) -> str:
@@ -272,8 +323,3 @@ def _joined(call: AtenCall, parts: Sequence[str], axis: int) -> str:
 def _swapped(call: AtenCall, value: str) -> str:
     """The first two axes exchanged."""
     return call.add("transpose", [value], axes=(1, 0, *range(2, len(call.shape(value)))))
-
-
-def _kernel_first(call: AtenCall, weight: str, order: tuple[int, int]) -> str:
-    """A weight (k, c, *kernel) with the axes of the kernel before those two, which come in some order."""
-    return call.add("transpose", [weight], axes=(*range(2, len(call.shape(weight))), *order))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.graph.ops import (
     attention,
     elementwise,
+    filters,
     fixed_point,
     folding,
     images,
@@ -26,6 +27,7 @@ __all__ = [
     "Kind",
     "attention",
     "elementwise",
+    "filters",
     "find",
     "fixed_point",
     "folding",

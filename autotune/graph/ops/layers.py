@@ -35,7 +35,7 @@ def _conv2d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     """Data (n, h, w, c), weight (kh, kw, c / groups, k)."""
     n, h, w, c = _data(types, 2, 4)
     kh, kw, _, k = types[1].shape
-    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types), "constant_weight": bool(constants[1])}
     return workloads.conv2d(batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given)
 
 
@@ -43,7 +43,7 @@ def _depthwise(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Wo
     """Data (n, h, w, c), weight (kh, kw, c)."""
     n, h, w, c = _data(types, 2, 4)
     kh, kw, _ = types[1].shape
-    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types), "constant_weight": bool(constants[1])}
     return workloads.depthwise_conv2d(batch=n, height=h, width=w, channels=c, kernel=(kh, kw), **given)
 
 
@@ -125,7 +125,7 @@ def _conv1d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     """Data (n, w, c), weight (kw, c / groups, k)."""
     n, w, c = _data(types, 2, 3)
     kw, _, k = types[1].shape
-    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types), "constant_weight": bool(constants[1])}
     return workloads.conv1d(batch=n, width=w, in_channels=c, out_channels=k, kernel=kw, **given)
 
 
@@ -133,7 +133,7 @@ def _conv3d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     """Data (n, d, h, w, c), weight (kd, kh, kw, c / groups, k)."""
     n, d, h, w, c = _data(types, 2, 5)
     kd, kh, kw, _, k = types[1].shape
-    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types), "constant_weight": bool(constants[1])}
     return workloads.conv3d(
         batch=n, depth=d, height=h, width=w, in_channels=c, out_channels=k, kernel=(kd, kh, kw), **given
     )

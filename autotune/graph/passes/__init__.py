@@ -102,5 +102,5 @@ def same_graph(first: Graph, second: Graph) -> bool:
         return False
     pairs = [(array, second.constants[name]) for name, array in first.constants.items()]
     return all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs) and all(
-        a.ctypes.data == b.ctypes.data or equal_bytes(a, b) for a, b in pairs
+        (a.ctypes.data, a.strides) == (b.ctypes.data, b.strides) or equal_bytes(a, b) for a, b in pairs
     )

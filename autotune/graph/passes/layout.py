@@ -91,6 +91,9 @@ def rows_in_order(weight: Array, rows: Rows) -> Array:
     n = weight.shape[1]
     extents = [rows.extents[a] for a in rows.axes]
     back = inverse(rows.axes)
+    if weight.T.flags.c_contiguous:  # a layer's weights as PyTorch has them: rows of theirs stay together
+        turned = weight.T.reshape(n, *extents).transpose(0, *(axis + 1 for axis in back))
+        return np.ascontiguousarray(turned).reshape(n, prod(extents)).T
     return np.ascontiguousarray(weight.reshape(*extents, n).transpose(*back, len(back))).reshape(prod(extents), n)
 
 

@@ -90,7 +90,8 @@ class Analytic:
         op = find(node.op)
         if op.workload is None:
             return float(node.type.size)
-        workload = op.workload(node.attrs, types, [False] * len(types))
+        weights = [place > 0 for place in range(len(types))]  # as constants, of which there are more algorithms
+        workload = op.workload(node.attrs, types, weights)
         flops = float(workload.flops)
         if node.op in ("conv2d", "matmul", "depthwise_conv2d"):
             channels = node.type.shape[-1]

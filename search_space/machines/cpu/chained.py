@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, lift, product, walk
-from search_space.machines.cpu.rowwise import MAX_ACCUMULATORS, in_parts, reduction, vectors
+from search_space.machines.cpu.rowwise import AT_ONCE, in_parts, reduction, vectors
 from search_space.machines.cpu.spread import spread
 from search_space.machines.cpu.tiling import (
     MAX_REDUCE_UNROLL,
@@ -212,7 +212,7 @@ class ChainedProducts(SketchRule):
         """What is made of the rows, for all rows of a block: a loop over rows for each stage, in vectors along them."""
         lanes = hardware.float_lanes
         # One choice for all stages of the rows: one for each would multiply the space by as many.
-        draft, accumulators = draft.choose("accumulators", (1, 2, 4, MAX_ACCUMULATORS))
+        draft, accumulators = draft.choose("accumulators", AT_ONCE)
         draft, unroll = draft.choose("unroll", (1, 2, 4))
         for member in reversed(chain.rows):
             name = member.name

@@ -7,6 +7,7 @@ from search_space.machines.cpu.chained import ChainedProducts
 from search_space.machines.cpu.elementwise import Elementwise
 from search_space.machines.cpu.library import LibraryCall
 from search_space.machines.cpu.paired import PairedSums
+from search_space.machines.cpu.parts import ReductionInParts
 from search_space.machines.cpu.rowwise import RowWise
 from search_space.machines.cpu.spread import spread, with_copies
 from search_space.machines.cpu.tiling import MultiLevelTiling
@@ -20,6 +21,7 @@ CPU = Machine(
         PadHandling(spread),
         LibraryCall(),
         PairedSums(),
+        ReductionInParts(),
         RowWise(),
         TransformedProducts(),
         ChainedProducts(),

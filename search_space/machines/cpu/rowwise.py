@@ -1,17 +1,23 @@
-"""Row-wise operators (softmax, layer norm, reductions along the last axis): a row at a time, in vectors, in cache."""
+"""Row-wise operators (softmax, layer norm, reductions along the last axes): a row at a time, in vectors, in cache."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, lift
-from search_space.machines.shared.rows import row_group
+from search_space.machines.shared.rows import last_reduced, row_group
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.tables import ceildiv
 
-MAX_ACCUMULATORS = 8
+AT_ONCE = (1, 2, 4, 8)
+"""Vectors of a row at a time: as many partial results as hide the latency of one, and more."""
+MOST_AT_ONCE = 16
+"""Vectors of a short row that may all be done at once: it is then no loop."""
 
 
 class RowWise(SketchRule):
@@ -20,15 +26,16 @@ class RowWise(SketchRule):
     name = "row_wise"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return row_group(draft, stage) is not None
+        return row_group(draft, stage, lambda s: bool(last_reduced(draft.state, s))) is not None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        group = row_group(draft, stage)
+        group = row_group(draft, stage, lambda s: bool(last_reduced(draft.state, s)))
         assert group is not None
         output, lanes = stage.name, hardware.float_lanes
         rows = len(next(s for s in group if s.reducer is not None).axes)
-        draft, accumulators = draft.choose("accumulators", (1, 2, 4, MAX_ACCUMULATORS))
-        draft, unroll = draft.choose("unroll", (1, 2, 4, 8))
+        draft, accumulators = accumulators_of(draft, group, hardware)
+        along = [int(s.axes[-1].extent.value) for s in group if len(s.axes) > rows]
+        draft, unroll = draft.choose("unroll", vector_counts(along, hardware))
         if stage.reducer is not None:  # rfactor comes before the loops are fused or annotated
             draft, partial = in_parts(draft, output, accumulators, lanes)
         draft, row = draft.fuse(output, stage.spatial[:rows])
@@ -56,37 +63,81 @@ class Partial:
 
     Attributes:
         stage: that computes them.
-        steps: its loop over the row; results: the loop over the partial results, of which the reduction is made.
+        steps: its loop over the row; results: the loop over the partial results; both innermost.
+        joined: the stage that reduces them to one vector; lanes: the loop over it, which the reduction is left with.
     """
 
     stage: str
     steps: Loop
     results: Loop
+    joined: str
+    lanes: Loop
+
+
+def accumulators_of(draft: Draft, group: Sequence[Stage], hardware: Hardware) -> tuple[Draft, Expr | int]:
+    """The decision how many vectors of partial results the reductions of some stages have."""
+    rows = []
+    for stage in (s for s in group if s.reducer is not None):
+        run = last_reduced(draft.state, stage)
+        rows.append(prod(int(a.extent.value) for a in stage.reduce_axes if a.name in run))
+    counts = [n for n in vector_counts(rows, hardware) if n + 2 <= hardware.vector_registers]
+    return draft.choose("accumulators", counts)
+
+
+def vector_counts(rows: Sequence[int], hardware: Hardware) -> list[int]:
+    """How many vectors may be done at a time of rows of so many elements.
+
+    A short row also as a whole, or by halves: which lanes are past its end is then known while code is written, where
+    a loop compares them in every iteration.
+    """
+    vectors = [ceildiv(n, hardware.float_lanes) for n in rows]
+    short = {part for count in vectors for part in (count, ceildiv(count, 2)) if part <= MOST_AT_ONCE}
+    return [n for n in sorted({*AT_ONCE, *short}) if n <= max(vectors, default=1)]
 
 
 def in_parts(draft: Draft, name: str, accumulators: Expr | int, lanes: int) -> tuple[Draft, Partial]:
     """A reduction of `accumulators` vectors of partial results over the row, and these."""
-    draft, (steps, results) = draft.split(name, draft.stage(name).reduced[0], (lift(accumulators) * lanes,), "guard")
+    stage = draft.stage(name)
+    run = last_reduced(draft.state, stage)
+    others = [axis for axis in stage.reduced if axis not in run]
+    draft = draft.reorder(name, *others, *run) if (*others, *run) != stage.reduced else draft
+    draft, row = draft.fuse(name, run)
+    draft, (steps, results) = draft.split(name, row, (lift(accumulators) * lanes,), "guard")
     draft, partial = draft.rfactor(name, results)
-    return draft, Partial(partial, steps, results)
+    draft, (_, lane) = draft.split(name, results, (lanes,))
+    draft, joined = draft.rfactor(name, lane)
+    return draft, Partial(partial, steps, results, joined, lane)
 
 
 def reduction(draft: Draft, name: str, partial: Partial, place: tuple[str, Loop], lanes: int) -> Draft:
-    """Keeps the partial results in registers, and reduces them across the lanes at the end of the row.
+    """Keeps the partial results in registers, and reduces them to one vector, and this across its lanes, at the end of
+    the row.
 
     Args:
         place: the loop over rows, after the stage that it is one of.
     """
+    for stage in (partial.joined, partial.stage):
+        draft = draft.set_scope(stage, "local").compute_at(stage, *place)
     own = (partial.steps, partial.results)
     # The loop over the row outside, the partial results inside: as many independent sums as there are vectors of them
     # hide the latency of one.
-    spatial = [leaf for leaf in draft.stage(partial.stage).leaves if leaf not in own]
-    draft = draft.set_scope(partial.stage, "local").compute_at(partial.stage, *place)
-    draft = draft.reorder(partial.stage, *spatial, *own)
-    for stage in (partial.stage, name):
-        draft, inner = draft.split(stage, partial.results, (lanes,))
-        draft = draft.in_registers(stage, inner)
-    return draft
+    outer = [leaf for leaf in draft.stage(partial.stage).leaves if leaf not in own]
+    draft = draft.reorder(partial.stage, *outer, *own)
+    draft, inner = draft.split(partial.stage, partial.results, (lanes,))
+    draft = draft.in_registers(partial.stage, inner)
+    (vector,) = draft.stage(partial.joined).reduced
+    draft = draft.reorder(partial.joined, vector, partial.lanes).in_registers(partial.joined, (vector, partial.lanes))
+    return draft.vectorize(name, partial.lanes)
+
+
+def rows_of_sums(draft: Draft, name: str, hardware: Hardware) -> Draft:
+    """A reduction by itself, row by row in parallel."""
+    lanes = hardware.float_lanes
+    draft, accumulators = accumulators_of(draft, [draft.stage(name)], hardware)
+    draft, partial = in_parts(draft, name, accumulators, lanes)
+    draft, row = draft.fuse(name, draft.stage(name).leaves[: len(draft.stage(name).axes)])
+    draft = draft.parallel(name, row)
+    return reduction(draft, name, partial, (name, row), lanes)
 
 
 def vectors(draft: Draft, name: str, loop: Loop, unroll: Expr | int, lanes: int) -> Draft:

@@ -1,20 +1,27 @@
-"""Row-wise definitions: softmax, layer norm, reductions along the last axis."""
+"""Row-wise definitions: softmax, layer norm, reductions along the last axes."""
 
 from __future__ import annotations
 
-from search_space.ir.expr import variables, walk
-from search_space.schedule.state import Stage
+from collections.abc import Callable, Sequence
+
+from search_space.ir.expr import Expr, lift, var, variables, walk
+from search_space.ir.polynomial import canon
+from search_space.schedule.state import Stage, State
 from search_space.sketch.base import Draft
 from search_space.sketch.reads import in_row
 
 
-def row_group(draft: Draft, output: Stage) -> list[Stage] | None:
-    """All stages of a row, producers first, if each has the output's leading axes and reads its row; else None."""
+def row_group(draft: Draft, output: Stage, along: Callable[[Stage], bool] | None = None) -> list[Stage] | None:
+    """All stages of a row, producers first, if each has the output's leading axes and reads its row; else None.
+
+    Args:
+        along: whether a reduction runs along rows; by default whether it is `along_last`.
+    """
     if output.name not in draft.state.outputs:
         return None
     live = [s for s in draft.state.stages if s.attach.kind != "inline"]
     reductions = [s for s in live if s.reducer is not None]
-    if not reductions or any(not along_last(s) for s in reductions):
+    if not reductions or any(not (along or along_last)(s) for s in reductions):
         return None
     rows = len(reductions[0].axes)
     if rows == 0 or any(len(s.axes) != rows for s in reductions):
@@ -39,3 +46,40 @@ def along_last(stage: Stage) -> bool:
     return bool(wide) and all(
         variables(n.args[-1]) == {axis} and all(variables(i) <= spatial for i in n.args[1:-1]) for n in wide
     )
+
+
+def last_reduced(state: State, stage: Stage) -> tuple[str, ...]:
+    """The reduce axes that run, side by side, along the last dimensions of all that a reduction reads, outermost first.
+
+    All elements of theirs lie one after another. None where there is no such axis, or where reads differ.
+    """
+    if along_last(stage):
+        return stage.reduced
+    reduced = {a.name: a.extent for a in stage.reduce_axes}
+    wide = [n for n in walk(stage.body) if n.op == "load" and any(variables(i) & reduced.keys() for i in n.args[1:])]
+    found = {_last_of(n.args[1:], _shape(state, n.args[0]), reduced) for n in wide}
+    return found.pop() if len(found) == 1 else ()
+
+
+def _last_of(indices: Sequence[Expr], shape: Sequence[Expr], reduced: dict[str, Expr]) -> tuple[str, ...]:
+    """The same of one read; where other dimensions are read along several axes, none."""
+    run: list[str] = []
+    for index, extent in zip(reversed(indices), reversed(shape), strict=True):
+        own = variables(index) & reduced.keys()
+        if len(own) != 1:
+            break
+        (name,) = own
+        rest = canon(index - var(name))
+        if variables(rest) & reduced.keys() or name in run:
+            break
+        run.insert(0, name)
+        if rest is not lift(0) or canon(reduced[name] - extent) is not lift(0):
+            break  # a part of the dimension: those before it lie further apart
+    others = indices[: len(indices) - len(run)]
+    plain = all(not variables(i) & set(run) and len(variables(i) & reduced.keys()) <= 1 for i in others)
+    return tuple(run) if plain else ()
+
+
+def _shape(state: State, name: str) -> list[Expr]:
+    source = state.input(name) or state.stage(name)
+    return [lift(extent) for extent in source.shape]

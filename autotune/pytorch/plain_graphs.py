@@ -1,0 +1,237 @@
+"""FX graphs as plain data, which JSON can hold, and graphs of ATen's operators made of such data again.
+
+What is not plain, as a function that is nobody's but the user's, is refused: whatever such data are taken for, a name
+must stand for one thing in every process.
+"""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import importlib
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.node import _get_qualified_name
+
+from autotune.graph.aten.tensors import dtype_name
+
+LARGEST_CONSTANT = 1 << 16
+"""Bytes of a tensor that a graph holds itself, above which it is not plain."""
+_NAMESPACES = ("aten", "prims")
+_LIBRARIES = ("torch", "_operator", "operator", "math")
+"""Modules whose functions are the same wherever the version of PyTorch is."""
+_GETITEM = "getitem"
+
+
+class NotPlain(Exception):
+    """A graph that is not plain data."""
+
+
+# ------------------------------------------------------------------ to data
+def nodes_of(graph: Graph, target: Callable[[Node], str]) -> list[Any]:
+    """Nodes in order: operation, target, arguments.
+
+    Args:
+        graph: of FX.
+        target: what stands for a node's target.
+
+    Raises:
+        NotPlain: an argument that is neither a number, a text, a node nor a sequence of these, or a word of PyTorch's.
+    """
+    numbers = {node: number for number, node in enumerate(graph.nodes)}
+    return [
+        [node.op, target(node), [_plain(value, numbers) for value in node.args], _plain(dict(node.kwargs), numbers)]
+        for node in graph.nodes
+    ]
+
+
+def function_name(target: Any) -> str:
+    """The name of a function of PyTorch's or Python's.
+
+    Raises:
+        NotPlain: a function of somebody else's, or one that is not found under its name.
+    """
+    if isinstance(target, torch._ops.OpOverload):
+        return operator_name(target)
+    if not callable(target) or isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)):
+        raise NotPlain(f"functions must be PyTorch's, but got {target}")
+    name = _get_qualified_name(target)
+    module, *rest = name.split(".")
+    if not rest and getattr(builtins, name, None) is target:
+        return name
+    found: Any = importlib.import_module(module) if module in _LIBRARIES else None
+    for part in rest:
+        found = getattr(found, part, None)
+    if found is not target:
+        raise NotPlain(f"functions must be PyTorch's, but got {name}")
+    return name
+
+
+def operator_name(target: Any) -> str:
+    """The name of an operator of ATen, or of the one that takes an element.
+
+    Raises:
+        NotPlain: any other target.
+    """
+    if target is operator.getitem:
+        return _GETITEM
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in _NAMESPACES:
+        raise NotPlain(f"operators must be ATen's, but got {target}")
+    return str(target)
+
+
+def tensor_kind(value: Any) -> list[Any]:
+    """What is known of a tensor besides its elements: dtype, shape and strides.
+
+    Raises:
+        NotPlain: no dense tensor of known extents on the CPU.
+    """
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.device.type != "cpu":
+        raise NotPlain(f"tensors must be dense and on the CPU, but got {type(value).__name__}")
+    extents = [*value.shape, *value.stride()]
+    if value.is_quantized or value.is_conj() or value.is_neg() or any(type(extent) is not int for extent in extents):
+        raise NotPlain("tensors must be of known extents and neither quantised nor conjugated, but one is not")
+    return [dtype_name(value.dtype), list(value.shape), list(value.stride())]
+
+
+def aten_data(module: GraphModule) -> dict[str, Any]:
+    """A graph of ATen's operators as plain data; `aten_module` makes it again.
+
+    Raises:
+        NotPlain: it is not.
+    """
+
+    def target(node: Node) -> str:
+        return operator_name(node.target) if node.op == "call_function" else str(node.target)
+
+    held = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
+    return {
+        "nodes": nodes_of(module.graph, target),
+        "names": [node.name for node in module.graph.nodes],
+        "values": [_value(node.meta.get("val")) for node in module.graph.nodes],
+        "held": {name: _held(getattr(module, name, None)) for name in sorted(held)},
+    }
+
+
+def _value(value: Any) -> Any:
+    """What is known of a node's value: of a tensor, of several, or nothing."""
+    if value is None:
+        return None
+    if isinstance(value, (tuple, list)):
+        return {"several": [_value(each) for each in value]}
+    return tensor_kind(value)
+
+
+def _held(value: Any) -> list[Any]:
+    kind = tensor_kind(value)
+    if type(value) is not torch.Tensor or value.nbytes > LARGEST_CONSTANT:
+        raise NotPlain(f"tensors of a graph must have at most {LARGEST_CONSTANT} bytes, but one has {value.nbytes}")
+    with unset_fake_temporarily():  # AOTAutograd hands graphs over while tensors are fake
+        data = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return [*kind, base64.b64encode(data).decode()]
+
+
+def _plain(value: Any, numbers: Mapping[Node, int]) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, Node):
+        return {"node": numbers[value]}
+    if isinstance(value, (tuple, list)):
+        return {type_name(value): [_plain(each, numbers) for each in value]}
+    if isinstance(value, slice):
+        return {"slice": [_plain(each, numbers) for each in (value.start, value.stop, value.step)]}
+    if isinstance(value, dict) and all(type(key) is str for key in value):
+        return {"dict": [[key, _plain(each, numbers)] for key, each in value.items()]}
+    if value is Ellipsis:
+        return {"ellipsis": []}
+    for kind in (torch.dtype, torch.layout, torch.memory_format, torch.device):
+        if isinstance(value, kind):
+            return {kind.__name__: str(value).removeprefix("torch.")}
+    raise NotPlain(f"arguments must be plain, but got {type(value).__name__}")
+
+
+def type_name(value: Sequence[Any]) -> str:
+    """`tuple` or `list`; FX and PyTorch have kinds of their own of both."""
+    return "tuple" if isinstance(value, tuple) else "list"
+
+
+# ------------------------------------------------------------------ from data
+def aten_module(data: Mapping[str, Any]) -> GraphModule:
+    """The graph that `aten_data` was given: names, arguments and types of all values are the same.
+
+    Its `forward` is written when it is first called.
+    """
+    held = {name: _tensor(*facts) for name, facts in data["held"].items()}
+    made, values = Graph(), _Values()
+    nodes: list[Node] = []
+    for (op, target, args, kwargs), name, value in zip(data["nodes"], data["names"], data["values"], strict=True):
+        target = _operator(target) if op == "call_function" else target
+        given = tuple(_given(each, nodes) for each in args)
+        node = made.create_node(op, target, given, _given(kwargs, nodes), name)
+        assert node.name == name, f"{node.name} must be called {name}"
+        if op != "output":
+            node.meta["val"] = values.of(value)
+        nodes.append(node)
+    return _LazyGraphModule(held, made)
+
+
+def _tensor(dtype: str, shape: Sequence[int], strides: Sequence[int], data: str) -> torch.Tensor:
+    elements = torch.frombuffer(bytearray(base64.b64decode(data)), dtype=getattr(torch, dtype))
+    return torch.empty_strided(shape, strides, dtype=elements.dtype).copy_(elements.reshape(shape))
+
+
+def _operator(name: str) -> Any:
+    if name == _GETITEM:
+        return operator.getitem
+    namespace, packet, overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+
+
+def _given(value: Any, nodes: Sequence[Node]) -> Any:
+    if isinstance(value, dict):
+        ((kind, what),) = value.items()
+        return _WORDS[kind](what) if kind in _WORDS else _COMPOSED[kind](what, nodes)
+    return value
+
+
+_WORDS: Mapping[str, Callable[[Any], Any]] = {
+    "dtype": lambda name: getattr(torch, name),
+    "layout": lambda name: getattr(torch, name),
+    "memory_format": lambda name: getattr(torch, name),
+    "device": torch.device,
+    "ellipsis": lambda _: Ellipsis,
+}
+_COMPOSED: Mapping[str, Callable[[Any, Sequence[Node]], Any]] = {
+    "node": lambda number, nodes: nodes[number],
+    "list": lambda what, nodes: [_given(each, nodes) for each in what],
+    "tuple": lambda what, nodes: tuple(_given(each, nodes) for each in what),
+    "slice": lambda what, nodes: slice(*(_given(each, nodes) for each in what)),
+    "dict": lambda what, nodes: {key: _given(each, nodes) for key, each in what},
+}
+
+
+class _Values:
+    """Tensors without elements that stand for what nodes give; those of one kind are one."""
+
+    def __init__(self) -> None:
+        self._mode = FakeTensorMode()
+        self._known: dict[Any, Any] = {}
+
+    def of(self, facts: Any) -> Any:
+        """What `_value` told of."""
+        if facts is None:
+            return None
+        if isinstance(facts, dict):
+            return tuple(self.of(each) for each in facts["several"])
+        dtype, shape, strides = facts
+        key = (dtype, tuple(shape), tuple(strides))
+        if key not in self._known:
+            with self._mode:
+                self._known[key] = torch.empty_strided(shape, strides, dtype=getattr(torch, dtype))
+        return self._known[key]

@@ -1,0 +1,172 @@
+"""Graphs that AOTAutograd made of Dynamo's before, kept in the cache: to make them takes most of a second start.
+
+Kept are graphs of ATen's operators alone, as JSON: no value of a parameter is in an entry, and everything behind such a
+graph is made anew of the parameters at hand. Its key is a digest of all that it depends on: Dynamo's graph, what is
+known of its inputs, the state of PyTorch that decides how operators are taken apart, and the versions of both.
+
+AOTAutograd also writes code around a graph for inputs that it changes and outputs that are views of inputs. Only graphs
+that need none are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch._functorch.config
+from torch._dynamo import disable
+from torch._functorch._aot_autograd.schemas import OutputType
+from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
+
+from autotune.cache.code import code_digest
+from autotune.cache.store import Store
+from autotune.graph.aten.registry import CONVERTERS
+from autotune.pytorch.plain_graphs import (
+    NotPlain,
+    aten_data,
+    aten_module,
+    function_name,
+    nodes_of,
+    tensor_kind,
+)
+
+Made = Callable[[GraphModule, Sequence[int]], Callable[..., Any]]
+_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+
+
+class Trace:
+    """What is kept of one graph of Dynamo's.
+
+    Args:
+        module: the graph, before AOTAutograd has seen it.
+        inputs: of it.
+        store: where it is kept.
+
+    Attributes:
+        held: tensors that AOTAutograd has the graph take before its own inputs.
+        fixed: places of parameters and buffers among both.
+    """
+
+    def __init__(self, module: GraphModule, inputs: Sequence[Any], store: Store) -> None:
+        self._module, self._store = module, store
+        self.held = [*_named(module.named_parameters), *_named(module.named_buffers)]
+        placeholders = module.graph.find_nodes(op="placeholder")
+        marked = [place for place, node in enumerate(placeholders) if _is_static(node)]
+        self.fixed = [*range(len(self.held)), *(len(self.held) + place for place in marked)]
+        self._count = len(self.held) + len(inputs)
+        self._key = _key(module, self.held, inputs, self.fixed)
+
+    def run(self, made: Made) -> Callable[..., Any] | None:
+        """What runs the graph, made by `made` of what was kept; None where nothing was."""
+        data = None if self._key is None else self._store.get(self._key)
+        if data is None:
+            return None
+        run, held = made(aten_module(json.loads(data)), self.fixed), self.held
+
+        def found(*inputs: Any) -> Any:
+            return run(*held, *inputs)
+
+        untraced: Callable[..., Callable[..., Any]] = disable
+        return untraced(found if held else run, reason="what is compiled is not traced")
+
+    def keep(self, graph: GraphModule, fixed: Sequence[int]) -> None:
+        """Keeps what AOTAutograd has made of the graph, as long as it writes no code around it.
+
+        Args:
+            graph: of ATen's operators.
+            fixed: places of its inputs that are constants.
+        """
+        if self._key is None or list(fixed) != self.fixed or not _is_bare(graph, self._count):
+            return
+        try:
+            data = aten_data(graph)
+        except NotPlain:
+            return
+        self._store.put(self._key, json.dumps(data).encode())
+
+
+def trace_of(module: GraphModule, inputs: Sequence[Any], store: Store | None) -> Trace | None:
+    """What is kept of a graph; None where nothing can be, as where gradients are on or operators change types."""
+    if store is None or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
+        return None
+    return Trace(module, inputs, store)
+
+
+def _named(tensors: Callable[..., Any]) -> list[torch.Tensor]:
+    return [tensor for _, tensor in tensors(remove_duplicate=False)]
+
+
+def _is_static(node: Node) -> bool:
+    """Whether Dynamo has marked an input as a parameter or buffer."""
+    return bool(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
+
+
+def _key(module: GraphModule, held: Sequence[torch.Tensor], inputs: Sequence[Any], fixed: Sequence[int]) -> str | None:
+    """Digest of all that decides what AOTAutograd makes of a graph; None where that is not plain."""
+    tensors = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+
+    def target(node: Node) -> str:
+        if node.op == "call_function":
+            return function_name(node.target)
+        if node.op == "call_module" or (node.op == "get_attr" and str(node.target) not in tensors):
+            raise NotPlain(f"graphs must have no graphs within, but got {node.target}")
+        return str(node.target)
+
+    try:
+        document = {
+            "what": "trace",
+            "code": code_digest(),
+            "torch": [torch.__version__, torch.version.git_version],
+            "converters": sorted(CONVERTERS),
+            "state": _state(),
+            "graph": nodes_of(module.graph, target),
+            "inputs": [_input(value) for value in (*held, *inputs)],
+            "fixed": list(fixed),
+        }
+    except NotPlain:
+        return None
+    return hashlib.sha256(json.dumps(document).encode()).hexdigest()
+
+
+def _input(value: Any) -> list[Any]:
+    """What is known of an input."""
+    if type(value) not in _PLAIN:
+        raise NotPlain(f"inputs must be tensors, but got {type(value).__name__}")
+    return [*tensor_kind(value), int(value.storage_offset()), value.requires_grad, value.is_inference()]
+
+
+def _state() -> list[Any]:
+    """Switches of PyTorch that decide which operators a graph is taken apart into."""
+    attention: Any = torch.backends.cuda  # the names are CUDA's, and the CPU goes by them as well
+    return [
+        str(torch.get_default_dtype()),
+        torch.is_inference_mode_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.backends.mha.get_fastpath_enabled(),
+        attention.flash_sdp_enabled(),
+        attention.mem_efficient_sdp_enabled(),
+        attention.math_sdp_enabled(),
+        attention.cudnn_sdp_enabled(),
+        torch.backends.cpu.get_cpu_capability(),
+        torch._functorch.config.get_hash().hex(),
+    ]
+
+
+def _is_bare(graph: GraphModule, count: int) -> bool:
+    """Whether a graph takes the inputs it was traced with and gives the outputs: nothing is to be done around it."""
+    context = TracingContext.try_get()
+    facts = None if context is None else context.fw_metadata
+    if facts is None or len(graph.graph.find_nodes(op="placeholder")) != count:
+        return False
+    outputs: Any = graph.graph.output_node().args[0]
+    written = any(given.mutates_data or given.mutates_metadata for given in facts.input_info)
+    views = any(given.output_type is not OutputType.non_alias for given in facts.output_info)
+    return not (written or views or facts.num_intermediate_bases or facts.tokens) and len(outputs) == len(
+        facts.output_info
+    )
