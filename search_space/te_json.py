@@ -7,9 +7,12 @@ A definition is `{"inputs": [...], "stages": [...]}`, producers first, the outpu
                 "reducer": name or null, "shared": [expr, ...], "body": expr}
     expr   ::= integer | axis name | ["const", dtype, value] | ["load", tensor name, index...] | [binary, expr, expr]
              | ["select", condition, expr, expr] | ["call", function, expr] | ["cast", dtype, expr] | ["ref", number]
+             | ["size", name, least, greatest]
 
 An integer is an int64 constant. What a body holds several times stands once in `shared`, operands first, and `ref`
 is its number there. Names are kept, since traces refer to them. Equal definitions give equal data.
+
+An extent is an integer; where sizes are open (`te.var`), it may be an expression of sizes. Workloads have none.
 """
 
 from __future__ import annotations
@@ -25,9 +28,10 @@ from search_space import te
 from search_space.ir import expr as ir
 from search_space.ir.expr import BOOL, DTYPES, FLOATS, INT, Expr, raw
 from search_space.ir.semantics import BINARY
+from search_space.ir.sizes import is_sized, span
 from search_space.schedule.state import operations
 
-__all__ = ["from_json", "text", "to_json"]
+__all__ = ["extent_of", "from_json", "text", "to_json"]
 
 DEEPEST = 200
 """How many levels an expression may have; shared ones start anew."""
@@ -36,11 +40,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*", re.ASCII)
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def to_json(tensors: Sequence[te.Tensor]) -> dict[str, Any]:
+def to_json(tensors: Sequence[te.Tensor], open_sizes: bool = False) -> dict[str, Any]:
     """Plain data of a definition.
 
     Args:
         tensors: every placeholder that the output reads, in the kernel's order, then the output.
+        open_sizes: whether there may be some.
 
     Raises:
         ValueError: the tensors are no such list, or an expression that a definition cannot hold.
@@ -53,7 +58,7 @@ def to_json(tensors: Sequence[te.Tensor]) -> dict[str, Any]:
     shown = ", ".join(t.name for t in tensors) or "none"
     if not tensors or tensors[-1].op.body is None:
         raise ValueError(f"`tensors` must end with the output, which is computed, but got {shown}")
-    if sized := [t for t in tensors if t.op.sized]:
+    if not open_sizes and (sized := [t for t in tensors if t.op.sized]):
         raise ValueError(
             f"a definition as plain data must have numbers for sizes, but got {sized[0].name} of {sized[0].shape}"
         )
@@ -68,7 +73,7 @@ def to_json(tensors: Sequence[te.Tensor]) -> dict[str, Any]:
         )
     return {
         "inputs": [
-            {"name": names[op], "shape": list(op.shape), "dtype": op.dtype, "constant": op.constant} for op in given
+            {"name": names[op], "shape": _extents(op.shape), "dtype": op.dtype, "constant": op.constant} for op in given
         ],
         "stages": [_stage(op, names) for op in names if op.body is not None],
     }
@@ -79,8 +84,12 @@ def text(data: Mapping[str, Any]) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def from_json(data: Any) -> list[te.Tensor]:
+def from_json(data: Any, open_sizes: bool = False) -> list[te.Tensor]:
     """Inputs..., output of a definition.
+
+    Args:
+        data: of `to_json`.
+        open_sizes: whether there may be some.
 
     Raises:
         ValueError: data that are no definition; the message states the rule, and the stage and value that break it.
@@ -94,7 +103,7 @@ def from_json(data: Any) -> list[te.Tensor]:
             raise ValueError(f"`constant` of {name} must be true or false, but got constant={item['constant']!r}")
         if not isinstance(item["dtype"], str):
             raise ValueError(f"`dtype` of {name} must be a name, but got dtype={item['dtype']!r}")
-        shape = [_extent(e, name) for e in _list(item["shape"], "shape")]
+        shape = [_Reader(name, {}).extent(e) for e in _list(item["shape"], "shape")]
         known[name] = te.placeholder(shape, item["dtype"], name, item["constant"])
     inputs = list(known.values())
     for item in _list(data["stages"], "stages"):
@@ -102,11 +111,20 @@ def from_json(data: Any) -> list[te.Tensor]:
         name = _new(item["name"], known)
         known[name] = _Reader(name, known).stage(item)
     tensors = [*inputs, *list(known.values())[len(inputs) :][-1:]]
-    to_json(tensors)  # states what is wrong with the whole
+    to_json(tensors, open_sizes)  # states what is wrong with the whole
     used = set(operations(tensors[-1:]).values())
     if idle := [name for name in known if name not in used]:
         raise ValueError(f"`stages` must all be read on the way to the last, but got {', '.join(idle)}, read by none")
     return tensors
+
+
+def extent_of(data: Any) -> int | Expr:
+    """An extent of a definition with open sizes: a positive number, or an expression of sizes that is always one.
+
+    Raises:
+        ValueError: something else.
+    """
+    return _Reader("an array", {}).extent(data)
 
 
 def _stage(op: te.Operation, names: Mapping[te.Operation, str]) -> dict[str, Any]:
@@ -117,12 +135,21 @@ def _stage(op: te.Operation, names: Mapping[te.Operation, str]) -> dict[str, Any
     return {
         "name": names[op],
         "tag": op.tag,
-        "axes": [[a.name, a.extent] for a in op.axis],
-        "reduce": [[a.name, a.extent] for a in op.reduce_axis],
+        "axes": _ranged(op.axis),
+        "reduce": _ranged(op.reduce_axis),
         "reducer": op.reducer,
         "shared": writer.shared,
         "body": body,
     }
+
+
+def _ranged(axes: Sequence[te.IterVar]) -> list[list[Any]]:
+    return [[axis.name, extent] for axis, extent in zip(axes, _extents([a.extent for a in axes]), strict=True)]
+
+
+def _extents(extents: Sequence[int | Expr]) -> list[Any]:
+    """Numbers, and expressions of sizes, in which nothing is shared."""
+    return [_Writer({}, Counter()).write(e) if isinstance(e, Expr) else e for e in extents]
 
 
 class _Writer:
@@ -147,7 +174,7 @@ class _Writer:
         if e.op == "const":
             return e.value if e.dtype == INT else ["const", e.dtype, _plain(e.value)]
         if ir.is_size(e):
-            raise ValueError(f"a definition as plain data must have numbers for sizes, but got the size {e}")
+            return ["size", *e.args]
         if e.op == "var":
             return e.args[0]
         if e.op == "load":
@@ -170,7 +197,7 @@ class _Reader:
 
     def __init__(self, stage: str, tensors: Mapping[str, te.Tensor]) -> None:
         self._stage, self._tensors = stage, tensors
-        self._axes: dict[str, int] = {}
+        self._axes: dict[str, int | Expr] = {}
         self._shared: list[Expr] = []
 
     def stage(self, data: Mapping[str, Any]) -> te.Tensor:
@@ -204,9 +231,18 @@ class _Reader:
             name = _identifier(item[0], f"`{key}` of {self._stage}")
             if name in self._axes:
                 raise ValueError(f"axes of {self._stage} must have distinct names, but got {name} twice")
-            self._axes[name] = _extent(item[1], self._stage)
+            self._axes[name] = self.extent(item[1])
             found.append(te.IterVar(name, self._axes[name]))
         return tuple(found)
+
+    def extent(self, data: Any) -> int | Expr:
+        """A positive number, or an expression of sizes alone that is always one."""
+        if not isinstance(data, (list, tuple)):
+            return _extent(data, self._stage)
+        found = _Reader(self._stage, {})._expr(data)
+        if not is_sized(found) or span(found)[0] < 1:
+            raise self._wrong("be positive and of sizes alone where it is an extent", data)
+        return found
 
     def _expr(self, data: Any, depth: int = 0) -> Expr:
         if depth > DEEPEST:
@@ -275,6 +311,14 @@ class _Reader:
                 raise self._wrong(f"load at integers, not at {index}: {index.dtype}", data)
         return ir.load(tensor, indices, tensor.dtype)
 
+    def _size(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
+        if len(rest) != 3:
+            raise self._wrong("be ['size', name, least, greatest]", data)
+        try:
+            return te.var(*rest)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a size of {self._stage} cannot be: {error}") from None
+
     def _select(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
         test, then, other = self._operands(data, rest, 3, depth)
         if test.dtype != BOOL or then.dtype != other.dtype:
@@ -308,6 +352,7 @@ _FORMS: dict[str, Callable[[_Reader, Any, Sequence[Any], int], Expr]] = {
     "const": _Reader._literal,
     "load": _Reader._load,
     "select": _Reader._select,
+    "size": _Reader._size,
     "cast": _Reader._cast,
     "call": _Reader._call,
     "ref": _Reader._ref,

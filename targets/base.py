@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
+from targets.extents import Extent
 from targets.module import Module as Module
 from targets.module import Parameter as Parameter
 
@@ -84,11 +85,13 @@ class Step:
         module: number of the kernel's module.
         arguments: of each parameter of the module, in order.
         title: what it computes, for people.
+        sizes: of each size of the module, in order, what it is by the sizes of the network.
     """
 
     module: int
     arguments: tuple[Place, ...]
     title: str = ""
+    sizes: tuple[Extent, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,31 @@ class Loop:
 
     trips: int
     steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Steps for a range of sizes.
+
+    Attributes:
+        spans: least and greatest value of each size of the network, in order.
+        steps: what runs where all sizes are within these.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The first of several cases that the sizes of a call are within, or the last one."""
+
+    cases: tuple[Case, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Of all cases, one after the other."""
+        return tuple(step for case in self.cases for step in case.steps)
 
 
 @dataclass(frozen=True)
@@ -128,18 +156,19 @@ class NetworkPlan:
     Attributes:
         name: of the network, a C identifier; names of the modules begin with it and differ.
         modules: distinct kernels.
-        steps: calls of them, and loops of calls where the target runs them.
+        steps: calls of them, and loops of calls and choices among calls where the target runs them.
         inputs, outputs: of the network.
         weights_bytes: of all constants, as the kernels take them, or as what is packed when the network is loaded.
         arena_bytes: of the activations; the kernels' own workspace follows them.
         packings: constants that are made when the network is loaded.
         packed_bytes: of these.
         parts: all constants, which lie one after the other.
+        sizes: what shapes of inputs leave open, by name: least and greatest value.
     """
 
     name: str
     modules: tuple[Module, ...]
-    steps: tuple[Step | Loop, ...]
+    steps: tuple[Step | Loop | Choice, ...]
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]
     weights_bytes: int
@@ -147,11 +176,12 @@ class NetworkPlan:
     packings: tuple[Packing, ...] = ()
     packed_bytes: int = 0
     parts: tuple[NDArray[np.uint8], ...] = field(default=(), compare=False, repr=False)
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def calls(self) -> tuple[Step, ...]:
-        """Each call once, those of loops where the loops stand."""
-        return tuple(call for step in self.steps for call in (step.steps if isinstance(step, Loop) else (step,)))
+        """Each call once, those of loops and of all cases where these stand."""
+        return tuple(call for step in self.steps for call in ((step,) if isinstance(step, Step) else step.steps))
 
     @cached_property
     def weights(self) -> NDArray[np.uint8]:
@@ -244,7 +274,7 @@ class Kernel(ABC):
             raise RunError(
                 f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}"
             )
-        sizes = sizes_in(inputs, self.module) if self.module.sizes else {}
+        sizes = sizes_in(inputs, self.module.sources, self.module.sizes)
         for array, parameter in zip(inputs, self.module.sources, strict=True):
             check_array(array, parameter.at(sizes), "input")
         return sizes
@@ -292,14 +322,26 @@ def as_array(value: Any) -> NDArray[Any]:
     raise TypeError(f"got {type(value).__name__}, which is none")
 
 
-def sizes_in(inputs: Sequence[NDArray[Any]], module: Module) -> dict[str, int]:
-    """What arrays' shapes say of a module's sizes, each of which is the extent of an axis of an input.
+def sizes_in(
+    inputs: Sequence[NDArray[Any]], parameters: Sequence[Parameter], sizes: Mapping[str, tuple[int, int]]
+) -> dict[str, int]:
+    """What arrays' shapes say of sizes, each of which is the extent of an axis of an input.
+
+    Args:
+        inputs: as many as there are parameters.
+        parameters: which they are given for.
+        sizes: least and greatest value, by name.
+
+    Returns:
+        By name, in the order of `sizes`.
 
     Raises:
         RunError: an array of another number of axes, two that disagree, or a size out of its range.
     """
+    if not sizes:
+        return {}
     found: dict[str, tuple[int, str]] = {}
-    for array, parameter in zip(inputs, module.sources, strict=True):
+    for array, parameter in zip(inputs, parameters, strict=True):
         if array.ndim != len(parameter.shape):
             raise RunError(
                 f"input `{parameter.name}` must have {len(parameter.shape)} axes, but got shape {array.shape}"
@@ -307,14 +349,14 @@ def sizes_in(inputs: Sequence[NDArray[Any]], module: Module) -> dict[str, int]:
         for axis, (extent, number) in enumerate(zip(parameter.extents, array.shape, strict=False)):
             if not isinstance(extent, str):
                 continue
-            low, high = module.sizes[extent]
+            low, high = sizes[extent]
             where = f"axis {axis} of `{parameter.name}`"
             if not low <= number <= high:
                 raise RunError(f"size `{extent}` must be {low} to {high}, but {where} is {number}")
             first, before = found.setdefault(extent, (number, where))
             if first != number:
                 raise RunError(f"size `{extent}` must be one number, but {before} is {first}, {where} is {number}")
-    return {name: found[name][0] for name in module.sizes}
+    return {name: found[name][0] for name in sizes}
 
 
 def check_array(array: NDArray[Any], parameter: Parameter, what: str) -> None:
@@ -340,6 +382,7 @@ class Target(ABC):
         alignment: bytes of which the address of every array that a kernel takes must be a multiple.
         spacing: bytes; values in the memory of a network begin at multiples of it.
         loops: whether networks may have loops; otherwise every step of one is calls of its own.
+        open_sizes: whether kernels, and networks of them, take sizes that are known when they are called.
         splits_windows: whether networks gain where convolutions of large windows are split into smaller ones.
         host: of an accelerator, name of the target that computes those parts of a network that it cannot; empty: it
             computes whole networks, or none.
@@ -352,6 +395,7 @@ class Target(ABC):
     alignment: int = 1
     spacing: int = 64
     loops: bool = False
+    open_sizes: bool = False
     splits_windows: bool = True
     host: str = ""
     ray_resource: str = ""

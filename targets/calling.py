@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from targets.base import Parameter, RunError, as_array, check_array
+from targets.base import Parameter, RunError, as_array, check_array, sizes_in
 from targets.manifest import ExecutableError
 
 Array = NDArray[Any]
@@ -31,8 +31,16 @@ def in_order(name: str, inputs: Sequence[Parameter], given: Sequence[Any]) -> Se
     return [given[0][key] for key in wanted]
 
 
-def checked(name: str, inputs: Sequence[Parameter], arrays: Sequence[Any]) -> list[Array]:
+def checked(
+    name: str, inputs: Sequence[Parameter], arrays: Sequence[Any], sizes: Mapping[str, tuple[int, int]] | None = None
+) -> list[Array]:
     """Inputs as arrays of NumPy, if the network takes them.
+
+    Args:
+        name: of the network.
+        inputs: what it takes.
+        arrays: what it is given.
+        sizes: what shapes leave open: least and greatest value by name.
 
     Raises:
         ExecutableError: states which it does not take and why.
@@ -46,10 +54,12 @@ def checked(name: str, inputs: Sequence[Parameter], arrays: Sequence[Any]) -> li
             found.append(as_array(given))
         except (TypeError, ValueError, RuntimeError, BufferError) as error:
             raise ExecutableError(f"input `{parameter.name}` must be an array, but {error}") from error
-        try:
-            check_array(found[-1], parameter, "input")
-        except RunError as error:
-            raise ExecutableError(str(error)) from None
+    try:
+        known = sizes_in(found, inputs, sizes or {})
+        for array, parameter in zip(found, inputs, strict=True):
+            check_array(array, parameter.at(known), "input")
+    except RunError as error:
+        raise ExecutableError(str(error)) from None
     return found
 
 

@@ -28,6 +28,7 @@ from targets.manifest import (
     parameters_of,
     read_manifest,
     replace_file,
+    sizes_of,
     write_manifest,
 )
 
@@ -48,6 +49,8 @@ class Executable(ABC):
 
     Attributes:
         format: of its manifests.
+        inputs, outputs: what it takes and gives.
+        sizes: what their shapes leave open: least and greatest value, by name.
         holds_weights: whether it has the weights in this process' memory, so that no file of them is needed.
 
     Raises:
@@ -75,6 +78,7 @@ class Executable(ABC):
             raise ExecutableError(f"`threads` must be at least 1, but got threads={threads}")
         self.inputs = parameters_of(self.manifest["inputs"])
         self.outputs = parameters_of(self.manifest["outputs"])
+        self.sizes = sizes_of(self.manifest)
 
     def __call__(self, *given: Any) -> Any:
         """One inference: the network's inputs in order → its output, or a tuple of them.
@@ -86,7 +90,7 @@ class Executable(ABC):
             ExecutableError: arrays that the network does not take.
             RunError: the machine failed.
         """
-        outputs = self.infer(checked(self.name, self.inputs, in_order(self.name, self.inputs, given)))
+        outputs = self.infer(checked(self.name, self.inputs, in_order(self.name, self.inputs, given), self.sizes))
         return handed_back(outputs, self.outputs, given)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:

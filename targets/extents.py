@@ -5,7 +5,7 @@ A module travels without expressions; what it is given says what the sizes are, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from search_space.ir.semantics import BINARY
@@ -22,6 +22,18 @@ def extent_of(e: Expr) -> Extent:
     if e.op == "const":
         return int(e.value)
     return e.args[0] if e.op == "var" else [e.op, *map(extent_of, e.operands)]
+
+
+DEEPEST = 16
+"""Levels that an extent may have where it comes from a file."""
+
+
+def is_extent(extent: Any, sizes: Collection[str], depth: int = 0) -> bool:
+    """Whether plain data are a number, or sums and products of numbers and sizes."""
+    if isinstance(extent, list):
+        plain = len(extent) == 3 and extent[0] in ("add", "mul") and depth < DEEPEST
+        return plain and all(is_extent(operand, sizes, depth + 1) for operand in extent[1:])
+    return extent in sizes if isinstance(extent, str) else type(extent) is int and 0 <= extent < 1 << 40
 
 
 def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from search_space.dtypes import numpy_dtype
 from targets.base import Parameter
+from targets.extents import extent_at, is_extent
 
 MANIFEST = "manifest.json"
 SEAL = "sha256"
@@ -158,6 +159,7 @@ def read_manifest(folder: Path, *formats: Format) -> dict[str, Any]:
         _hold({**_COMMON, **kind.rules}, data, "manifest")
         if data.get(SEAL) != _seal(data):
             raise ExecutableError("a manifest must be as it was written, but its digest is of another one")
+        _hold_sizes(data)
         kind.fit(data)
     except ExecutableError as error:
         raise ExecutableError(f"{path}: {error}") from None
@@ -221,9 +223,39 @@ def contents(path: Path, sha256: str) -> bytes:
 
 def listed(parameter: Parameter) -> dict[str, Any]:
     """A parameter as manifests have it."""
-    return {"name": parameter.name, "shape": list(parameter.shape), "dtype": parameter.dtype}
+    found = {"name": parameter.name, "shape": list(parameter.shape), "dtype": parameter.dtype}
+    return {**found, "extents": list(parameter.extents)} if parameter.extents else found
 
 
 def parameters_of(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
     """What a manifest lists."""
-    return tuple(Parameter(item["name"], tuple(item["shape"]), item["dtype"]) for item in items)
+    return tuple(
+        Parameter(item["name"], tuple(item["shape"]), item["dtype"], extents=tuple(item.get("extents", ())))
+        for item in items
+    )
+
+
+def sizes_of(manifest: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """What the shapes of a network leave open: least and greatest value, by name."""
+    return {name: (low, high) for name, (low, high) in manifest.get("sizes", {}).items()}
+
+
+def _hold_sizes(manifest: Mapping[str, Any]) -> None:
+    """Holds sizes and the extents that are made of them against what they may be.
+
+    Raises:
+        ExecutableError: something else.
+    """
+    sizes = manifest.get("sizes", {})
+    ranges = isinstance(sizes, dict) and all(isinstance(s, list) and len(s) == 2 for s in sizes.values())
+    if not ranges or not all(_is_size(low) and _is_size(high) and 0 < low <= high for low, high in sizes.values()):
+        raise ExecutableError(f"`manifest.sizes` must be ranges by name, but got {sizes!r:.80}")
+    greatest = {name: high for name, (_, high) in sizes.items()}
+    for what in ("inputs", "outputs"):
+        for tensor in manifest[what]:
+            extents = tensor.get("extents", tensor["shape"])
+            if not isinstance(extents, list) or not all(is_extent(extent, greatest) for extent in extents):
+                raise ExecutableError(f"`extents` of {tensor['name']} must be of the sizes, but got {extents!r:.80}")
+            if [extent_at(extent, greatest) for extent in extents] != tensor["shape"]:
+                shown = f"{tensor['shape']}, but got {extents!r:.80}"
+                raise ExecutableError(f"`extents` of {tensor['name']} must be its shape at the largest sizes, {shown}")

@@ -94,7 +94,7 @@ class NativePacker:
             RunError: other inputs than the kernel takes.
         """
         module = self._module
-        sizes = sizes_in(inputs, module) if module.sizes else {}
+        sizes = sizes_in(inputs, module.sources, module.sizes)
         for source, array in zip(module.sources, inputs, strict=True):
             check_array(array, source.at(sizes), "input")
         given = {source.name: array for source, array in zip(module.sources, inputs, strict=True)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from targets.arrays import aligned
+from targets.base import sizes_in
 from targets.calling import Array
 from targets.executable import Executable
 from targets.manifest import HASHED, SIZE, ExecutableError, Format, contents
@@ -42,22 +43,22 @@ FORMAT = Format(
 
 
 class _Context:
-    """What one inference has for itself: the table of its arrays, and memory that kernels work in.
+    """What one inference has for itself: the table of its arrays and sizes, and memory that kernels work in.
 
     Attributes:
         table, workspace: their addresses.
     """
 
-    def __init__(self, arrays: int, weights: Array, workspace_bytes: int) -> None:
-        self._addresses = (ctypes.c_uint64 * (arrays + 1))()
-        self._addresses[arrays] = weights.ctypes.data
-        self._write = struct.Struct(f"={arrays}Q").pack_into
+    def __init__(self, arrays: int, sizes: int, weights: Array, workspace_bytes: int) -> None:
+        self._addresses = (ctypes.c_uint64 * (arrays + 1 + sizes))()
+        self._write = struct.Struct(f"={arrays + 1 + sizes}Q").pack_into
+        self._weights = int(weights.ctypes.data)
         self._kept = aligned((workspace_bytes,), "uint8")
         self.table, self.workspace = ctypes.addressof(self._addresses), int(self._kept.ctypes.data)
 
-    def point(self, addresses: Sequence[int]) -> None:
-        """Has the table name these inputs and outputs."""
-        self._write(self._addresses, 0, *addresses)
+    def point(self, addresses: Sequence[int], sizes: Iterable[int]) -> None:
+        """Has the table name these inputs and outputs, and sizes."""
+        self._write(self._addresses, 0, *addresses, self._weights, *sizes)
 
 
 class NativeExecutable(Executable):
@@ -93,6 +94,7 @@ class NativeExecutable(Executable):
         except OSError as error:
             raise ExecutableError(f"{self.folder}: a network must have its shared object, but: {error}") from None
         self._arrays = len(self.inputs) + len(self.outputs)
+        self._spans = tuple(self.sizes.values())
         self._contexts: list[_Context] = []  # that no call uses
         try:
             self._last: Sequence[Array] = [aligned(p.shape, p.dtype) for p in self.inputs]
@@ -103,26 +105,32 @@ class NativeExecutable(Executable):
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """One inference; the inputs are kept until the next one, for `run`, `time` and `profile`."""
         given = [_readable(array) for array in arrays]
-        made = [aligned(p.shape, p.dtype, np.empty) for p in self.outputs]
-        self.infer_at([*map(_address, given), *map(_address, made)])
+        sizes = self._sizes_in(given)
+        made = [aligned(p.at(sizes).shape, p.dtype, np.empty) for p in self.outputs]
+        self.infer_at([*map(_address, given), *map(_address, made)], tuple(sizes.values()))
         self._last = given
         return tuple(made)
 
-    def infer_at(self, addresses: Sequence[int]) -> None:
+    def infer_at(self, addresses: Sequence[int], sizes: Sequence[int] = ()) -> None:
         """One inference on memory of the caller's.
 
         Args:
             addresses: of the inputs in order, then of the outputs: dense arrays, row-major, at multiples of the size of
                 their elements; outputs overlap with nothing else. Nothing is looked at but how many there are.
+            sizes: that the arrays have, each within its range, in the order of the network's.
 
         Raises:
-            ExecutableError: too few addresses, too many, or one that is 0.
+            ExecutableError: too few addresses, too many, or one that is 0; another number of sizes, or one that is out
+                of its range.
         """
         if len(addresses) != self._arrays or 0 in addresses:
             raise ExecutableError(f"`addresses` must be {self._arrays} and none of them 0, but got {list(addresses)}")
+        if len(sizes) != len(self._spans) or not all(a <= n <= b for n, (a, b) in zip(sizes, self._spans, strict=True)):
+            ranges = ", ".join(f"{name} from {low} to {high}" for name, (low, high) in self.sizes.items()) or "none"
+            raise ExecutableError(f"`sizes` must be {ranges}, but got {list(sizes)}")
         context = self._taken()
         try:
-            context.point(addresses)
+            context.point(addresses, sizes)
             self._library.run(context.table, self.threads, context.workspace)
         finally:
             self._contexts.append(context)
@@ -157,7 +165,10 @@ class NativeExecutable(Executable):
     def _context(self) -> _Context:
         memory = self.manifest["memory"]
         size = memory["arena_bytes"] + memory["shared_bytes"] + self.threads * memory["scratch_bytes"] + 64
-        return _Context(self._arrays, self._weights, size)
+        return _Context(self._arrays, len(self.sizes), self._weights, size)
+
+    def _sizes_in(self, arrays: Sequence[Array]) -> dict[str, int]:
+        return sizes_in(arrays, self.inputs, self.sizes)
 
     def _taken(self) -> _Context:
         """A context that nobody else has; whoever took it gives it back."""
@@ -169,12 +180,13 @@ class NativeExecutable(Executable):
     @contextmanager
     def _repeated(self) -> Iterator[_Context]:
         """A context on the inputs of the last call, and on outputs that nobody sees."""
-        given, made = self._last, [aligned(p.shape, p.dtype) for p in self.outputs]
+        given, sizes = self._last, self._sizes_in(self._last)
+        made = [aligned(p.at(sizes).shape, p.dtype) for p in self.outputs]
         for array in made:
             array.fill(0)  # the system gives memory when it is written to first, which is not to be timed
         context = self._taken()
         try:
-            context.point([*map(_address, given), *map(_address, made)])
+            context.point([*map(_address, given), *map(_address, made)], sizes.values())
             yield context
         finally:
             self._contexts.append(context)

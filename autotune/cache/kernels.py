@@ -10,7 +10,7 @@ from typing import Any
 from autotune.cache.code import code_digest
 from autotune.cache.linked import Linked
 from autotune.cache.store import Store
-from autotune.executable.schedule import Kernel, Schedule
+from autotune.executable.schedule import Kernel, OpenKernel, Schedule
 from search_space.machines.registry import rules_of
 from search_space.operators import LIBRARY
 from search_space.schedule.trace import Trace
@@ -27,6 +27,13 @@ def symbol_of(
     """Name of a kernel by all that its code depends on, so that networks share it; None where that is not known."""
     key = _key("symbol", workload, target, _of_code(schedule, pitches))
     return None if key is None else f"kernel_{key[:_DIGITS]}"
+
+
+def symbol_of_open(kernel: OpenKernel, target: Target) -> str | None:
+    """The same of a kernel whose sizes are open."""
+    if target.identity is None:
+        return None
+    return f"kernel_{_digest('symbol', target, {**kernel.to_json(), 'name': ''})[:_DIGITS]}"
 
 
 class KernelCache:
@@ -65,13 +72,15 @@ class KernelCache:
         found = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "seconds": seconds}
         self.store.put(key, json.dumps(found).encode())
 
-    def module_key(self, kernel: Kernel, target: Target) -> str | None:
+    def module_key(self, kernel: Kernel | OpenKernel, target: Target) -> str | None:
         """Key of a built kernel; None where it is not kept.
 
         Args:
             kernel: all that its code depends on, its name included, which is a symbol there.
             target: for which it is built.
         """
+        if isinstance(kernel, OpenKernel):
+            return None if target.identity is None else _digest("module", target, kernel.to_json())
         depends = {**_of_code(kernel.schedule, kernel.pitches), "name": kernel.name}
         return _key("module", kernel.workload, target, depends)
 
@@ -107,11 +116,10 @@ def _key(what: str, workload: Workload, target: Target, depends: Mapping[str, An
     anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
     if target.identity is None or anchor not in LIBRARY:
         return None
-    document = {
-        "what": what,
-        "code": code_digest(),
-        "target": [target.name, target.identity],
-        "workload": workload.to_json(),
-        "depends": depends,
-    }
+    return _digest(what, target, {"workload": workload.to_json(), "depends": depends})
+
+
+def _digest(what: str, target: Target, document: Mapping[str, Any]) -> str:
+    """Of what something was made of, the code of this package and the target included."""
+    document = {"what": what, "code": code_digest(), "target": [target.name, target.identity], **document}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

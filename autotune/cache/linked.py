@@ -55,6 +55,6 @@ class Linked:
 
 def plan_digest(plan: NetworkPlan, kernels: Sequence[str]) -> str:
     """Digest of all that linking depends on; `kernels` are keys of the modules, in order."""
-    facts = [getattr(plan, name) for name in ("name", "steps", "inputs", "outputs", "packings")]
+    facts = [getattr(plan, name) for name in ("name", "steps", "inputs", "outputs", "packings", "sizes")]
     numbers = [plan.weights_bytes, plan.arena_bytes, plan.packed_bytes]
     return digest(repr([list(kernels), facts, numbers]).encode())

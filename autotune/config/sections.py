@@ -190,9 +190,26 @@ class Quantisation(Section):
 class Network(Section):
     """What is made of a model."""
 
-    shapes: dict[str, list[int]] = Field(
-        default_factory=dict, description="Shapes of inputs whose dimensions the model leaves open."
+    shapes: dict[str, list[int | str]] = Field(
+        default_factory=dict,
+        description="Shapes of inputs whose dimensions the model leaves open; names of `sizes` stay open.",
     )
+    sizes: dict[str, list[int]] = Field(
+        default_factory=dict, description="Least and greatest value of sizes in `shapes` that an executable takes."
+    )
+
+    @model_validator(mode="after")
+    def _named_sizes(self) -> Network:
+        for name, span in self.sizes.items():
+            if len(span) != 2 or not 1 <= span[0] < span[1] < 1 << 31:
+                raise ValueError(f"`sizes` must be [least, greatest] of 1 or more, but got {name}={span}")
+            if not name.isidentifier() or not name.isascii():
+                raise ValueError(f"names of `sizes` must be letters, digits and _, but got {name!r}")
+        for name, shape in self.shapes.items():
+            if unknown := [extent for extent in shape if isinstance(extent, str) and extent not in self.sizes]:
+                raise ValueError(f"names in `shapes` must be among `sizes`, but got {unknown[0]!r} for {name}")
+        return self
+
     passes: list[str] | None = Field(
         default=None, description="Names of autotune.graph.passes.PASSES, in order; null: all."
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from autotune.cache.kernels import KernelCache, symbol_of
-from autotune.cache.linked import Linked, plan_digest
+from autotune.executable.linking import Builder, Linking
 from autotune.executable.packing import Call, Constants, room
-from autotune.executable.schedule import Kernel, Schedule, module_of
+from autotune.executable.schedule import Kernel, OpenKernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
 from autotune.executable.weights import Weights
 from autotune.graph.copies import executable_graph
@@ -27,14 +26,12 @@ from search_space.dtypes import numpy_dtype
 from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import BuildError, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
-from targets.manifest import contents, listed, replace_file, write_manifest
+from targets.base import BuildError, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
+from targets.manifest import listed, replace_file, write_manifest
 
-__all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
+__all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier", "is_dense"]
 
 Chosen = Callable[[Workload], Schedule]
-Builder = Callable[[Sequence[Kernel]], Iterable[Module]]
-"""Kernels → their modules in this order, each when it is asked for."""
 
 
 def identifier(name: str) -> str:
@@ -48,7 +45,7 @@ def _inside(loop: str) -> str:
     return f"{loop}\0inside"
 
 
-def _is_dense(scope: Scope, group: Group) -> bool:
+def is_dense(scope: Scope, group: Group) -> bool:
     return all(scope.locations[name].strides is None for name in (*group.inputs, group.output))
 
 
@@ -63,9 +60,14 @@ class Compiler:
         cache: of kernels that were built before; None: every kernel is built.
         builder: builds those that are not known; by default one after the other.
 
+    Attributes:
+        sizes: what shapes of inputs leave open, by name: least and greatest value.
+
     Raises:
         BuildError: loops in the graph, and a target that has none.
     """
+
+    sizes: Mapping[str, tuple[int, int]] = {}
 
     def __init__(
         self,
@@ -98,10 +100,15 @@ class Compiler:
         """Of all steps, in their order, those of a loop once."""
         return [group.workload for _, group, _ in self._calls() if group.workload is not None]
 
+    @property
+    def _graphs(self) -> list[Graph]:
+        """Whose constants are weights."""
+        return [self.graph, *(body.graph for body in self._bodies.values())]
+
     def pack(self, workload: Workload, module: Module) -> None:
         """Packs the constants of a workload's steps whose kernel is this one, so that `write` finds them packed."""
         for scope, group, _ in self._calls():
-            if group.workload == workload and _is_dense(scope, group):
+            if group.workload == workload and is_dense(scope, group):
                 self._constants.ahead(Call(scope.graph, group, module))
 
     def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array] | Array:
@@ -121,10 +128,8 @@ class Compiler:
         intervals = self._intervals()
         memory = plan(intervals, self._target.spacing)
         called, kernels = self._kernels()
-        keys = self._keys(kernels)
-        before = self._before(keys)
-        modules = self._built(kernels, keys) if before is None else iter(before.modules)
-        graphs = [self.graph, *(body.graph for body in self._bodies.values())]
+        linking = Linking(kernels, self._name, self._target, self._cache, self._builder)
+        graphs, before = self._graphs, linking.before
         if before is not None:  # all kernels are there, so that their constants can be packed side by side
             calls = [
                 Call(scope.graph, group, before.modules[number])
@@ -132,23 +137,22 @@ class Compiler:
             ]
             self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
             self._constants.all_ahead(calls, self._target.library(before.files))
-        steps = self._steps(memory.offsets, self._numbered(called, modules))
-        arena = self._spaced(memory.nbytes)
+        steps = self._steps(memory.offsets, self._numbered(called, linking.modules()))
+        arena = self._spaced(self._arena_bytes(memory))
         network = NetworkPlan(
             self._name,
             tuple(self._modules),
             tuple(steps),
-            tuple(Parameter(name, kind.shape, kind.dtype) for name, kind in self.graph.inputs.items()),
-            tuple(
-                Parameter(name, self.graph.type(name).shape, self.graph.type(name).dtype) for name in self.graph.outputs
-            ),
+            tuple(map(self._parameter, self.graph.inputs)),
+            tuple(map(self._parameter, self.graph.outputs)),
             self._weights.nbytes,
             arena,
             tuple(self._packings.values()),
             self._packed_bytes,
             tuple(self._weights.parts),
+            self.sizes,
         )
-        linked = self._linked(network, folder, kernels, keys, before)
+        linked = linking.link(network, folder)
         weights = folder / f"{self._name}.weights"
         if weights_file:
             replace_file(weights, *(part.data for part in self._weights.parts))  # they are not copied into one
@@ -160,6 +164,7 @@ class Compiler:
             "threads": self._threads,
             "inputs": [listed(p) for p in network.inputs],
             "outputs": [listed(p) for p in network.outputs],
+            **({"sizes": {name: list(span) for name, span in self.sizes.items()}} if self.sizes else {}),
             **linked,
             "weights": {
                 "file": weights.name,
@@ -182,6 +187,11 @@ class Compiler:
         write_manifest(manifest, folder)
         return self._weights.whole
 
+    def _parameter(self, name: str) -> Parameter:
+        """An input or output of the network."""
+        kind = self.graph.type(name)
+        return Parameter(name, kind.shape, kind.dtype)
+
     def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
         """Groups that are computed with their scopes, in the order of their calls, and how often each one is called."""
         for group in self._network.groups:
@@ -200,29 +210,34 @@ class Compiler:
                 found += [Interval(_inside(group.loop.name), nbytes, number, number)] if nbytes else []
         return found
 
+    def _arena_bytes(self, memory: MemoryPlan) -> int:
+        """Of the network's values, planned so."""
+        return memory.nbytes
+
     def _within(self, loop: str) -> MemoryPlan:
         """Where the values of a body lie that no other trip reads."""
         return plan(self._bodies[loop].intervals(), self._target.spacing)
 
-    def _roots(self, offsets: Mapping[str, int]) -> Roots:
+    def _roots(self, scope: Scope, offsets: Mapping[str, int]) -> Roots:
         """Where the network's values lie that others lie in."""
-        outputs = {self._network.root(name): number for number, name in enumerate(self.graph.outputs)}
-        inputs = {name: number for number, name in enumerate(self.graph.inputs)}
+        graph = scope.graph
+        outputs = {scope.root(name): number for number, name in enumerate(graph.outputs)}
+        inputs = {name: number for number, name in enumerate(graph.inputs)}
 
         def where(root: str) -> Place:
             if root in outputs:
                 return Place("output", outputs[root])
             if root in inputs:
                 return Place("input", inputs[root])
-            if root in self.graph.constants:
-                return Place("weights", self._weights.place(np.asarray(self.graph.constants[root])))
+            if root in graph.constants:
+                return Place("weights", self._weights.place(np.asarray(graph.constants[root])))
             return Place("arena", offsets[root])
 
         return where
 
-    def _steps(self, offsets: Mapping[str, int], numbers: Iterator[int]) -> list[Step | Loop]:
+    def _steps(self, offsets: Mapping[str, int], numbers: Iterator[int]) -> Sequence[Step | Loop | Choice]:
         """Steps of the network; `numbers` gives that of the kernel of each call."""
-        outer, where = self._network, self._roots(offsets)
+        outer, where = self._network, self._roots(self._network, offsets)
         return [
             self._step(outer, group, where, next(numbers))
             if group.loop is None
@@ -273,7 +288,7 @@ class Compiler:
     def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
         """Strides of the kernel's activations that are not dense, by the workload's names."""
         assert group.workload is not None
-        if _is_dense(scope, group):
+        if is_dense(scope, group):
             return {}
         *inputs, output = group.workload.tensors(algorithm)
         known = operations([output], inputs)
@@ -284,7 +299,7 @@ class Compiler:
                 found[known[tensor.op]] = strides
         return found
 
-    def _kernels(self) -> tuple[list[int], list[Kernel]]:
+    def _kernels(self) -> tuple[list[int], Sequence[Kernel | OpenKernel]]:
         """Number of each call's kernel, and the kernels, in the order of the calls that are their first."""
         known: dict[tuple[Any, ...], int] = {}
         numbers: list[int] = []
@@ -297,9 +312,19 @@ class Compiler:
             number = known.setdefault(key, len(known))
             numbers.append(number)
             if number == len(kernels):
-                symbol = symbol_of(group.workload, schedule, pitches, self._target) or f"{self._name}_kernel{number}"
-                kernels.append(Kernel(group.workload, schedule, pitches, symbol))
+                kernels.append(self._kernel(group.workload, schedule, pitches, number))
         return numbers, kernels
+
+    def _kernel(
+        self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], number: int
+    ) -> Kernel:
+        """A kernel of the network, named by what it is made of or by its number."""
+        symbol = symbol_of(workload, schedule, pitches, self._target) or self._symbol(number)
+        return Kernel(workload, schedule, pitches, symbol)
+
+    def _symbol(self, number: int) -> str:
+        """Name of a kernel of which not all is known that its code depends on."""
+        return f"{self._name}_kernel{number}"
 
     def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
         """Numbers of the calls' kernels, each of which is built when its number is given."""
@@ -307,63 +332,6 @@ class Compiler:
             if number == len(self._modules):
                 self._modules.append(next(modules))
             yield number
-
-    def _keys(self, kernels: Sequence[Kernel]) -> list[str | None]:
-        """Keys of kernels in the cache."""
-        cache = self._cache
-        return [None if cache is None else cache.module_key(kernel, self._target) for kernel in kernels]
-
-    def _before(self, keys: Sequence[str | None]) -> Linked | None:
-        """What the kernels were linked to before, if they were."""
-        return (
-            None
-            if self._cache is None or None in keys
-            else self._cache.linked(self._name, [key for key in keys if key])
-        )
-
-    def _linked(
-        self,
-        plan: NetworkPlan,
-        folder: Path,
-        kernels: Sequence[Kernel],
-        keys: Sequence[str | None],
-        before: Linked | None,
-    ) -> Mapping[str, Any]:
-        """Writes to `folder` what the target links, as it was linked before or anew; what `Target.link` says of it.
-
-        Kernels are the same and where weights lie may differ: of one model values are equal that are not of another.
-        """
-        known = [key for key in keys if key]
-        if self._cache is None or len(known) < len(keys):
-            return self._target.link(plan, folder)
-        found = plan_digest(plan, known)
-        if before is not None and before.plan == found:
-            for file, data in before.files.items():
-                replace_file(folder / file, data)
-            return before.facts
-        if before is not None:
-            plan = replace(plan, modules=tuple(self._built(kernels, keys)))
-        facts = self._target.link(plan, folder)
-        files = {item["file"]: contents(folder / item["file"], item["sha256"]) for item in facts.get("files", ())}
-        if f"{self._name}.so" in files:
-            self._cache.keep_linked(self._name, known, Linked.of(found, facts, files, plan.modules))
-        return facts
-
-    def _built(self, kernels: Sequence[Kernel], keys: Sequence[str | None]) -> Iterator[Module]:
-        """Modules of kernels, of the cache or built; these are kept there.
-
-        Args:
-            keys: of the kernels there.
-        """
-        cache = self._cache
-        found = [None if cache is None or key is None else cache.module(key) for key in keys]
-        missing = [kernel for kernel, module in zip(kernels, found, strict=True) if module is None]
-        building = iter(self._builder(missing))
-        for key, known in zip(keys, found, strict=True):
-            module = next(building) if known is None else known
-            if known is None and cache is not None and key is not None:
-                cache.keep_module(key, module)
-            yield module
 
     def _packed(self, number: int, parameter: Parameter, sources: tuple[Place, ...]) -> Place:
         """Where a constant will lie that is packed when the network is loaded; of the same sources it is made once."""

@@ -96,7 +96,9 @@ class Constants:
         if packer is None:
             return {}
         arrays = [
-            np.asarray(held[name]) if name in held else np.zeros(source.shape, numpy_dtype(source.dtype))
+            np.asarray(held[name])
+            if name in held and not source.extents
+            else np.zeros(source.shape, numpy_dtype(source.dtype))
             for source, name in zip(module.sources, call.group.inputs, strict=True)
         ]
         return packer(arrays)

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from search_space.ir.stmt import with_pitches
+from search_space import te_json
+from search_space.ir.stmt import LoopProgram, with_pitches
+from search_space.lower import cleanup, lower
+from search_space.schedule.state import initial_state
 from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from search_space.workloads import Workload
@@ -36,8 +39,18 @@ class Kernel:
     pitches: Mapping[str, tuple[int, ...]]
     name: str
 
+    @property
+    def program(self) -> LoopProgram:
+        """Its loops.
+
+        Raises:
+            ScheduleError: its schedule is not one of the workload.
+        """
+        program = program_of(self.workload, self.schedule.algorithm, self.schedule.trace)
+        return with_pitches(program, self.pitches)
+
     def to_json(self) -> dict[str, Any]:
-        """The same as plain data, which `from_json` reads."""
+        """The same as plain data, which `kernel_of` reads."""
         return {
             "workload": self.workload.to_json(),
             "algorithm": self.schedule.algorithm,
@@ -46,23 +59,59 @@ class Kernel:
             "name": self.name,
         }
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Kernel:
-        """The kernel that `to_json` wrote."""
-        return Kernel(
-            Workload.from_json(data["workload"]),
-            Schedule(data["algorithm"], Trace.from_json(data["trace"])),
-            {name: tuple(strides) for name, strides in data["pitches"].items()},
-            data["name"],
-        )
+
+@dataclass(frozen=True)
+class OpenKernel:
+    """The same of a kernel whose sizes are open.
+
+    Attributes:
+        definition: what is computed, of open sizes, as `te_json` has it.
+        trace: its schedule.
+        pitches: strides of those of its arrays that are not dense, by name: extents of `te_json`.
+        name: of its symbol.
+    """
+
+    definition: Mapping[str, Any]
+    trace: Trace
+    pitches: Mapping[str, tuple[Any, ...]]
+    name: str
+
+    @property
+    def program(self) -> LoopProgram:
+        """Its loops.
+
+        Raises:
+            ScheduleError: the trace is not one of the definition.
+        """
+        *inputs, output = te_json.from_json(self.definition, open_sizes=True)
+        state = initial_state([output], inputs=inputs)
+        pitches = {name: tuple(map(te_json.extent_of, strides)) for name, strides in self.pitches.items()}
+        return with_pitches(cleanup(lower(self.trace.apply(state))), pitches)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data, which `kernel_of` reads."""
+        return {
+            "definition": self.definition,
+            "trace": self.trace.to_json(),
+            "pitches": {name: list(strides) for name, strides in self.pitches.items()},
+            "name": self.name,
+        }
 
 
-def module_of(kernel: Kernel, target: Target) -> Module:
+def kernel_of(data: Mapping[str, Any]) -> Kernel | OpenKernel:
+    """The kernel whose `to_json` wrote this."""
+    trace = Trace.from_json(data["trace"])
+    pitches = {name: tuple(strides) for name, strides in data["pitches"].items()}
+    if "definition" in data:
+        return OpenKernel(data["definition"], trace, pitches, data["name"])
+    return Kernel(Workload.from_json(data["workload"]), Schedule(data["algorithm"], trace), pitches, data["name"])
+
+
+def module_of(kernel: Kernel | OpenKernel, target: Target) -> Module:
     """Builds a kernel.
 
     Raises:
         BuildError: it cannot be built.
         ScheduleError: its schedule is not one of the workload.
     """
-    program = program_of(kernel.workload, kernel.schedule.algorithm, kernel.schedule.trace)
-    return target.build(with_pitches(program, kernel.pitches), kernel.name)
+    return target.build(kernel.program, kernel.name)

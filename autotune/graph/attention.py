@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.graph.decisions import decided
 from autotune.graph.ir import Graph, Node
 from autotune.graph.passes.site import Site, orders, sweep
 from search_space.hardware import Hardware
@@ -31,7 +32,8 @@ def _joined(site: Site, node: Node, hardware: Hardware) -> str | None:
         return None
     weights, values = node.inputs
     scores = site.type(weights)
-    if scores.size * FLOAT_BYTES < OVERFLOW * hardware.l2_bytes or scores.shape[-1] < hardware.float_lanes:
+    overflows = scores.size * FLOAT_BYTES >= OVERFLOW * hardware.l2_bytes
+    if not decided("attention", node.name, overflows and scores.shape[-1] >= hardware.float_lanes):
         return None
     softmax = _through_reshapes(site, weights, "softmax")
     if softmax is None or softmax.type.shape[-1] != scores.shape[-1]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from autotune.graph.decisions import decided
 from autotune.graph.ir import Builder, Graph, Node
 from autotune.graph.loops import loops_of, over_bodies
 from autotune.graph.views import free, locate, written_by_kernels
@@ -73,7 +74,7 @@ def _with_parts(graph: Graph, alignment: int) -> Graph:
 
 
 def _worth_it(graph: Graph, node: Node, alignment: int) -> bool:
-    if node.type.nbytes < LEAST_BYTES:
+    if not decided("copy", node.name, node.type.nbytes >= LEAST_BYTES):
         return False
     axis = node.attrs["axis"]
     row = math.prod(node.type.shape[axis + 1 :]) * numpy_dtype(node.type.dtype).itemsize

@@ -34,7 +34,8 @@ def compile(
     precision: str = "float32",
     trials: int = 0,
     seed: int = 0,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
     output: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -54,7 +55,8 @@ def compile(
         precision: `float32`, `bfloat16`, `float16` or `mixed`, see docs/precision.md.
         trials: candidates to measure, which the tasks share; 0: none.
         seed: of every random draw, and of weights that the model does not carry.
-        shapes: of inputs whose dimensions the model leaves open, by name.
+        shapes: of inputs whose dimensions the model leaves open, by name; `sizes` by their name in it stay open.
+        sizes: least and greatest value, by name: the network takes inputs of all of them. Without trials.
         output: folder of the run, the executable in `network` there; None: one that lasts as long as the executable.
         lock: file of schedules that an earlier run has written, which all kernels have; without trials.
         cache: folder of what compiling has found out before, or `none`; None: what `AUTOTUNE_CACHE` says, else the
@@ -86,7 +88,11 @@ def compile(
             "trials": trials,
             "seed": seed,
             "measure": {"cache": "network", "threads": threads},
-            "network": {"precision": precision, "shapes": {k: list(v) for k, v in (shapes or {}).items()}},
+            "network": {
+                "precision": precision,
+                "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
+                "sizes": {name: list(span) for name, span in (sizes or {}).items()},
+            },
             "output": str(folder),
             "lock": None if lock is None else os.fspath(lock),
             "cache": None if cache is None else os.fspath(cache),
@@ -94,7 +100,7 @@ def compile(
         },
         "autotune.compile",
     )
-    if trials:
+    if trials and not config.network.sizes:
         _tuned(config, proto)
     elif kept is None:
         from autotune.network.rebuilding import rebuild

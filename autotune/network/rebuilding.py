@@ -69,10 +69,17 @@ def rebuild(
             file of other tasks.
         MeasureError: records that cannot be read.
     """
+    folder = output or config.folder / FOLDER
+    if config.network.sizes:
+        if records is not None:
+            raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
+        from autotune.network.sized import write_sized_model
+
+        write_sized_model(config, model, folder)
+        return folder, ["without records, by the roofline's choice: all"]
     network, schedules, settings = _recorded(config, records, model)
     from autotune.network.build import write_network
 
-    folder = output or config.folder / FOLDER
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(config.lock):
         write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
@@ -86,6 +93,8 @@ def rebuilt(config: RunConfig, model: ModelProto | None = None, whole: Whole | N
     Args:
         whole: where it is kept for the next time; None: nowhere.
     """
+    if config.network.sizes:
+        return _rebuilt_sized(config, model, whole)
     network, schedules, settings = _recorded(config, None, model, whole)
     from autotune.graph.onnx_file import is_of_one_file
     from autotune.network.build import in_memory
@@ -96,6 +105,19 @@ def rebuilt(config: RunConfig, model: ModelProto | None = None, whole: Whole | N
         found = in_memory(network, schedules, folder, settings, keep)
     if kept is not None:
         kept.keep(found)
+    return found
+
+
+def _rebuilt_sized(config: RunConfig, model: ModelProto | None, whole: Whole | None) -> Executable:
+    """The same of a model of open sizes."""
+    from autotune.network.sized import load_sized_model
+
+    folder = config.folder / FOLDER
+    found, in_one_file = load_sized_model(
+        config, model, folder, None if whole is None else partial(whole.keep_weights, folder)
+    )
+    if whole is not None and in_one_file:
+        whole.keep(found)
     return found
 
 

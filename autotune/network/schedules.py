@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.cache.kernels import KernelCache, symbol_of
 from autotune.config import ConfigError, Measure
-from autotune.executable.schedule import Kernel, Schedule, module_of
+from autotune.executable.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.crew import Answer, Crew
 from autotune.network.selection import Chosen, Limits
@@ -124,7 +124,7 @@ class Schedules:
             if found.module is not None:
                 then(workload, found.module)
 
-    def built(self, kernels: Sequence[Kernel]) -> Iterator[Module]:
+    def built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
         """Modules of kernels, in this order, each as soon as it is built; by the processes that chose, if any did.
 
         They are the same that `module_of` makes one by one.
@@ -248,7 +248,7 @@ def main() -> None:
         return header, b"" if found.module is None else found.module.to_bytes()
 
     def build(request: dict[str, Any]) -> Answer:
-        return {}, module_of(Kernel.from_json(request), settings.target).to_bytes()
+        return {}, module_of(kernel_of(request), settings.target).to_bytes()
 
     while True:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,24 @@ def write_graph(
         BuildError: a kernel that cannot be built.
         RuntimeError: the linker failed, or a process ended.
     """
+
+    def compiler() -> Compiler:
+        return Compiler(graph, schedules, settings.target.name, settings.threads, schedules.cache, schedules.built)
+
+    return write_compiled(compiler, schedules, folder, weights_file)
+
+
+def write_compiled(
+    make: Callable[[], Compiler], schedules: Schedules, folder: Path, weights_file: bool = True
+) -> Sequence[Array] | Array:
+    """Writes what a compiler compiles to `folder`; see `write_graph`.
+
+    Args:
+        make: makes the compiler, which goes by the schedules.
+        schedules: are closed.
+    """
     try:
-        compiler = Compiler(graph, schedules, settings.target.name, settings.threads, schedules.cache, schedules.built)
+        compiler = make()
         schedules.prepare(compiler.workloads, compiler.pack)
         weights = compiler.write(folder, weights_file)
     finally:
@@ -57,11 +74,22 @@ def load_graph(
         folder: for its other files, and for the weights if it is saved or pickled.
         keep: called beside loading with weights that do not go through a file.
     """
+    return load_written(partial(write_graph, graph, schedules, folder, settings), folder, settings, keep)
+
+
+def load_written(
+    write: Callable[[bool], Sequence[Array] | Array], folder: Path, settings: Settings, keep: Keep | None = None
+) -> Executable:
+    """What `write` writes to a folder, loaded; see `load_graph`.
+
+    Args:
+        write: is told whether the weights are to be written, too, and gives them.
+    """
     kind = registry.executable_of(settings.target.name)
     if kind is None or not kind.holds_weights:
-        write_graph(graph, schedules, folder, settings)
+        write(True)
         return load(folder, settings.threads)
-    weights = write_graph(graph, schedules, folder, settings, weights_file=False)
+    weights = write(False)
     with ThreadPoolExecutor(1, "autotune-keep") as thread:
         kept = None if keep is None else thread.submit(keep, [weights] if isinstance(weights, np.ndarray) else weights)
         found = kind(folder, settings.threads, weights=weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +13,14 @@ from autotune import schedulers
 from autotune.cache.place import open_cache
 from autotune.config import Measure
 from autotune.executable.compile import Compiler
+from autotune.executable.ranges import ranges_of
 from autotune.executable.schedule import Schedule
+from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
+from autotune.network.prepare import prepared
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
+from autotune.network.sized import load_sized
 from autotune.network.tasks import tasks_of
 from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options
@@ -27,6 +31,8 @@ from autotune.tuning.settings import Settings
 from autotune.tuning.task import CPU, Task
 from autotune.tuning.tuner import prepare
 from measure.recordlog import RecordLog
+from search_space.ir.intervals import Span
+from search_space.terms import Point
 from search_space.workloads import Workload
 from targets import registry
 from targets.native_executable import NativeExecutable
@@ -111,6 +117,38 @@ class Plan:
         """A graph's executable."""
         with tempfile.TemporaryDirectory(prefix="autotune-") as place:  # once loaded, an executable needs no file
             executable = load_graph(graph, schedules, Path(place), self.settings)
+        assert isinstance(executable, NativeExecutable), "the CPU's are"
+        return executable
+
+    def built_open(
+        self, graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span], precision: str
+    ) -> NativeExecutable:
+        """One executable of a graph for all sizes; with trials its kernels are searched where its ranges begin.
+
+        Args:
+            graph_at: sizes → the graph as an importer gives it.
+            sizes: least and greatest value of each, by name.
+            precision: of the executable.
+
+        Raises:
+            NotOpen: the graph is not one at all sizes.
+        """
+        ready: dict[Point, Graph] = {}
+
+        def at(point: Point) -> Graph:
+            if point not in ready:
+                ready[point] = prepared(graph_at(point), self.settings.target, precision)
+            return ready[point]
+
+        best: Chosen = {}
+        if self.settings.trials:
+            decisions = Decisions()
+            with decisions.hold():
+                at(tuple(high for _, high in sizes.values()))
+                tasks = [task for each in ranges_of(sizes) for task in self.tasks(at(each.least))]
+            best = self.tuned(list({task.workload.key: task for task in tasks}.values()))
+        with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+            executable = load_sized(at, sizes, self.schedules(best), Path(place), self.settings)
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
 

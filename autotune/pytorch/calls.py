@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from autotune.executable.opening import NotOpen
 from autotune.graph.aten.tensors import array_of, tensor_of
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.kernels import Compiled
 from autotune.pytorch.pieces import Piece, Split
+from targets.base import Parameter
 from targets.manifest import ExecutableError
 
 Call = Callable[..., tuple[torch.Tensor, ...]]
@@ -95,14 +97,7 @@ class OnMemory:
         """
         given: list[torch.Tensor] = []
         for tensor, (shape, dtype) in zip(inputs, self._inputs, strict=True):
-            if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_cpu:
-                raise ExecutableError(
-                    f"input {len(given)} must be {dtype} of shape {tuple(shape)} on the CPU, "
-                    f"but got {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device.type}"
-                )
-            if not tensor.is_contiguous() or tensor.is_neg() or tensor.data_ptr() % dtype.itemsize:
-                tensor = _copied(tensor)
-            given.append(tensor)
+            given.append(_usable(tensor, shape, dtype, len(given)))
         made = [
             torch.empty_strided(shape, strides, dtype=dtype, device=_CPU) for shape, strides, dtype in self._outputs
         ]
@@ -110,6 +105,80 @@ class OnMemory:
         if self._as_made:
             return tuple(made)
         return tuple(map(laid_out, made, self._made))
+
+
+class OnOpenMemory:
+    """The same of a piece whose executable takes sizes, and whose outputs are dense.
+
+    Args:
+        loaded: its executable.
+        names: of the sizes, in the executable's order.
+
+    Raises:
+        NotOpen: a size that is the extent of no input of the piece.
+    """
+
+    def __init__(self, loaded: Loaded, names: Sequence[str]) -> None:
+        self._loaded = loaded
+        executable = loaded.executable
+        self._inputs = [(p, getattr(torch, p.dtype)) for p in executable.inputs]
+        self._outputs = [(p, getattr(torch, p.dtype)) for p in executable.outputs]
+        self._places: list[tuple[int, int]] = []
+        for name in names:
+            found = [(i, p.extents.index(name)) for i, p in enumerate(executable.inputs) if name in p.extents]
+            if not found:
+                raise NotOpen(f"sizes must be extents of inputs that are read, but {name} is none")
+            self._places.append(found[0])
+        arrays = [p for p, _ in self._inputs], [p for p, _ in self._outputs]
+        self._shapes = lru_cache(_KEPT)(partial(_shapes_at, *arrays, tuple(names)))
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Outputs of the piece.
+
+        Raises:
+            ExecutableError: a tensor of another shape or type than the piece takes, or a size out of its range.
+        """
+        sizes = tuple(inputs[place].shape[axis] for place, axis in self._places)
+        shapes, made_shapes = self._shapes(sizes)
+        given: list[torch.Tensor] = []
+        for tensor, shape, (_, dtype) in zip(inputs, shapes, self._inputs, strict=True):
+            given.append(_usable(tensor, shape, dtype, len(given)))
+        made = [
+            torch.empty(shape, dtype=dtype, device=_CPU)
+            for shape, (_, dtype) in zip(made_shapes, self._outputs, strict=True)
+        ]
+        self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*given, *made)], sizes)
+        return tuple(made)
+
+
+_KEPT = 256
+"""Sizes whose shapes are kept."""
+
+_Shapes = list[torch.Size]
+
+
+def _shapes_at(
+    inputs: Sequence[Parameter], outputs: Sequence[Parameter], names: Sequence[str], sizes: Sequence[int]
+) -> tuple[_Shapes, _Shapes]:
+    """Shapes of inputs and of outputs at some sizes."""
+    known = dict(zip(names, sizes, strict=True))
+    return [torch.Size(p.at(known).shape) for p in inputs], [torch.Size(p.at(known).shape) for p in outputs]
+
+
+def _usable(tensor: torch.Tensor, shape: torch.Size, dtype: torch.dtype, number: int) -> torch.Tensor:
+    """An input as executables take it: copied where it is not dense or lies at an odd address.
+
+    Raises:
+        ExecutableError: it is of another shape or type, or elsewhere.
+    """
+    if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_cpu:
+        raise ExecutableError(
+            f"input {number} must be {dtype} of shape {tuple(shape)} on the CPU, "
+            f"but got {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device.type}"
+        )
+    if not tensor.is_contiguous() or tensor.is_neg() or tensor.data_ptr() % dtype.itemsize:
+        return _copied(tensor)
+    return tensor
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

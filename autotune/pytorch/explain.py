@@ -45,7 +45,7 @@ class Explanation:
         left: what PyTorch runs, most frequent first.
         whole: why graphs are left to PyTorch as a whole.
         breaks: why Dynamo ends a graph, and how often.
-        any_shape: graphs that Dynamo traces for any shape, which are compiled for each shape that they come in.
+        any_shape: graphs that Dynamo traces for any shape, which are compiled for a range of sizes, or for each shape.
     """
 
     graphs: int
@@ -59,7 +59,7 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"{self.graphs} graphs, {self.pieces} compiled pieces of {self.compiled} operations"]
         if self.any_shape:
-            lines.append(f"{self.any_shape} graphs of any shape: compiled for each shape")
+            lines.append(f"{self.any_shape} graphs of any shape: compiled for a range of sizes, or for each shape")
         lines += [f"a graph is left to PyTorch: {why}" for why in self.whole]
         lines += [f"a graph ends {count} times: {why}" for why, count in self.breaks.items()]
         lines += [f"{left.count} {left.operator} left to PyTorch: {left.reason}" for left in self.left]

@@ -23,7 +23,9 @@ class Options:
         threads: that kernels run on; None: those of `torch.get_num_threads()`.
         precision: float32: as the model is; bfloat16 or float16: what it has in float32 is lowered to that.
         seed: of every random draw of a search.
-        shapes: for which a graph of any shape is kept compiled, those that were used last.
+        sizes: up to which a graph of any shape is compiled at once, and twice as far where a call has a larger one;
+            0: it is compiled for each shape.
+        shapes: for which a graph is kept compiled that is compiled for each shape, those that were used last.
         background: whether the trials are measured while the model runs, by the roofline's choice until then.
         training: whether graphs that need gradients are compiled, and parameters are inputs of all graphs.
     """
@@ -32,12 +34,13 @@ class Options:
     threads: int | None = None
     precision: str = FULL
     seed: int = 0
+    sizes: int = 128
     shapes: int = 16
     background: bool = False
     training: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("trials", 0), ("threads", 1), ("seed", 0), ("shapes", 1)):
+        for name, least in (("trials", 0), ("threads", 1), ("seed", 0), ("sizes", 0), ("shapes", 1)):
             value = getattr(self, name)
             if value is None and name == "threads":
                 continue

@@ -7,7 +7,8 @@ import operator
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from autotune.executable.opening import NotOpen
 from autotune.graph.ir import Graph
 from autotune.pytorch.calls import call_of, callable_of
 from autotune.pytorch.kernels import Compiled
@@ -109,23 +111,48 @@ class Program:
 
 
 class Programs:
-    """One graph of any shape: compiled for each shape that it comes in, the last of which are kept.
+    """One graph of any shape: compiled for a range of sizes, or for each shape that it comes in, the last are kept.
 
     Args:
         module: the graph.
         fixed: places of inputs that are constants.
         make: compiles the graph of a piece.
         most: shapes that are kept.
+        begin: makes what runs the graph at all sizes; None: each shape is compiled. It and what it makes raise
+            `NotOpen` where the graph is not one at all sizes.
     """
 
-    def __init__(self, module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled], most: int) -> None:
+    def __init__(
+        self,
+        module: GraphModule,
+        fixed: Sequence[int],
+        make: Callable[[Graph], Compiled],
+        most: int,
+        begin: Callable[[GraphModule, Sequence[int]], Program] | None = None,
+    ) -> None:
         self._places = sized(module)
         self._new = partial(Program, module, fixed, make)
         self._recent: Recent[Program] = Recent(most)
+        self._whole: Program | None = None
+        if begin is not None:
+            with self._refusals():
+                self._whole = begin(module, fixed)
 
     def __call__(self, *inputs: Any) -> Any:
         """One inference."""
+        if (whole := self._whole) is not None:
+            with self._refusals():
+                return whole(*inputs)
         return self._recent.of(sizes_of(inputs, self._places), self._new)(*inputs)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Has each shape compiled from here on where the graph is not one at all sizes."""
+        try:
+            yield
+        except NotOpen as error:
+            _LOG.info("a graph of any shape is compiled for each shape: %s", error)
+            self._whole = None
 
 
 def split_at(module: GraphModule, fixed: Sequence[int], inputs: Sequence[Any]) -> Split:

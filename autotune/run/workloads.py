@@ -47,7 +47,9 @@ def network_of(
     keys = config.network
     what = "reading" if keys.precision != "mixed" else "reading and choosing precisions of"
     with notice_if_slow(f"{what} {config.model}"), errors_at(at):
-        shapes = {name: tuple(shape) for name, shape in keys.shapes.items()}
+        if keys.sizes:
+            raise ConfigError("`sizes` must be left out, but for compiling without trials", "network.sizes")
+        shapes = {name: tuple(map(int, shape)) for name, shape in keys.shapes.items()}
         model = load_model(str(config.model), shapes, weights) if model is None else inferred(model, shapes)
         device = device_of(config)
         network = load_network(

@@ -44,7 +44,7 @@ class Buffer:
     dtype: str
     scope: str = "global"
     constant: bool = False
-    pitches: tuple[int, ...] | None = None
+    pitches: tuple[int | Expr, ...] | None = None
     swizzled: bool = False
 
     @property
@@ -186,7 +186,7 @@ class LoopProgram:
         return print_program(self)
 
 
-def with_pitches(program: LoopProgram, pitches: Mapping[str, tuple[int, ...]]) -> LoopProgram:
+def with_pitches(program: LoopProgram, pitches: Mapping[str, tuple[int | Expr, ...]]) -> LoopProgram:
     """The program on parameters whose elements lie apart: elements between neighbours along each dimension, by name."""
     params = tuple(replace(b, pitches=pitches[b.name]) if b.name in pitches else b for b in program.params)
     return replace(program, params=params)

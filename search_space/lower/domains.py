@@ -17,7 +17,7 @@ from search_space.ir.expr import Expr, ceildiv, const, maximum, minimum, product
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.regroup import recombined
 from search_space.ir.simplify import Simplifier, Unbounded, interval
-from search_space.ir.sizes import is_sized, sizes_of
+from search_space.ir.sizes import is_sized, sizes_of, span
 from search_space.ir.stmt import THREAD_TAGS, Constraint, is_thread
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Axis, FuseRelation, SplitRelation, Stage, State
@@ -338,7 +338,9 @@ class Bounds:
                     f"`factor` must be at most extent where tail=clamp, but got factor={tile}, {extent=!s} ({where})"
                 )
             if tile.is_const and is_sized(extent):
-                if not self.simplify.at_most_zero(tile - extent):
+                if span(extent)[0] >= tile.value:
+                    self.simplify.facts.append(poly(tile - extent))
+                elif not self.simplify.at_most_zero(tile - extent):
                     sizes = ", ".join(f"{n} of {low} to {high}" for n, (low, high) in sizes_of([extent]).items())
                     raise ScheduleError(
                         f"`factor` must be at most extent for all sizes where tail=clamp, but got factor={tile}, "

@@ -1,12 +1,21 @@
-"""The text of the function that calls a network's kernels in turn, loops of calls as loops.
+"""The text of the function that calls a network's kernels in turn, loops of calls as loops, choices as branches.
 
 A loop is one basic block: the addresses of a trip follow from its number, so that kernels are called as they are
-elsewhere. In the function that measures, the calls of a loop have one tick each, which tells the time of all trips.
+elsewhere. In the function that measures, the calls of a loop have one tick each, which tells the time of all trips;
+those of cases that did not run have no time.
+
+Sizes lie behind the arrays, and what kernels are told is worked out of them before each call.
 """
 
 from __future__ import annotations
 
-from targets.base import Loop, NetworkPlan, Place, Step
+from collections.abc import Sequence
+
+from targets.base import Choice, Loop, NetworkPlan, Place, Step
+from targets.extents import Extent
+
+_INSTRUCTIONS = {"add": "add nsw", "mul": "mul nsw"}
+"""Of the operators that `search_space.terms` makes numbers of."""
 
 
 def driver_text(plan: NetworkPlan, timed: bool) -> str:
@@ -25,7 +34,7 @@ class _Driver:
     def text(self) -> str:
         plan = self.plan
         name, more = (f"{plan.name}_profile", ", ptr %ticks") if self.timed else (plan.name, "")
-        most = max((len(step.arguments) for step in plan.calls), default=1)
+        most = max((len(step.arguments) + len(step.sizes) for step in plan.calls), default=1)
         self.lines = [
             f"define void @{name}(ptr %arguments, i32 %threads, ptr %workspace{more}) {{",
             "entry:",
@@ -38,11 +47,16 @@ class _Driver:
         for place, (space, number) in enumerate(zip(roots, numbers, strict=True)):
             self.lines.append(f"  %{space}{number}.at = getelementptr ptr, ptr %arguments, i64 {place}")
             self.lines.append(f"  %{space}{number} = load ptr, ptr %{space}{number}.at")
+        for number in range(len(plan.sizes)):
+            self.lines.append(f"  %size{number}.at = getelementptr i64, ptr %arguments, i64 {len(roots) + number}")
+            self.lines.append(f"  %size{number} = load i64, ptr %size{number}.at")
         if self.timed:
             self._tick()
         for number, step in enumerate(plan.steps):
             if isinstance(step, Loop):
                 self._loop(step, f"loop{number}")
+            elif isinstance(step, Choice):
+                self._choice(step, f"choice{number}")
             else:
                 self._call(step)
                 if self.timed:
@@ -82,6 +96,41 @@ class _Driver:
                 self._after(first + place, f"{name}.sum{place}")
             self.ticks = first + len(loop.steps)
 
+    def _choice(self, choice: Choice, name: str) -> None:
+        first, count = self.ticks, len(choice.steps)
+        for number, case in enumerate(choice.cases):
+            here, other = f"{name}.case{number}", f"{name}.case{number + 1}"
+            if number + 1 < len(choice.cases):
+                self.lines.append(f"  br i1 {self._within(case.spans, here)}, label %{here}, label %{other}.test")
+            else:
+                self.lines.append(f"  br label %{here}")
+            self.lines.append(f"{here}:")
+            start = self.ticks
+            for place in range(first, start if self.timed else first):
+                self._like_before(place, f"{here}.skipped{place}")
+            for step in case.steps:
+                self._call(step)
+                if self.timed:
+                    self._tick()
+            for place in range(self.ticks, first + count if self.timed else 0):
+                self._like_before(place, f"{here}.skipped{place}")
+            self.lines.append(f"  br label %{name}.end")
+            if number + 1 < len(choice.cases):
+                self.lines.append(f"{other}.test:")
+        self.lines.append(f"{name}.end:")
+        self.block = f"{name}.end"
+
+    def _within(self, spans: Sequence[tuple[int, int]], name: str) -> str:
+        """Whether all sizes are within their ranges."""
+        found = "true"
+        for number, (low, high) in enumerate(spans):
+            for what, bound in (("sge", low), ("sle", high)):
+                test = f"%{name}.{what}{number}"
+                self.lines.append(f"  {test}.it = icmp {what} i64 %size{number}, {bound}")
+                self.lines.append(f"  {test} = and i1 {found}, {test}.it")
+                found = test
+        return found
+
     def _call(self, step: Step, trip: str = "") -> None:
         name = f"%s{self.calls}"
         self.calls += 1
@@ -89,8 +138,20 @@ class _Driver:
             pointer = self._pointer(argument, f"{name}.{place}", trip)
             self.lines.append(f"  {name}.{place}.to = getelementptr ptr, ptr %table, i64 {place}")
             self.lines.append(f"  store ptr {pointer}, ptr {name}.{place}.to")
+        for place, extent in enumerate(step.sizes, len(step.arguments)):
+            self.lines.append(f"  {name}.{place}.to = getelementptr i64, ptr %table, i64 {place}")
+            self.lines.append(f"  store i64 {self._number(extent, f'{name}.{place}')}, ptr {name}.{place}.to")
         module = self.plan.modules[step.module].name
         self.lines.append(f"  call void @{module}(ptr %table, i32 %threads, ptr %own)")
+
+    def _number(self, extent: Extent, name: str) -> str:
+        """An expression of sizes, worked out."""
+        if not isinstance(extent, list):
+            return f"%size{list(self.plan.sizes).index(extent)}" if isinstance(extent, str) else str(extent)
+        operator, *operands = extent
+        left, right = (self._number(operand, f"{name}.{place}") for place, operand in enumerate(operands))
+        self.lines.append(f"  {name} = {_INSTRUCTIONS[operator]} i64 {left}, {right}")
+        return name
 
     def _pointer(self, place: Place, name: str, trip: str) -> str:
         if place.space in ("input", "output"):
@@ -118,6 +179,14 @@ class _Driver:
         self.lines.append(f"  %tick{self.ticks} = call i64 @now()")
         self._store(f"%tick{self.ticks}", self.ticks, f"tick{self.ticks}.to")
         self.ticks += 1
+
+    def _like_before(self, number: int, name: str) -> None:
+        """The tick of a call that did not run: the one before it."""
+        self.lines += [
+            f"  %{name}.last.at = getelementptr i64, ptr %ticks, i64 {number - 1}",
+            f"  %{name}.last = load i64, ptr %{name}.last.at",
+        ]
+        self._store(f"%{name}.last", number, name)
 
     def _lap(self, number: int, name: str) -> None:
         """What has gone by since the last call of a loop is added up."""

@@ -13,6 +13,7 @@ from targets.base import NetworkPlan
 from targets.cpu.driver import driver_text
 from targets.cpu.export import linked
 from targets.cpu.runtime import TIMER, Compiles, library_text
+from targets.extents import extent_text
 from targets.network_library import SCHEMA, replaced
 
 _CLOCK = TIMER[: TIMER.index("define void")]
@@ -21,9 +22,9 @@ _CLOCK = TIMER[: TIMER.index("define void")]
 def network_text(plan: NetworkPlan) -> str:
     """LLVM functions `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr ticks)`.
 
-    Arguments are the inputs, the outputs and the weights. The workspace holds the arena, then what kernels need. The
-    second function also writes the time in nanoseconds before the first step and after each; steps of a loop count with
-    all of their trips, one after the other.
+    Arguments are the inputs, the outputs, the weights and the sizes. The workspace holds the arena, then what kernels
+    need. The second function also writes the time in nanoseconds before the first step and after each; steps of a loop
+    count with all of their trips, one after the other.
     """
     declared = [f"declare void @{module.name}(ptr, i32, ptr)" for module in plan.modules]
     return "\n".join([*declared, _CLOCK, driver_text(plan, False), driver_text(plan, True), ""])
@@ -70,10 +71,14 @@ def header(plan: NetworkPlan) -> str:
     """The C header: types and sizes, and functions that open a network, run it and close it."""
     name, upper = plan.name, plan.name.upper()
     tensors = [*plan.inputs, *plan.outputs]
-    shapes = ", ".join(f"{_symbol(p.name)}{list(p.shape)}" for p in tensors)
+    shapes = ", ".join(f"{_symbol(p.name)}[{', '.join(map(extent_text, p.extents or p.shape))}]" for p in tensors)
+    shapes += "".join(f"; {size} from {low} to {high}" for size, (low, high) in plan.sizes.items())
     arguments = [f"const {C_TYPE[p.dtype]} *{_symbol(p.name)}" for p in plan.inputs]
     arguments += [f"{C_TYPE[p.dtype]} *{_symbol(p.name)}" for p in plan.outputs]
-    passed = ", ".join([*(_symbol(p.name) for p in tensors), "network->weights"])
+    arguments += [f"int64_t {_symbol(size)}" for size in plan.sizes]
+    sizes = [f"(const void *)(intptr_t){_symbol(size)}" for size in plan.sizes]
+    passed = ", ".join([*(_symbol(p.name) for p in tensors), "network->weights", *sizes])
+    behind = ", then the sizes as numbers of 64 bits" if sizes else ""
     narrow = ", ".join(f"{_symbol(p.name)} {p.dtype}" for p in tensors if p.dtype in NARROW)
     bits = f"\n   uint16_t holds the bits of 16-bit floats: {narrow}." if narrow else ""
     return f"""#ifndef AUTOTUNE_{upper}_H
@@ -93,7 +98,7 @@ def header(plan: NetworkPlan) -> str:
 #ifdef __cplusplus
 extern "C" {{
 #endif
-/* One inference on inputs, outputs and weights, in this order. Calls at the same time need a workspace each. */
+/* One inference on inputs, outputs and weights, in this order{behind}. Calls at the same time need a workspace each. */
 void {name}(const void *const *arguments, int32_t threads, void *workspace);
 #ifdef __cplusplus
 }}

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.cache.kernels import symbol_of
 from autotune.config import ConfigError
-from autotune.executable.schedule import Kernel, module_of
+from autotune.executable.schedule import Kernel, kernel_of, module_of
 from autotune.network import crew, schedules
 from autotune.network.schedules import FEWEST, Schedules
 from autotune.network.selection import Limits
@@ -148,4 +148,4 @@ def test_what_cannot_be_built_is_refused_as_by_this_process() -> None:
 
 def test_a_kernel_is_the_same_as_plain_data() -> None:
     kernel = Kernel(WORKLOADS[0], Schedules({}, SETTINGS)(WORKLOADS[0]), {"a": (64, 1)}, "kernel")
-    assert Kernel.from_json(json.loads(json.dumps(kernel.to_json()))) == kernel
+    assert kernel_of(json.loads(json.dumps(kernel.to_json()))) == kernel

@@ -1,4 +1,4 @@
-"""Graphs that Dynamo traced for any shape: compiled for each shape that they come in, held to eager PyTorch."""
+"""Graphs that Dynamo traced for any shape: compiled for a range or for each shape, held to eager PyTorch."""
 
 from __future__ import annotations
 
@@ -41,9 +41,16 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return noted_graphs(monkeypatch)
 
 
-def compiled(model: Any, dynamic: bool | None = True, **options: Any) -> Any:
-    """The model by our backend, on one thread."""
-    return torch.compile(model, backend=autotune_backend, dynamic=dynamic, options={"threads": 1, **options})
+@pytest.fixture(params=[0, 16], ids=["each shape", "a range"])
+def sizes(request: pytest.FixtureRequest) -> int:
+    """The option of that name."""
+    return int(request.param)
+
+
+def compiled(model: Any, dynamic: bool | None = True, sizes: int = 0, **options: Any) -> Any:
+    """The model by our backend, on one thread; by default compiled for each shape."""
+    stated = {"threads": 1, "sizes": sizes, **options}
+    return torch.compile(model, backend=autotune_backend, dynamic=dynamic, options=stated)
 
 
 def check(run: Any, model: Any, *inputs: Any) -> None:
@@ -79,15 +86,15 @@ def test_batch_and_length_are_of_any_size(made: list[Any]) -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-def test_attention_over_any_length() -> None:
+def test_attention_over_any_length(sizes: int) -> None:
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu").eval()
-    run = compiled(layer)
+    run = compiled(layer, sizes=sizes)
     for length in (5, 6):
         check(run, layer, torch.randn(2, length, 16))
 
 
-def test_outputs_that_depend_on_a_size() -> None:
-    run = compiled(Sized())
+def test_outputs_that_depend_on_a_size(sizes: int) -> None:
+    run = compiled(Sized(), sizes=sizes)
     for length in (4, 3, 4):
         check(run, Sized(), torch.randn(2, length))
     assert run(torch.randn(2, 5))[3] == 16
@@ -111,45 +118,45 @@ def test_a_dimension_that_is_marked() -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-def test_two_sizes_that_are_equal() -> None:
+def test_two_sizes_that_are_equal(sizes: int) -> None:
     def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.relu(x + y) @ y.transpose(0, 1)
 
-    run = compiled(added)
+    run = compiled(added, sizes=sizes)
     for rows, columns in ((3, 4), (5, 4), (5, 5)):
         check(run, added, torch.randn(rows, columns), torch.randn(rows, columns))
 
 
-def test_numbers_among_the_inputs() -> None:
+def test_numbers_among_the_inputs(sizes: int) -> None:
     def scaled(x: torch.Tensor, count: int, factor: float) -> torch.Tensor:
         return torch.relu(x[:, :count]) * factor + count
 
-    run = compiled(scaled)
+    run = compiled(scaled, sizes=sizes)
     for count, factor in ((2, 0.5), (3, 1.5), (3, 2.5)):
         check(run, scaled, torch.randn(3, 6), count, factor)
 
 
-def test_inputs_that_lie_in_another_way() -> None:
+def test_inputs_that_lie_in_another_way(sizes: int) -> None:
     model = Layer().eval()
-    run = compiled(model)
+    run = compiled(model, sizes=sizes)
     check(run, model, torch.randn(3, 5, 8))
     check(run, model, torch.randn(5, 3, 8).transpose(0, 1))
 
 
-def test_under_inference_mode() -> None:
+def test_under_inference_mode(sizes: int) -> None:
     model = Layer().eval()
-    run = compiled(model)
+    run = compiled(model, sizes=sizes)
     with torch.inference_mode():
         for batch in (2, 3):
             check(run, model, torch.randn(batch, 8))
 
 
-def test_an_input_of_any_shape_that_is_written_to() -> None:
+def test_an_input_of_any_shape_that_is_written_to(sizes: int) -> None:
     def grown(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
         x.add_(by)
         return torch.relu(x) * x.shape[0]
 
-    run = compiled(grown)
+    run = compiled(grown, sizes=sizes)
     for rows in (2, 3):
         x, by = torch.randn(rows, 4), torch.randn(rows, 4)
         mine = x.clone()
@@ -157,9 +164,9 @@ def test_an_input_of_any_shape_that_is_written_to() -> None:
         torch.testing.assert_close(mine, x)
 
 
-def test_changed_parameters_are_compiled_anew_for_each_shape() -> None:
+def test_changed_parameters_are_compiled_anew_for_each_shape(sizes: int) -> None:
     model = nn.Linear(6, 8)
-    run = compiled(model)
+    run = compiled(model, sizes=sizes)
     for batch in (2, 3):
         check(run, model, torch.randn(batch, 6))
     model.weight.mul_(2)
@@ -235,5 +242,5 @@ def no_kernels(graph: Any) -> Any:
 def test_explanations_tell_of_graphs_of_any_shape() -> None:
     said = autotune.explain(Sized(), torch.randn(2, 4), dynamic=True)
     assert (said.graphs, said.any_shape, said.pieces, said.left) == (1, 1, 1, ())
-    assert "1 graphs of any shape: compiled for each shape" in str(said).splitlines()
+    assert "1 graphs of any shape: compiled for a range of sizes, or for each shape" in str(said).splitlines()
     assert autotune.explain(Sized(), torch.randn(2, 4)).any_shape == 0

@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from autotune.graph.aten.registry import CONVERTERS, OPSET, AtenCall, AtenContext, name_of, tensor_type
 from autotune.graph.aten.tensors import array_of, tensor_of
+from autotune.graph.decisions import decided
 from autotune.graph.errors import GraphError, ModelError
 from autotune.graph.importer.nodes import MOST_FOLDED
 from autotune.graph.ir import Array, Builder, Graph
@@ -202,7 +203,7 @@ def _large(node: Node) -> bool:
     values: Iterable[Any] = found if isinstance(found, (tuple, list)) else [found]
     if not all(isinstance(v, torch.Tensor) and all(isinstance(n, int) for n in v.shape) for v in values):
         return True
-    return not target.is_view and sum(v.numel() for v in values) > MOST_FOLDED
+    return decided("large", node.name, not target.is_view and sum(v.numel() for v in values) > MOST_FOLDED)
 
 
 def known_of(tensors: Mapping[str, torch.Tensor]) -> Known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.graph.decisions import decided
 from autotune.graph.ir import Builder, Graph, Node, rewrite
 from autotune.graph.ops import find
 
@@ -23,7 +24,8 @@ def fold_constants(graph: Graph) -> Graph:
         arrays = [array for name in inputs if (array := builder.array(name)) is not None]
         if len(arrays) < len(inputs) or not inputs:
             return None
-        if node.type.nbytes > max(LIMIT, GROWTH * sum(array.nbytes for array in arrays)):
+        small = node.type.nbytes <= max(LIMIT, GROWTH * sum(array.nbytes for array in arrays))
+        if not decided("fold", node.name, small):
             return None
         return builder.constant(find(node.op).evaluate(node.attrs, arrays), node.name)
 

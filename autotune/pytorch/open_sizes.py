@@ -1,0 +1,187 @@
+"""A graph that Dynamo traced for any shape, compiled once for a range of its sizes.
+
+The graph is made at several sizes (`shapes.specialised`), and what these have in common is one executable
+(`autotune.executable.opening`). Where that cannot be, each shape is compiled for itself, see `program.Programs`.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import GraphModule, Node
+
+from autotune.executable.opening import NotOpen
+from autotune.graph.ir import Graph
+from autotune.pytorch.building import Loaded
+from autotune.pytorch.calls import Call, OnOpenMemory, callable_of
+from autotune.pytorch.pieces import Split
+from autotune.pytorch.program import Program, described, split_at
+from autotune.pytorch.shapes import UnknownShape
+from search_space.ir.intervals import Span
+from search_space.terms import Point
+
+_LOG = logging.getLogger(__name__)
+LEAST = 2
+"""Of a size: what has one element is traced by itself."""
+MOST = 1 << 20
+"""Bounds of Dynamo's from which on they are none."""
+
+MakeOpen = Callable[[Callable[[Point], Graph], Mapping[str, Span]], Loaded]
+"""Sizes → an imported graph, and least and greatest value of each → the executable; raises NotOpen."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """A size of a graph, and the input that tells it.
+
+    Attributes:
+        symbol: of Dynamo's.
+        place: of the input.
+        axis: of the input, which is a tensor; None: the input is the number.
+        least, greatest: that Dynamo allows; the latter None where it knows none.
+    """
+
+    symbol: sympy.Symbol
+    place: int
+    axis: int | None
+    least: int
+    greatest: int | None
+
+    def of(self, inputs: Sequence[Any]) -> int:
+        """What it is in a call."""
+        given = inputs[self.place]
+        return int(given if self.axis is None else given.shape[self.axis])
+
+
+class OpenProgram(Program):
+    """One graph of any shape by an executable that takes all sizes up to some.
+
+    Args:
+        module: the graph.
+        fixed: places of inputs that are constants.
+        make: compiles it.
+        greatest: of each size at first. Where a call has a larger one, the graph is compiled anew, for twice as many
+            at least.
+
+    Raises:
+        NotOpen: a graph whose sizes cannot stay open. Calls raise it, too, before they have compiled anything.
+    """
+
+    def __init__(self, module: GraphModule, fixed: Sequence[int], make: MakeOpen, greatest: int) -> None:
+        super().__init__(module, fixed, _unused)
+        self._placeholders = module.graph.find_nodes(op="placeholder")
+        self._make_open = make
+        self._sizes = _sizes_in([node.meta.get("val") for node in self._placeholders])
+        self._greatest = [_up_to(size, greatest) for size in self._sizes]
+
+    def __call__(self, *inputs: Any) -> Any:
+        """One inference; threads may call at the same time."""
+        for number, size in enumerate(self._sizes):
+            if (extent := size.of(inputs)) > self._greatest[number]:
+                with self._lock:
+                    self._greatest[number] = _up_to(size, 1 << extent.bit_length())
+                    self._made = None
+                _LOG.info("a graph of any shape has come with a size of %d: it is compiled for larger ones", extent)
+        return super().__call__(*inputs)
+
+    def _compiled(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        spans = {
+            str(size.symbol): (size.least, greatest) for size, greatest in zip(self._sizes, self._greatest, strict=True)
+        }
+        found: dict[Point, Split] = {}
+
+        def graph_at(point: Point) -> Graph:
+            found[point] = self._split_at(point, inputs)
+            return found[point].pieces[0].graph
+
+        loaded = self._make_open(graph_at, spans)
+        split = found[tuple(self._greatest)]
+        names = [str(size.symbol) for size in self._sizes]
+        call: Call = OnOpenMemory(loaded, names)
+        self.found = split
+        _LOG.info("%s, for sizes %s", described(split), ", ".join(f"{n} {a} to {b}" for n, (a, b) in spans.items()))
+        return callable_of(split, [call])
+
+    def _split_at(self, point: Point, inputs: Sequence[Any]) -> Split:
+        """The graph at some sizes, if it is one piece that gives all outputs.
+
+        Raises:
+            NotOpen: it is not.
+        """
+        known = {size.symbol: number for size, number in zip(self._sizes, point, strict=True)}
+        given = [
+            inputs[place] if place in self._fixed else _at(node.meta.get("val"), known)
+            for place, node in enumerate(self._placeholders)
+        ]
+        try:
+            split = split_at(self._module, self._fixed, given)
+        except UnknownShape as error:
+            raise NotOpen(str(error)) from error
+        if split.refused or len(split.pieces) != 1:
+            raise NotOpen("a graph of open sizes must be one piece, but it is not")
+        if not all(value.is_contiguous() for value in split.pieces[0].made):
+            raise NotOpen("outputs of a graph of open sizes must be contiguous, but they are not")
+        outputs: Any = split.module.graph.output_node().args[0]
+        if not all(isinstance(value, Node) and value.target is operator.getitem for value in outputs):
+            raise NotOpen("outputs of a graph of open sizes must be computed tensors, but there are others")
+        return split
+
+
+def _unused(graph: Graph) -> Any:
+    raise AssertionError("a graph of open sizes is compiled as a whole")
+
+
+def _sizes_in(values: Sequence[Any]) -> list[_Size]:
+    """The sizes of a graph.
+
+    Raises:
+        NotOpen: one that no input tells, or a number that is none.
+    """
+    found: dict[sympy.Symbol, _Size] = {}
+    mentioned: set[sympy.Symbol] = set()
+    for place, value in enumerate(values):
+        if isinstance(value, (torch.SymFloat, torch.SymBool)):
+            raise NotOpen("numbers among the inputs must be whole where sizes are open, but one is not")
+        extents: Sequence[Any] = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+        for axis, extent in enumerate(extents):
+            if not isinstance(extent, torch.SymInt):
+                continue
+            expression = extent.node.expr
+            mentioned |= expression.free_symbols
+            shape = len(value.shape) if isinstance(value, torch.Tensor) else 1
+            if isinstance(expression, sympy.Symbol) and axis < shape:
+                found.setdefault(expression, _size(extent, place, axis if isinstance(value, torch.Tensor) else None))
+    if missing := mentioned - found.keys():
+        raise NotOpen(f"sizes must be extents of inputs, but {', '.join(map(str, missing))} are none")
+    return list(found.values())
+
+
+def _size(extent: torch.SymInt, place: int, axis: int | None) -> _Size:
+    symbol = extent.node.expr
+    bounds = extent.node.shape_env.bound_sympy(symbol)
+    least = max(LEAST, int(bounds.lower)) if bounds.lower.is_finite else LEAST
+    greatest = int(bounds.upper) if bounds.upper.is_finite and bounds.upper < MOST else None
+    return _Size(symbol, place, axis, least, greatest)
+
+
+def _up_to(size: _Size, greatest: int) -> int:
+    """So far, or as far as Dynamo allows."""
+    return max(size.least + 1, greatest if size.greatest is None else size.greatest)
+
+
+def _at(value: Any, sizes: Mapping[sympy.Symbol, int]) -> Any:
+    """An input at some sizes, without contents."""
+
+    def number(extent: Any) -> int:
+        return int(extent.node.expr.subs(sizes)) if isinstance(extent, torch.SymInt) else extent
+
+    if not isinstance(value, torch.Tensor):
+        return number(value)
+    shape, strides = [number(e) for e in value.shape], [number(s) for s in value.stride()]
+    return torch.empty_strided(shape, strides, dtype=value.dtype)

@@ -1,0 +1,157 @@
+"""One definition of open sizes from the same definition at several sizes.
+
+Graphs and operators derive definitions for known shapes; each is a tree of plain data (`te_json`). Definitions that
+differ in numbers alone are generalised (Plotkin, A note on inductive generalization, 1970): where numbers differ there
+is a term of sizes. These are the definition's own: each is the extent of an axis of an input, so that the schedule
+language takes it, whatever the network's sizes are that it follows from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from search_space.ir.intervals import Span
+from search_space.terms import NoTerm, Point, Term, term_of
+
+Plain = Any
+
+
+class NotGeneral(ValueError):
+    """Definitions that are not one at several sizes."""
+
+
+@dataclass(frozen=True)
+class Generalised:
+    """A definition whose sizes are open.
+
+    Attributes:
+        data: of `te_json`, with a `Term` of the definition's sizes in place of each number that follows from them.
+        sizes: what each size of the definition is, by the sizes of the points that it was found from.
+    """
+
+    data: Plain
+    sizes: tuple[Term, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the sizes."""
+        return tuple(f"n{place}" for place in range(len(self.sizes)))
+
+    def spans(self, least: Point, greatest: Point) -> dict[str, Span]:
+        """Least and greatest value of each size of the definition."""
+        return {name: (term.at(least), term.at(greatest)) for name, term in zip(self.names, self.sizes, strict=True)}
+
+    def filled(self, tree: Plain, least: Point, greatest: Point) -> Plain:
+        """Plain data with terms of the definition's sizes, as expressions of `te_json` for a range of sizes."""
+        spans = self.spans(least, greatest)
+        return _filled(tree, [["size", name, *spans[name]] for name in self.names])
+
+    def plain(self, least: Point, greatest: Point) -> Plain:
+        """The definition as `te_json` has it, for a range of sizes."""
+        return self.filled(self.data, least, greatest)
+
+
+def generalised(definitions: Sequence[Plain], points: Sequence[Point]) -> Generalised:
+    """What definitions have in common.
+
+    Args:
+        definitions: of `te_json`, one for each point.
+        points: as `terms.points_of` gives them.
+
+    Raises:
+        NotGeneral: they differ in more than numbers, or a number is no term of extents of inputs.
+    """
+    inputs = [definition["inputs"] for definition in definitions]
+    if len({len(each) for each in inputs}) != 1:
+        raise NotGeneral("definitions must have as many inputs at all sizes, but they have not")
+    columns = [
+        tuple(numbers)
+        for arrays in zip(*inputs, strict=True)
+        for numbers in zip(*(array["shape"] for array in arrays), strict=False)
+    ]
+    found: list[tuple[int, ...]] = []
+    for column in sorted({c for c in columns if len(set(c)) > 1}, key=lambda c: (c[-1], c)):
+        if not found or not _follows(column, found):
+            found.append(column)
+    own = [tuple(values) for values in zip(*found, strict=True)] or [()] * len(points)
+    try:
+        data = _Merging(own).merged(definitions)
+        sizes = tuple(term_of(column, points) for column in found)
+    except NoTerm as error:
+        raise NotGeneral(str(error)) from error
+    for array in data["inputs"]:
+        if any(isinstance(extent, Term) for extent in array["shape"]):
+            array["constant"] = False
+    return Generalised(data, sizes)
+
+
+def _follows(column: Sequence[int], found: Sequence[tuple[int, ...]]) -> bool:
+    try:
+        term_of(column, list(zip(*found, strict=True)))
+    except NoTerm:
+        return False
+    return True
+
+
+class _Merging:
+    """Merges trees; `points` are the definition's own sizes at each."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self._points = points
+
+    def merged(self, trees: Sequence[Plain]) -> Plain:
+        first = trees[0]
+        if isinstance(first, Mapping):
+            if any(not isinstance(tree, Mapping) or tree.keys() != first.keys() for tree in trees):
+                raise self._other(trees)
+            return {key: self.merged([tree[key] for tree in trees]) for key in first}
+        if isinstance(first, (list, tuple)):
+            return self._list(trees)
+        if all(tree == first and type(tree) is type(first) for tree in trees):
+            return first
+        if all(type(tree) is int for tree in trees):
+            if not self._points[0]:
+                raise NotGeneral("numbers must be the same where no input has an open extent, but they are not")
+            return term_of(trees, self._points)
+        raise self._other(trees)
+
+    def _list(self, trees: Sequence[Plain]) -> Plain:
+        first = trees[0]
+        if any(not isinstance(tree, (list, tuple)) or len(tree) != len(first) for tree in trees):
+            raise self._other(trees)
+        if first and first[0] == "ref" and any(tree != first for tree in trees):
+            raise self._other(trees)
+        if len(first) == 3 and first[0] == "const" and any(tree != first for tree in trees):
+            return self._constant(trees)
+        return [self.merged(each) for each in zip(*trees, strict=True)]
+
+    def _constant(self, trees: Sequence[Plain]) -> Plain:
+        """A number of another type than indices: a size, or one divided by a size, as means have it."""
+        _, dtype, _ = trees[0]
+        values = [tree[2] for tree in trees]
+        if any(tree[:2] != trees[0][:2] for tree in trees) or any(isinstance(v, (str, bool)) for v in values):
+            raise self._other(trees)
+        if all(float(v).is_integer() for v in values):
+            return ["cast", dtype, term_of([int(v) for v in values], self._points)]
+        if dtype == "float32" and all(0 < v < 1 for v in values):
+            whole = [round(1 / v) for v in values]
+            if all(np.float32(1) / np.float32(n) == np.float32(v) for n, v in zip(whole, values, strict=True)):
+                return ["div", ["const", dtype, 1.0], ["cast", dtype, term_of(whole, self._points)]]
+        raise self._other(trees)
+
+    @staticmethod
+    def _other(trees: Sequence[Plain]) -> NotGeneral:
+        shown = " and ".join(repr(tree)[:60] for tree in {repr(t): t for t in trees}.values())
+        return NotGeneral(f"definitions must differ in numbers alone at all sizes, but got {shown:.200}")
+
+
+def _filled(tree: Plain, sizes: Sequence[Plain]) -> Plain:
+    if isinstance(tree, Term):
+        return tree.plain(sizes)
+    if isinstance(tree, Mapping):
+        return {key: _filled(item, sizes) for key, item in tree.items()}
+    return [_filled(item, sizes) for item in tree] if isinstance(tree, list) else tree
