@@ -83,7 +83,10 @@ class OpenProgram(Program):
     def __call__(self, *inputs: Any) -> Any:
         """One inference; threads may call at the same time."""
         for number, size in enumerate(self._sizes):
-            if (extent := size.of(inputs)) > self._greatest[number]:
+            extent = size.of(inputs)
+            if extent < size.least:  # as for sizes that are marked to be of any value
+                raise NotOpen(f"sizes must be at least {size.least}, but got {extent}")
+            if extent > self._greatest[number]:
                 with self._lock:
                     self._greatest[number] = _up_to(size, 1 << extent.bit_length())
                     self._made = None

@@ -9,6 +9,7 @@ import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._ops import OpOverload
 
+from autotune.graph.aten.fused_layers import fused_layers
 from autotune.graph.aten.registry import CONVERTERS, name_of
 
 _ATEN = torch.ops.aten
@@ -16,8 +17,8 @@ Table = dict[OpOverload, Callable[..., Any]]
 
 
 def decompositions() -> Table:
-    """Core ATen's decompositions, but for operators that have a converter."""
-    table: Any = core_aten_decompositions()
+    """Core ATen's decompositions and those of fused layers, but for operators that have a converter."""
+    table: Any = {**core_aten_decompositions(), **fused_layers()}
     return {op: how for op, how in table.items() if name_of(op) not in CONVERTERS}
 
 
