@@ -11,6 +11,7 @@ from benchmarks.choices import choices
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch
 from benchmarks.interleave import geometric_mean
+from benchmarks.lengths import lengths
 from benchmarks.markdown import table
 from benchmarks.precisions.table import precisions
 from benchmarks.pytorch.table import pytorch
@@ -350,6 +351,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "transfer": transfer,
     "choices": choices,
     "serving": serving,
+    "lengths": lengths,
     "sizes": sizes,
     "survey": survey,
     "gpu": beside_torch,

@@ -20,12 +20,14 @@ def build(
     batch: int = 1,
     vocabulary: int = 30522,
     fused_normalisation: bool = True,
+    any_sequence: bool = False,
 ) -> onnx.ModelProto:
     """The encoder on int64 token ids (batch, sequence), giving hidden states (batch, sequence, hidden).
 
     Args:
         hidden: a multiple of heads.
         fused_normalisation: LayerNormalization nodes; else ReduceMean, Sub, Pow, Sqrt and Div.
+        any_sequence: whether the second dimension of the input stays open, up to `sequence`.
 
     Raises:
         ValueError: heads that do not divide hidden.
@@ -33,9 +35,14 @@ def build(
     if hidden % heads:
         raise ValueError(f"`heads` must divide hidden, but got heads={heads}, hidden={hidden}")
     net = Network("bert", seed)
-    tokens = net.input("tokens", (batch, sequence), TensorProto.INT64)
+    tokens = net.input("tokens", (batch, "sequence" if any_sequence else sequence), TensorProto.INT64)
     words = net.add("Gather", net.normal(vocabulary, hidden, scale=1.0), tokens)
-    x = net.add("Add", words, net.normal(sequence, hidden, scale=0.1))
+    positions = net.normal(sequence, hidden, scale=0.1)
+    if any_sequence:
+        zero = net.constant(np.zeros(1, np.int64))
+        positions = net.add("Slice", positions, zero, net.add("Shape", tokens, start=1, end=2), zero)
+    x = net.add("Add", words, positions)
+    size = (batch, -1 if any_sequence else sequence)
 
     def normalised(x: str) -> str:
         scale, shift = net.uniform(hidden, low=0.8, high=1.2), net.normal(hidden, scale=0.1)
@@ -48,11 +55,11 @@ def build(
 
     x = normalised(x)
     for _ in range(layers):
-        attended = _attention(net, x, hidden, heads, (batch, sequence))
+        attended = _attention(net, x, hidden, heads, size)
         x = normalised(net.add("Add", net.linear(attended, hidden, hidden), x))
         inner = _gelu(net, net.linear(x, hidden, 4 * hidden))
         x = normalised(net.add("Add", net.linear(inner, 4 * hidden, hidden), x))
-    return net.finish(x, (batch, sequence, hidden))
+    return net.finish(x, (batch, "sequence" if any_sequence else sequence, hidden))
 
 
 def _attention(net: Network, x: str, hidden: int, heads: int, size: tuple[int, int]) -> str:

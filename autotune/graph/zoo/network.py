@@ -28,7 +28,7 @@ class Network:
         self._weights: list[onnx.TensorProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
 
-    def input(self, name: str, shape: tuple[int, ...], kind: int = TensorProto.FLOAT) -> str:
+    def input(self, name: str, shape: tuple[int | str, ...], kind: int = TensorProto.FLOAT) -> str:
         """Adds an input; its name."""
         self._inputs.append(helper.make_tensor_value_info(name, kind, shape))
         return name
@@ -80,7 +80,7 @@ class Network:
         weight = self.normal(classes, channels, scale=math.sqrt(1 / channels))
         return self.add("Gemm", flat, weight, self.normal(classes, scale=0.1), transB=1)
 
-    def finish(self, output: str, shape: tuple[int, ...]) -> onnx.ModelProto:
+    def finish(self, output: str, shape: tuple[int | str, ...]) -> onnx.ModelProto:
         """The model."""
         outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, outputs, self._weights)
