@@ -269,11 +269,7 @@ class Compiler:
         for parameter in module.parameters:
             made_of = parameter.packed_from or ((parameter.name,) if parameter.constant else ())
             computed = [names[source] for source in made_of if names[source] not in graph.constants]
-            if computed and parameter.packed_from:
-                raise BuildError(
-                    f"`{parameter.name}` of {group.workload.key} must be made of constants, "
-                    f"but {', '.join(computed)} is computed"
-                )
+            assert not (computed and parameter.packed_from), f"{parameter.name} is packed, and made of {computed}"
             if parameter.name in constants and not computed:
                 arguments.append(Place("weights", self._weights.place(constants[parameter.name])))
             elif parameter.name in module.outputs:

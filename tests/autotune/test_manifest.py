@@ -94,7 +94,7 @@ def unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(data: bytes) -> None:
         raise AssertionError("a shared object was loaded")
 
-    monkeypatch.setattr(network_library, "_loaded", refuse)
+    monkeypatch.setattr(network_library, "shared_object", refuse)
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -292,7 +293,8 @@ def test_a_run_takes_both_by_file_and_fails_where_no_trial_works(here: Path, mon
     monkeypatch.setattr("autotune.run.run.make_pool", lambda *_: FailingPool())
     failed = command(here, {**named, "name": "failed"})
     told = " ".join(failed.output.split())
-    assert failed.exit_code == 2 and "none among 3 (3 instantiation); the first failure is instantiation:" in told
+    assert failed.exit_code == 2
+    assert re.search(r"none among (\d+) \(\1 instantiation\); the first failure is instantiation:", told)
 
 
 def test_precision_travels(here: Path) -> None:
