@@ -182,8 +182,10 @@ def aten_module(data: Mapping[str, Any]) -> GraphModule:
 
 
 def _tensor(dtype: str, shape: Sequence[int], strides: Sequence[int], data: str) -> torch.Tensor:
-    elements = torch.frombuffer(bytearray(base64.b64decode(data)), dtype=getattr(torch, dtype))
-    return torch.empty_strided(shape, strides, dtype=elements.dtype).copy_(elements.reshape(shape))
+    found = torch.empty_strided(shape, strides, dtype=getattr(torch, dtype))
+    if found.numel():  # of no bytes there is no tensor
+        found.copy_(torch.frombuffer(bytearray(base64.b64decode(data)), dtype=found.dtype).reshape(shape))
+    return found
 
 
 def _operator(name: str) -> Any:

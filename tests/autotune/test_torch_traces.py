@@ -297,6 +297,23 @@ def test_a_graph_comes_back_as_it_was() -> None:
     torch.testing.assert_close(again(*given), module(*given))
 
 
+class Begun(nn.Module):
+    """Rows behind those of a state that has none yet, as caches of keys begin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(torch.cat([torch.tensor([], dtype=x.dtype).view(0, 6), x]))
+
+
+def test_tensors_of_no_element(traced: Traced) -> None:
+    for _ in range(2):
+        check(Begun(), torch.randn(3, 6))
+    assert traced.times == 1
+
+
 def test_what_is_not_plain_is_refused() -> None:
     def mine(x: torch.Tensor) -> torch.Tensor:
         return x
