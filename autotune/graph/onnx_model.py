@@ -85,6 +85,11 @@ def load_model(
         ) from error
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
+    for number, node in enumerate(model.graph.node):  # of damaged files texts may be bytes
+        if not node.output or not all(isinstance(text, str) for text in (node.op_type, node.domain, *node.output)):
+            raise ModelError(
+                f"nodes of `model` must have an operator and an output, but got number {number} of model={str(path)!r}"
+            )
     return _inferred(model, shapes, str(path))
 
 

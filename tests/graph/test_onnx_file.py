@@ -102,6 +102,21 @@ def test_a_file_that_changes_meanwhile_is_refused(how: str, tmp_path: Path) -> N
         array_of(found.graph.initializer[0])
 
 
+@pytest.mark.parametrize("weights", [True, False])
+def test_nodes_without_an_output_or_a_text_are_refused(weights: bool, tmp_path: Path) -> None:
+    silent, garbled = model(drawn("large")), model(drawn("large"))
+    del silent.graph.node[0].output[:]
+    operator = garbled.graph.node[0].op_type.encode()
+    for name, data in (
+        ("silent", silent.SerializeToString()),
+        ("garbled", garbled.SerializeToString().replace(operator, b"\xff" * len(operator), 1)),
+    ):
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(data)
+        with pytest.raises(ModelError, match="nodes of `model` must have an operator and an output|must be a complete"):
+            load_model(path, weights=weights)
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_damaged_files_are_refused_or_left_to_onnx(
