@@ -68,7 +68,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
     }
     rows = (results.load(NAME, folder) or {"rows": {}})["rows"]
     keys = {n: f"{n}, {options.layers} layers, {common['cpu']}, {options.threads} threads" for n in options.lengths}
-    todo = [n for n, key in keys.items() if not _is_done(rows.get(key), common)]
+    todo = [n for n, key in keys.items() if not results.is_done(rows.get(key), common)]
     if not todo:
         return results.load(NAME, folder)
     with tempfile.TemporaryDirectory(prefix="autotune-open-") as place, ExitStack() as stack:
@@ -155,13 +155,6 @@ def _is_right(row: Mapping[str, Any], who: str) -> bool:
     """Whether a runtime computes what most do; where most do not what ours does, all count, and errors are shown."""
     near = [error for error in row["errors"].values() if error <= MOST_ERROR]
     return row["errors"][who] <= MOST_ERROR or len(near) <= len(row["errors"]) // 2
-
-
-def _is_done(row: Mapping[str, Any] | None, common: Mapping[str, Any]) -> bool:
-    """Whether a row is of this commit, without changes, and of the same options and processor."""
-    if row is None or not common["commit"] or common["commit"].endswith("+"):
-        return False
-    return all(row.get(name) == value for name, value in common.items())
 
 
 def _numbers(text: str) -> tuple[int, ...]:

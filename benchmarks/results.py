@@ -52,3 +52,10 @@ def noise_of_host(samples: int = 200) -> float:
             seconds[sample] = (time.perf_counter_ns() - start) * 1e-9
     low, middle, high = np.quantile(seconds, (0.1, 0.5, 0.9))
     return float((high - low) / middle)
+
+
+def is_done(row: Mapping[str, Any] | None, common: Mapping[str, Any]) -> bool:
+    """Whether a row is of this commit, without changes, and of the same options and processor."""
+    if row is None or not common["commit"] or common["commit"].endswith("+"):
+        return False
+    return all(row.get(name) == value for name, value in common.items())

@@ -230,7 +230,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
                 continue
             key = f"{name}, {n}, {common['cpu']}, {options.threads} threads"
             before = (results.load(NAME, folder) or {"rows": {}})["rows"].get(key)
-            if not options.again and _is_done(before, common):
+            if not options.again and results.is_done(before, common):
                 sys.stderr.write(f"{name}, n={n}: is done at {common['commit']}, --again measures it anew\n")
                 continue
             if found is None:
@@ -284,13 +284,6 @@ def _records(options: argparse.Namespace, kind: str) -> Path:
     """A file for each, so that neither learns from the other."""
     options.records.mkdir(parents=True, exist_ok=True)
     return Path(options.records) / f"{kind}-{options.seed}-{options.trials}.jsonl"
-
-
-def _is_done(row: Mapping[str, Any] | None, common: Mapping[str, Any]) -> bool:
-    """Whether a row is of this commit, without changes, and of the same options and processor."""
-    if row is None or not common["commit"] or common["commit"].endswith("+"):
-        return False
-    return all(row.get(name) == value for name, value in common.items())
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -21,8 +21,7 @@ from search_space import te_json
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.opened import variants
-from search_space.schedule.state import State, initial_state
-from search_space.schedule.trace import Trace
+from search_space.schedule.state import initial_state
 from search_space.workloads import Workload
 from targets.base import Case, Choice, Loop, Module, Parameter, Step
 
@@ -121,7 +120,7 @@ class SizedCompiler(Compiler):
         state = initial_state([output], inputs=inputs)
         for trace in variants(schedule.trace, state):
             try:
-                _check(trace, state)
+                cleanup(lower(trace.apply(state)))
             except ScheduleError as error:
                 refused.append(error)
             else:
@@ -148,8 +147,3 @@ class SizedCompiler(Compiler):
         found = self._opening.definition(call, algorithm)
         terms = dict(zip(found.names, found.sizes, strict=True))
         return replace(step, sizes=tuple(self._opening.extent(terms[n]) for n in self._modules[step.module].sizes))
-
-
-def _check(trace: Trace, state: State) -> None:
-    """Raises ScheduleError where the trace does not hold."""
-    cleanup(lower(trace.apply(state)))

@@ -23,7 +23,7 @@ from autotune.graph.loops import loops_of
 from autotune.graph.partition import Group
 from autotune.graph.views import dense
 from search_space import te_json
-from search_space.generalised import Generalised, NotGeneral, generalised
+from search_space.generalised import Generalised, generalised
 from search_space.ir.intervals import Span
 from search_space.schedule.state import operations
 from search_space.terms import NoTerm, Point, Term, points_of, term_of
@@ -282,6 +282,3 @@ def _is_part(array: Array, whole: Array) -> bool:
         return False
     part = np.asarray(whole[tuple(slice(extent) for extent in array.shape)])
     return _equal(array, part)
-
-
-__all__ = ["NotGeneral", "NotOpen", "Opening", "Range"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -225,9 +226,9 @@ def test_a_configuration_with_sizes_is_compiled(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_go_with_sizes_is_refused(given: dict[str, object], why: str) -> None:
+def test_what_does_not_go_with_sizes_is_refused(given: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        autotune.compile(attention(), **given)  # type: ignore[arg-type]
+        autotune.compile(attention(), **given)
 
 
 def test_a_length_that_is_halved_is_refused() -> None:

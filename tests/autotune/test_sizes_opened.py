@@ -63,8 +63,8 @@ def test_products_of_bytes_are_instructions_for_any_number_of_rows() -> None:
     def define(n: Any) -> list[te.Tensor]:
         a, b = te.placeholder((n, 64), "uint8", "a"), te.placeholder((64, 64), "int8", "b", constant=True)
         r = te.reduce_axis((0, 64), "r")
-        body = lambda i, j: te.sum(a[i, r].astype("int32") * b[r, j].astype("int32"), axis=r)  # noqa: E731
-        return [a, b, te.compute((n, 64), body, name="matmul")]
+        x, y = (lambda i: a[i, r].astype("int32")), (lambda j: b[r, j].astype("int32"))
+        return [a, b, te.compute((n, 64), lambda i, j: te.sum(x(i) * y(j), axis=r), name="matmul")]
 
     module = target.build(opened(define, sketch.trace(choices[0]), 64, 200))
     assert module.sizes == {"n": (64, 200)} and "vpdpbusd" in target.assembly(module)
@@ -102,7 +102,8 @@ def test_a_trace_is_opened_in_the_forms_in_which_it_holds() -> None:
     assert openings(layer, clamped, 8, sizes) == [Opening(clamped, 8, 30)]
     divided = Trace((Split("Y", "i", (4,), "exact"),))
     forms = openings(layer, divided, 8, sizes)  # at full speed from 4 on, and guarded for fewer
-    assert [(form.trace.steps[0].tail, form.low, form.high) for form in forms] == [("clamp", 4, 30), ("guard", 1, 30)]  # type: ignore[attr-defined]
+    guarded = [Trace((Split("Y", "i", (4,), tail),)) for tail in ("clamp", "guard")]
+    assert forms == [Opening(guarded[0], 4, 30), Opening(guarded[1], 1, 30)]
     unrolled = Trace((Annotate("Y", "i", "unroll"),))
     assert openings(layer, unrolled, 4, sizes) == [Opening(unrolled, 4, 4)]  # of a number of times, at that size alone
     assert openings(layer, Trace((Annotate("Z", "i", "unroll"),)), 4, sizes) == []

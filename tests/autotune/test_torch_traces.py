@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-from autotune.pytorch import backend as backends  # noqa: E402
-from autotune.pytorch.backend import autotune_backend  # noqa: E402
-from autotune.pytorch.plain_graphs import NotPlain, aten_data, aten_module, function_name  # noqa: E402
+from autotune.pytorch import backend as backends
+from autotune.pytorch.backend import autotune_backend
+from autotune.pytorch.plain_graphs import NotPlain, aten_data, aten_module, function_name
 
 
 class Traced:
