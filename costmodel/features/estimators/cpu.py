@@ -104,10 +104,13 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     issue = (instructions * (guards + work) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / rates.issue
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
-    carried = [nest.carried(footprint) for footprint in nest.footprints]
+    rounds = [nest.rounds(access) for access in nest.accesses]
+    carried = [nest.carried(footprint, again) for footprint, again in zip(nest.footprints, rounds, strict=True)]
+    everywhere = _everywhere(nest, rounds, busy)
     occupied = [size / KEPT for size in nest.working_sets]
+    of_all = [(size + more) / KEPT for size, more in zip(nest.working_sets, everywhere, strict=True)]
     traffic = tuple(
-        _traffic(nest, carried, occupied, capacity, ways, busy if ways else None)
+        _traffic(nest, carried, of_all if ways else occupied, capacity, ways, busy if ways else None)
         for capacity, ways in zip(capacities, (*hardware.ways, 0), strict=True)
     )
     if cold:
@@ -306,6 +309,24 @@ def _traffic(
             out = fits.otherwise(here, out)
         brought.append(out * (WRITTEN if access.writes else 1.0))
     return nest.tape.total(brought)
+
+
+def _everywhere(nest: Nest, rounds: Sequence[Sequence[Value]], busy: Value) -> list[Value]:
+    """Bytes, by level, that private caches hold in each core beside what one has: all cores go through them.
+
+    Args:
+        rounds: by access and runtime loop, see `Nest.rounds`.
+        busy: cores.
+    """
+    parallel = next((i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"), None)
+    found = [nest.tape.const(0)] * len(nest.trips)
+    if parallel is None:
+        return found
+    for footprint, again in zip(nest.footprints, rounds, strict=True):
+        others = (again[parallel] - 1).least(busy - 1).most(0)
+        for level in range(parallel + 1):
+            found[level] = found[level] + footprint[level] * others
+    return found
 
 
 def _constants(nest: Nest) -> Value:
