@@ -9,7 +9,7 @@ from search_space.ir.expr import Expr, const, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
-from targets.cpu import wide_math
+from targets.cpu import tables, wide_math
 from targets.cpu.across import columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
@@ -105,6 +105,10 @@ class Values:
         if e.op == "select":
             return self.select(e)
         if e.op == "cast":
+            if (table := tables.lookup_of(e)) is not None:
+                entry = tables.looked_up(self.math, self.value(table.word), table.entries)
+                if entry is not None:
+                    return entry
             found = bounded(e)
             if found is None:
                 inner = e.args[0]
