@@ -341,7 +341,11 @@ class Values:
     def prefetch(self, name: str, pointer: str) -> None:
         """Asks for what a vector of a constant will be followed by, inside loops with the pragma `prefetch_bytes`."""
         if self.prefetch_bytes and name in self.constants:
-            self.memory.prefetch(pointer, self.prefetch_bytes)
+            # Numbers that are taken out of words read these again and again: once asked for is enough.
+            key = ("prefetch", pointer, self.prefetch_bytes)
+            if self.text.lookup(key) is None:
+                self.text.remember(key, True)
+                self.memory.prefetch(pointer, self.prefetch_bytes)
 
     def lane_pointers(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
         """Pointers of the single lanes, as a vector."""
