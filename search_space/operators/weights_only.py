@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from search_space import te
-from search_space.ir.expr import Expr
+from search_space.ir.expr import Expr, const
 from search_space.operators.base import Args, Array, Operator, Precision
 from search_space.operators.checks import flag, sizes
 from search_space.tags import CONSTANT
@@ -37,7 +38,18 @@ def matmul_nbits(m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros: 
     return {**args, "zeros": flag("zeros", zeros)}
 
 
-def _tensors(args: Args) -> list[te.Tensor]:
+BY_WORD = "by_word"
+"""The algorithm that multiplies the sum over a word by its scale, in place of each of its numbers.
+
+Of one row that is less; several would share the numbers that are multiplied.
+"""
+
+
+def _available(args: Args, algorithm: str) -> bool:
+    return algorithm != BY_WORD or (args["m"] == 1 and args["bits"] == 4 and not args["zeros"])
+
+
+def _tensors(args: Args, by_word: bool = False) -> list[te.Tensor]:
     m, n, k, group, bits = (args[name] for name in ("m", "n", "k", "group", "bits"))
     groups = -(-k // group)
     data = te.placeholder((m, k), name="data")
@@ -82,6 +94,14 @@ def _tensors(args: Args) -> list[te.Tensor]:
             whole = q if zero is not None else q - 8
             return source[i, g * group + w * WORD + b] * number(whole.astype("float32"), j)
 
+        if by_word:
+            axes = [g, w]
+
+            def product(i: te.IterVar, j: te.IterVar) -> Expr:
+                numbers = [((words[g, w, j] >> const(4 * b, "int32")) % 16 - 8).astype("float32") for b in range(WORD)]
+                terms = [source[i, g * group + w * WORD + b] * q for b, q in enumerate(numbers)]
+                return reduce(lambda so_far, term: so_far + term, terms) * scale[g, j]
+
     out = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=axes), name="matmul_nbits")
     return [data, weight, scale, *([] if zero is None else [zero]), out]
 
@@ -110,9 +130,10 @@ def _reference(args: Args, data: Array, weight: Array, scale: Array, zero: Array
 MATMUL_NBITS = Operator(
     "matmul_nbits",
     matmul_nbits,
-    {"direct": _tensors},
+    {"direct": _tensors, BY_WORD: lambda args: _tensors(args, by_word=True)},
     _reference,
     lambda args: 2 * int(args["m"] * args["n"] * args["k"]),
     # Zeros are bytes, whatever the numbers are.
     Precision(lambda args: int(args["k"]), lambda args: float((1 << args["bits"]) + 255 * args["zeros"])),
+    available=_available,
 )

@@ -77,6 +77,7 @@ SMALL: tuple[Workload, ...] = (
     workloads.depthwise_conv2d(height=6, width=5, channels=4, stride=2, padding=((0, 1), (1, 0))),
     workloads.matmul_nbits(3, 20, 40, group=16),
     workloads.matmul_nbits(1, 35, 64, group=32, zeros=True),
+    workloads.matmul_nbits(1, 35, 60, group=16),
     workloads.matmul_nbits(5, 18, 30, bits=8, group=16),
     workloads.matmul_nbits(2, 9, 24, bits=8, group=24, zeros=True),
     ended(workloads.matmul_nbits(3, 20, 32, group=8, zeros=True)),
