@@ -150,6 +150,19 @@ def quantized(document: Document) -> str:
     return table(header, lines)
 
 
+def weights_only(document: Document) -> str:
+    """Products with weights of a few bits beside peers, and beside a plain read of as many bytes."""
+    peers = {"onnxruntime": "ONNX Runtime", "onnxruntime_bytes": "ONNX Runtime, data in bytes", "openvino": "OpenVINO"}
+    header = ["product", "read us", "autotune us", "of the read's rate", *(f"{title} us" for title in peers.values())]
+    lines = []
+    for row in _in_order(document):
+        seconds = row["seconds"]
+        ours = seconds["autotune"]
+        line = [row["title"], f"{seconds['read'] * 1e6:.0f}", f"{ours * 1e6:.0f}", f"{seconds['read'] / ours:.0%}"]
+        lines.append(line + [f"{seconds[name] * 1e6:.0f}" if name in seconds else "" for name in peers])
+    return table(header, lines)
+
+
 def quantized_networks(document: Document) -> str:
     """Networks in int8 beside the most accurate peer and the fastest one, calibrated on the same inputs."""
     header = ["network", "int8 layers", "autotune int8 dB", "most accurate peer's dB", "of", "autotune int8 ms"]
@@ -343,6 +356,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "seeds": seeds,
     "quantized": quantized,
     "quantized_networks": quantized_networks,
+    "weights_only": weights_only,
     "precisions": precisions,
     "pytorch": pytorch,
     "vta": vta,

@@ -17,6 +17,7 @@ from autotune.executable.opening import GraphAt, NotOpen, Opening
 from autotune.executable.ranges import sampling_of
 from autotune.graph.ir import Array, Graph
 from autotune.graph.onnx_file import is_of_one_file, reading_once
+from autotune.graph.quantise import BITS
 from autotune.network.schedules import Schedules
 from autotune.network.writing import Keep, load_written, write_compiled
 from autotune.run.resolve import settings_of
@@ -169,7 +170,7 @@ def _check(config: RunConfig) -> None:
     refused = {
         "trials": config.trials != 0,
         "lock": config.lock is not None,
-        "network.quantise": keys.quantise is not None,
+        "network.quantise": keys.quantise not in (None, *BITS),
         "network.substitutions": keys.substitutions is not None,
         "network.precision": keys.precision == "mixed",
     }
