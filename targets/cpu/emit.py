@@ -10,7 +10,6 @@ from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cpu.last_uses import LastUses
-from targets.cpu.side_by_side import copies_at_once, in_turns, may_take_turns
 from targets.cpu.storage import Storage, loops_of, place
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
@@ -133,7 +132,6 @@ class Function:
         self._written: dict[int, set[str]] = {}
         self._indexing: dict[int, bool] = {}
         self._tiles: dict[int, bool] = {}
-        self._starts: list[int] | None = None  # of the copies of an unrolled loop, which will take turns
 
     def finish(self) -> list[str]:
         self.unit.declared |= self.values.math.declared | self.last_uses.finish()
@@ -192,14 +190,6 @@ class Function:
     def _loop(self, loop: For) -> None:
         if loop.kind == "vectorize":
             self.vectorized(loop, int(loop.extent.value))
-        elif loop.kind == "unroll" and self._starts is None and may_take_turns(loop, self.unit.storage):
-            lines, self._starts = self.text.lines, []
-            self._loop(loop)
-            starts, self._starts = self._starts, None
-            if starts:
-                lines[starts[0] :] = in_turns(
-                    lines[starts[0] :], [s - starts[0] for s in starts], copies_at_once(self.unit.features)
-                )
         elif loop.kind == "unroll":
             reduced = not self._indexes_stores(loop) and self._tiled(loop)
             for i in range(int(loop.extent.value)):
@@ -344,8 +334,6 @@ class Function:
         self.unit.unrolled += 1
         if self.unit.unrolled > MAX_UNROLLED_STORES:
             raise BuildError(f"unrolled statements must be at most {MAX_UNROLLED_STORES}, but got more")
-        if self._starts is not None:
-            self._starts.append(len(self.text.lines))
         values = self.values
         if stmt.predicate is None:
             self._store(stmt, None)

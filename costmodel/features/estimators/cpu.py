@@ -92,7 +92,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     started, latency = _rates_of(statement, rates)
     arithmetic = tape.const(work / started)
     if statement.reducing:
-        arithmetic = arithmetic.most(tape.const(latency * max(1.0, work)) / tile.most(1))
+        # Sums that are as many as hide each other's latency, and no more, never catch up with what delays one of them.
+        arithmetic = _together(arithmetic, tape.const(latency * max(1.0, work)) / tile.most(1))
         excess = (registers - hardware.vector_registers).most(0).least(tile)
         arithmetic = arithmetic + excess / tile.most(1) * SPILL
         if any(loop.kind == "vectorize" and statement.is_reduction(loop) for loop in statement.loops):
