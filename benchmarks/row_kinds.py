@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from search_space import te, workloads
+from search_space.ir.expr import Expr
 from search_space.workloads import Workload
 
 EPSILON = 1e-5
@@ -18,8 +19,13 @@ def log_softmax(rows: int, length: int) -> Workload:
     r, q = te.reduce_axis((0, length), "r"), te.reduce_axis((0, length), "q")
     largest = te.compute((rows,), lambda i: te.max(x[i, r], axis=r), name="maximum")
     total = te.compute((rows,), lambda i: te.sum(te.exp(x[i, q] - largest[i]), axis=q), name="total")
-    shift = te.compute((rows,), lambda i: te.log(total[i]) + largest[i], name="shift")
-    return workloads.from_tensors([x, te.compute((rows, length), lambda i, j: x[i, j] - shift[i], name="log_softmax")])
+    logarithm = te.compute((rows,), lambda i: te.log(total[i]), name="logarithm")
+
+    # Not x less the sum of both: where rows are large, that leaves no digit of the logarithm.
+    def shifted(i: Expr, j: Expr) -> Expr:
+        return (x[i, j] - largest[i]) - logarithm[i]
+
+    return workloads.from_tensors([x, te.compute((rows, length), shifted, name="log_softmax")])
 
 
 def rms_norm(rows: int, length: int) -> Workload:
