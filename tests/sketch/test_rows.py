@@ -17,6 +17,7 @@ from search_space.ir.stmt import For, walk_stmt
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
+from targets.cpu.outputs_ahead import outputs_ahead
 from tests.gpu import candidates
 
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck), "max_examples": 10}
@@ -137,3 +138,17 @@ def test_what_there_is_one_of_in_each_row_is_computed_in_vectors_of_rows() -> No
     (sketch,) = (sketch for sketch in found if "row_vectors" in sketch.name)
     loops = [s for s in walk_stmt(sketch.program.body) if isinstance(s, For) and s.var.startswith("logarithm.")]
     assert loops[-1].kind == "vectorize" and loops[-1].extent.value == 16
+
+
+@pytest.mark.parametrize("variant", ["rows", "few_rows"])
+def test_lines_of_the_output_are_asked_for_while_exponents_are_computed(variant: str) -> None:
+    workload, found = sketches("softmax", 1024, 1024, registry.get("cpu:znver4").hardware)
+    (sketch,) = (sketch for sketch in found if sketch.name.endswith(f":{variant}"))
+    program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
+    ((buffer, ahead),) = outputs_ahead(program).items()
+    assert (buffer, ahead.output) == ("exponent", "softmax")
+
+
+def test_nothing_is_asked_for_of_what_is_read_twice() -> None:
+    workload, (sketch, *_) = sketches("layer_norm", 64, 40)
+    assert not outputs_ahead(program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
