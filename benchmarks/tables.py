@@ -15,6 +15,7 @@ from benchmarks.lengths import lengths
 from benchmarks.markdown import table
 from benchmarks.precisions.table import precisions
 from benchmarks.pytorch.table import pytorch
+from benchmarks.row_wise_table import row_wise
 from benchmarks.rows import ROWS
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
@@ -365,6 +366,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "transfer": transfer,
     "choices": choices,
     "serving": serving,
+    "row_wise": row_wise,
     "lengths": lengths,
     "sizes": sizes,
     "survey": survey,

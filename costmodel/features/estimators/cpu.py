@@ -34,6 +34,8 @@ ELEMENTS = (2, 4)  # bytes of elements whose neighbours in rows are loaded at on
 ACROSS = 0.5  # loads that each lane of 4 bytes then counts for: a quarter of one, and as many shuffles
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
+WAIT = 40.0
+"""Cycles until the result of that is in all lanes of what waits for it; others combined meanwhile share them."""
 LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
 REACHED = (0.5, 1.0, 1.0)
 """Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from
@@ -90,11 +92,13 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     started, latency = _rates_of(statement, rates)
     arithmetic = tape.const(work / started)
     if statement.reducing:
-        arithmetic = arithmetic.most(tape.const(latency * max(1.0, work)) / tile.most(1))
+        # Sums that are as many as hide each other's latency, and no more, never catch up with what delays one of them.
+        arithmetic = _together(arithmetic, tape.const(latency * max(1.0, work)) / tile.most(1))
         excess = (registers - hardware.vector_registers).most(0).least(tile)
         arithmetic = arithmetic + excess / tile.most(1) * SPILL
         if any(loop.kind == "vectorize" and statement.is_reduction(loop) for loop in statement.loops):
-            arithmetic = arithmetic + HORIZONTAL
+            others = nest.product(lambda loop: loop.kind in ("serial", "unroll") and not statement.is_reduction(loop))
+            arithmetic = arithmetic + HORIZONTAL + tape.const(WAIT) / others.most(1)
     if call is not None:
         arithmetic = arithmetic * tape.total(
             [LIBRARY[0], *(tape.const(cost) / extent for cost, extent in zip(LIBRARY[1:], call, strict=True))]
