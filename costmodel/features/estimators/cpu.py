@@ -134,9 +134,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
 def _rates_of(statement: Statement, rates: CpuRates) -> tuple[float, float]:
     """Instructions of a statement's kind that are started in a cycle, and cycles until a result can be used."""
     inside = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
-    if inside and all(access.buffer.dtype == "bfloat16" for access in statement.inputs):
-        return rates.dots or rates.fma, rates.dot_latency or rates.fma_latency
-    return rates.fma, rates.fma_latency
+    return rates.dots_of({a.buffer.dtype for a in statement.inputs}) if inside else (rates.fma, rates.fma_latency)
 
 
 def _together(arithmetic: Value, loading: Value) -> Value:
