@@ -12,7 +12,7 @@ from search_space.tags import WORDS
 
 
 class WordsOfRows(SketchRule):
-    """Stages tagged `words` are written out whole, or for a tile of the one that reads them.
+    """Stages tagged `words` are written for the tiles of a parallel iteration that read them.
 
     Vectors are whole registers of words, so that each is a load of every row and as many permutations.
     """
@@ -26,16 +26,10 @@ class WordsOfRows(SketchRule):
         name, lanes = stage.name, hardware.vector_bytes
         (consumer,) = draft.state.consumers(name)
         made = in_vectors(draft, name, lanes)
-        outer = [axis.name for axis in stage.axes[:-2] if axis.extent.value > 1]
-        rows = outer[:-1] or outer
-        names = made.stage(name).spatial
-        whole = made
-        if rows:
-            whole, loop = whole.fuse(name, names[names.index(rows[0]) : names.index(rows[-1]) + 1])
-            whole = whole.parallel(name, loop)
-        tiles = []
-        for at in draft.anchors.get(consumer.name, ()):
-            tile = made.compute_at(name, *at).variant(f"words_at_{at[1]}")
-            # What pads the input may be computed there, too: for small images a loop of its own costs more.
-            tiles.append(replace(tile, anchors={**tile.anchors, name: (at,)}))
-        return [d.finish(name) for d in (whole.variant("words_root"), *tiles)]
+        # In front of all tiles that read them; what pads the input may be computed there, too: for small images a loop
+        # of its own costs more. A sum that is not tiled has no use for them.
+        first = draft.anchors.get(consumer.name, ())[:1]
+        return [
+            replace(tile, anchors={**tile.anchors, name: first}).variant("words_at_tile").finish(name)
+            for tile in (made.compute_at(name, *at) for at in first)
+        ]
