@@ -129,6 +129,8 @@ def _figure_lines(found: Facts, cores: int) -> list[str]:
         f"whole vectors, {found['elements']:g} loads of elements; {found['issue']:g} instructions",
         f"  latency      {found['fma_latency']:g} cycles of a multiply-add",
         f"  bfloat16     {found['dots']:g} sums of two products in a cycle, {found['dot_latency']:g} cycles of one",
+        f"  int8         {found['byte_dots']:g} sums of four products in a cycle, "
+        f"{found['byte_dot_latency']:g} cycles of one",
         f"  one core     {one[0]} GB/s from L2, {one[1]} from L3, {one[2]} from memory",
         f"  all {cores} cores  {each[0]} GB/s each from L2, {each[1]} from L3, {each[2]} from memory",
         f"  pool         {found['start_seconds'] * 1e6:g} µs a loop, {found['wake_seconds'] * 1e6:g} µs from sleep",

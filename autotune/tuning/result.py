@@ -292,6 +292,6 @@ def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) 
     rates, faster = hardware.rates, 1.0
     for intrinsic in available(hardware) if hardware.kind == "cpu" else ():
         if tuple(tensor.dtype for tensor in intrinsic.op.inputs) == factors:
-            started = (rates.dots or rates.fma) if "bfloat16" in factors else rates.fma
+            started, _ = rates.dots_of(factors)
             faster = max(faster, math.prod(intrinsic.extents) / hardware.float_lanes * started / rates.fma)
     return hardware.peak_flops * faster * min(threads, hardware.cores) / hardware.cores

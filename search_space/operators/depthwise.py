@@ -12,6 +12,7 @@ from search_space.operators.checks import sizes
 from search_space.operators.convolution import described, ending, weight_arguments
 from search_space.operators.epilogue import finished, with_epilogue
 from search_space.operators.naming import over
+from search_space.operators.tap_words import TAP_WORDS, available, in_words
 from search_space.operators.windows import Padding, Pair, Window, pad, padded, taps, window_arguments
 
 
@@ -79,9 +80,10 @@ def flops(args: Args) -> int:
 DEPTHWISE_CONV2D = Operator(
     "depthwise_conv2d",
     depthwise_conv2d,
-    {"direct": direct},
+    {"direct": direct, TAP_WORDS: in_words},
     reference,
     flops,
     Precision(lambda args: prod(args["kernel"])),
+    available=lambda args, algorithm: algorithm != TAP_WORDS or available(args),
     describe=described,
 )

@@ -43,10 +43,22 @@ def _of(
     stores: float = 1.0,
     issue: float = 6.0,
     dots: float = 0.0,
+    byte_latency: float = 0.0,
 ) -> Description:
     sizes = kib[0] << 10, kib[1] << 10, kib[2] << 10
     elements = max(2.0, loads)  # units that halve vectors load whole elements in each half
-    rates = CpuRates(fma, latency, loads, stores, issue, elements=elements, dots=dots, dot_latency=6.0 if dots else 0.0)
+    rates = CpuRates(
+        fma,
+        latency,
+        loads,
+        stores,
+        issue,
+        elements=elements,
+        dots=dots,
+        dot_latency=6.0 if dots else 0.0,
+        byte_dots=fma if byte_latency else 0.0,  # products of bytes have the units of multiply-adds
+        byte_dot_latency=byte_latency,
+    )
     return Description(sizes, ways, rates)
 
 
@@ -54,8 +66,9 @@ _USUAL = _of((32, 1024, 32 << 10), (8, 16))
 _HASWELL = _of((32, 256, 20 << 10), (8, 8), latency=5.0, issue=4.0)
 _SKYLAKE = _of((32, 256, 8 << 10), (8, 4), issue=4.0)
 _SKYLAKE_SERVER = _of((32, 1024, 22 << 10), (8, 16), issue=4.0)
-_ICELAKE_SERVER = _of((48, 1280, 36 << 10), (12, 20), issue=5.0)
-_SAPPHIRE_RAPIDS = _of((48, 2048, 60 << 10), (12, 16), dots=1.0)
+_CASCADELAKE = _of((32, 1024, 22 << 10), (8, 16), issue=4.0, byte_latency=5.0)
+_ICELAKE_SERVER = _of((48, 1280, 36 << 10), (12, 20), issue=5.0, byte_latency=5.0)
+_SAPPHIRE_RAPIDS = _of((48, 2048, 60 << 10), (12, 16), dots=1.0, byte_latency=6.0)  # as probed of Emerald Rapids
 _ALDER_LAKE = _of((48, 1280, 24 << 10), (12, 10), loads=3.0, stores=2.0)
 _ZEN2 = _of((32, 512, 16 << 10), (8, 8), latency=5.0)
 
@@ -65,10 +78,10 @@ DESCRIPTIONS = MappingProxyType(
         "broadwell": _HASWELL,
         "skylake": _SKYLAKE,
         "skylake-avx512": _SKYLAKE_SERVER,
-        "cascadelake": _SKYLAKE_SERVER,
-        "cooperlake": _of((32, 1024, 22 << 10), (8, 16), issue=4.0, dots=1.0),
-        "icelake-client": _of((48, 512, 8 << 10), (12, 8), fma=1.0, issue=5.0),
-        "tigerlake": _of((48, 1280, 12 << 10), (12, 20), fma=1.0, issue=5.0),
+        "cascadelake": _CASCADELAKE,
+        "cooperlake": _of((32, 1024, 22 << 10), (8, 16), issue=4.0, dots=1.0, byte_latency=5.0),
+        "icelake-client": _of((48, 512, 8 << 10), (12, 8), fma=1.0, issue=5.0, byte_latency=5.0),
+        "tigerlake": _of((48, 1280, 12 << 10), (12, 20), fma=1.0, issue=5.0, byte_latency=5.0),
         "icelake-server": _ICELAKE_SERVER,
         "alderlake": _ALDER_LAKE,
         "raptorlake": _of((48, 2048, 36 << 10), (12, 16), loads=3.0, stores=2.0),
@@ -79,8 +92,8 @@ DESCRIPTIONS = MappingProxyType(
         "znver2": _ZEN2,
         "znver3": _of((32, 512, 32 << 10), (8, 8)),
         # units of 256 bits: half as many instructions on vectors of 512
-        "znver4": _of((32, 1024, 32 << 10), (8, 8), fma=1.0, loads=1.0, stores=0.5, dots=1.0),
-        "znver5": _of((48, 1024, 32 << 10), (12, 16), issue=8.0),
+        "znver4": _of((32, 1024, 32 << 10), (8, 8), fma=1.0, loads=1.0, stores=0.5, dots=1.0, byte_latency=4.0),
+        "znver5": _of((48, 1024, 32 << 10), (12, 16), issue=8.0, byte_latency=4.0),
         "neoverse-n1": _of((64, 1024, 32 << 10), (4, 8), issue=4.0),
         "neoverse-n2": _of((64, 1024, 32 << 10), (4, 8), issue=5.0),
         "neoverse-v1": _of((64, 1024, 32 << 10), (4, 8), fma=4.0, loads=3.0, stores=2.0, issue=8.0),

@@ -9,8 +9,11 @@ from search_space.ir.expr import Expr, const, var, variables
 from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
+from targets.cpu.addresses import Terms
 from targets.cpu.last_uses import LastUses
 from targets.cpu.outputs_ahead import outputs_ahead
+from targets.cpu.packed_bytes import PackedBytes, Waiting, packable, saturates
+from targets.cpu.rounding import ENDS, bounded
 from targets.cpu.storage import Storage, loops_of, place
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
@@ -129,6 +132,9 @@ class Function:
         self.text.push()
         self.values = Values(self.text, unit.loops, unit.storage, unit.features)
         self.last_uses = LastUses(self.text, unit.features)
+        pointer = self.values.addresses.pointer
+        self.bytes = PackedBytes(self.text, self.values.math, unit.features, pointer, self._alone)
+        self._packed: frozenset[str] = frozenset()
         self.areas = {"shared": shared, "scratch": scratch}
         self._labels = 0
         self._written: dict[int, set[str]] = {}
@@ -194,12 +200,18 @@ class Function:
             self.vectorized(loop, int(loop.extent.value))
         elif loop.kind == "unroll":
             reduced = not self._indexes_stores(loop) and self._tiled(loop)
+            outermost = not self._packed
+            if outermost:
+                self._packed = packable(loop)
             for i in range(int(loop.extent.value)):
                 self.values.env[loop.var] = i
                 if reduced and i:
                     self._forget_reads()
                 self.stmt(loop.body)
             del self.values.env[loop.var]
+            if outermost:
+                self.bytes.flush()
+                self._packed = frozenset()
         # The body of a parallel loop has an area of its own as scratch; loops in it run on its thread.
         elif loop.kind == "parallel" and self.areas["scratch"] == "%workspace" and self.values.lane is None:
             self.unit.parallel(self, loop)
@@ -359,7 +371,9 @@ class Function:
         text.emit(f"  br i1 {condition.text}, label %{inside}, label %{after}")
         text.start_block(inside)
         text.push()
+        packed, self._packed = self._packed, frozenset()  # none waits for what may not be stored at all
         self._store(stmt, None)
+        self._packed = packed
         text.pop()
         text.emit(f"  br label %{after}")
         text.start_block(after)
@@ -369,6 +383,10 @@ class Function:
         storage, plan = values.storage[stmt.buffer], values.addresses.plan(stmt.buffer, stmt.indices)
         over_lanes = bool(values.lane) and (plan.lane != 0 or bool(plan.gather))
         lanes = values.lane[1] if over_lanes and values.lane else 0
+        if stmt.buffer in self._packed and mask is None and lanes and plan.lane == 1 and not plan.gather:
+            place = (stmt.buffer, *values.addresses.offset(plan))
+            if storage.kind != "register" and self._waits(stmt, place, lanes):
+                return
         across = values.lane is not None and not over_lanes and stmt.reducer is not None
         # A product is left to `_updated`, which makes one instruction of it and the sum so far.
         value = None if self._is_product(stmt) and not across else self._stored(stmt)
@@ -395,6 +413,25 @@ class Function:
                     at = values.addresses.pointer(ahead.output, *values.addresses.offset(plan))
                     values.memory.prefetch_to_write(at)
         values.versions[stmt.buffer] = values.versions.get(stmt.buffer, 0) + 1
+
+    def _waits(self, stmt: Store, place: tuple[str, Terms, int], lanes: int) -> bool:
+        """Leaves a vector of bytes made of floats to `PackedBytes`, if it is one."""
+        values, dtype = self.values, self.values.storage[stmt.buffer].dtype
+        form = bounded(stmt.value) if stmt.value.op == "cast" and stmt.value.dtype == dtype else None
+        if form is None or not self.bytes.takes(lanes) or not saturates(form, dtype):
+            return False
+        number = values.ops.vector(values.value(form.number), lanes)
+        added = None
+        if form.added is not None:
+            added = values.ops.vector(values.ops.cast(values.value(form.added), "int32"), lanes)
+        self.bytes.add(Waiting(place, number, added, form.high, dtype))
+        values.versions[stmt.buffer] = values.versions.get(stmt.buffer, 0) + 1
+        return True
+
+    def _alone(self, store: Waiting) -> None:
+        limits = (ENDS[store.dtype][0], store.high)
+        value = self.values.ops.byte(store.number, store.added, limits, store.dtype)
+        self.values.memory.store(value, self.values.addresses.pointer(*store.place))
 
     def _is_product(self, stmt: Store) -> bool:
         return stmt.reducer == "sum" and stmt.value.op == "mul" and stmt.value.dtype == "float32"

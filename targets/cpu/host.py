@@ -127,6 +127,8 @@ def rates_of(found: Probed) -> CpuRates:
         found.elements,
         found.dots,
         found.dot_latency,
+        found.byte_dots,
+        found.byte_dot_latency,
     )
 
 

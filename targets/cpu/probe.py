@@ -74,6 +74,7 @@ class Probed:
         elements: loads of one element each that a core starts in a cycle.
         dots, dot_latency: instructions that add two products of bfloat16 to each sum, as `fma` and `fma_latency`;
             those of multiply-adds where there are none.
+        byte_dots, byte_dot_latency: the same of instructions that add four products of bytes to each sum.
         disturbed: whether other programs took part of the cores meanwhile: the figures of all cores at once are then
             put together from those of one, and those of loops are usual ones.
     """
@@ -92,6 +93,8 @@ class Probed:
     elements: float
     dots: float
     dot_latency: float
+    byte_dots: float
+    byte_dot_latency: float
     disturbed: bool = False
 
 
@@ -114,6 +117,8 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         "latency": lambda n: code.latency(n, 0.0),
         "dots": lambda n: code.dots(n, 0.0),
         "dot_latency": lambda n: code.dot_latency(n, 0.0),
+        "byte_dots": lambda n: code.byte_dots(n, 0.0),
+        "byte_dot_latency": lambda n: code.byte_dot_latency(n, 0.0),
         "loads": lambda n: code.loads(n, place),
         "elements": lambda n: code.elements(n, place),
         "stores": lambda n: code.stores(n, place),
@@ -154,6 +159,8 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         elements=_halves(best["elements"] / clock),
         dots=_halves(best["dots"] / clock),
         dot_latency=max(1.0, float(round(clock / best["dot_latency"]))),
+        byte_dots=_halves(best["byte_dots"] / clock),
+        byte_dot_latency=max(1.0, float(round(clock / best["byte_dot_latency"]))),
         disturbed=disturbed,
     )
 
@@ -164,6 +171,8 @@ FUNCTIONS = (
     "products",
     "dot_latency",
     "dots",
+    "byte_dot_latency",
+    "byte_dots",
     "loads",
     "elements",
     "stores",
@@ -187,8 +196,9 @@ class _Code:
             reloc="pic",
             codemodel="default",
         )
-        dots = lanes == 16 and bool(llvm.get_host_cpu_features().get("avx512bf16"))
-        module = llvm.parse_assembly(probe_text(machine.triple, lanes, chains, dots))
+        features = llvm.get_host_cpu_features()
+        pairs, in_bytes = (lanes == 16 and bool(features.get(name)) for name in ("avx512bf16", "avx512vnni"))
+        module = llvm.parse_assembly(probe_text(machine.triple, lanes, chains, pairs, in_bytes))
         self._linked = LinkedObjects([machine.emit_object(module)], FUNCTIONS)
         _LOADED.append(self._linked)  # the threads of its pool run in it
         number, floating, place = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
@@ -197,6 +207,8 @@ class _Code:
         self.products = self._function("products", number, floating, gives=floating)
         self.dot_latency = self._function("dot_latency", number, floating, gives=floating)
         self.dots = self._function("dots", number, floating, gives=floating)
+        self.byte_dot_latency = self._function("byte_dot_latency", number, floating, gives=floating)
+        self.byte_dots = self._function("byte_dots", number, floating, gives=floating)
         self.loads = self._function("loads", number, place)
         self.elements = self._function("elements", number, place)
         self.stores = self._function("stores", number, place)

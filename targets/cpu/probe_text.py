@@ -6,41 +6,59 @@ none is left out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from targets.cpu.runtime import runtime_text
 
 UNROLLED = 48
 """Steps of the chain, products, loads, stores or other instructions in a pass of a loop."""
 
 
-DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
-"""Of vectors of 512 bits."""
+@dataclass(frozen=True)
+class Dots:
+    """An instruction that adds several products to each sum, on vectors of 512 bits.
+
+    Attributes:
+        name: LLVM's.
+        sums, factors: LLVM's types of a register of each.
+    """
+
+    name: str
+    sums: str
+    factors: str
+
+
+PAIRS = Dots("llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>")
+BYTES = Dots("llvm.x86.avx512.vpdpbusd.512", "<16 x i32>", "<64 x i8>")
 
 ROW = 256
 """Bytes that are read from one place."""
 
 
-def probe_text(triple: str, lanes: int, chains: int, dots: bool = False) -> str:
-    """The module: functions `chain`, `latency`, `products`, `dot_latency`, `dots`, `loads`, `elements`, `stores`,
-    `mixed`, `stream`, and those that run on all threads of our pool.
+def probe_text(triple: str, lanes: int, chains: int, pairs: bool = False, in_bytes: bool = False) -> str:
+    """The module: functions `chain`, `latency`, `products`, `dot_latency`, `dots`, `byte_dot_latency`, `byte_dots`,
+    `loads`, `elements`, `stores`, `mixed`, `stream`, and those that run on all threads of our pool.
 
     Args:
         triple: LLVM's, of this host.
         lanes: float32 elements of a vector register.
         chains: sums that `products` adds up side by side; a divisor of `UNROLLED`.
-        dots: whether the processor adds up pairs of products of bfloat16; without, `dots` and `dot_latency` are those
+        pairs: whether the processor adds up pairs of products of bfloat16; without, `dots` and `dot_latency` are those
             of multiply-adds.
+        in_bytes: the same of four products of bytes, `byte_dots` and `byte_dot_latency`.
     """
+    kinds = {"dot": PAIRS if pairs else None, "byte_dot": BYTES if in_bytes else None}
     kind, bits = f"<{lanes} x float>", lanes * 32
     wide = f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"' if bits > 128 else ""
     functions = [
         f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})",
         "declare float @llvm.fma.f32(float, float, float)",
-        *([f"declare {kind} @{DOT}({kind}, <{2 * lanes} x bfloat>, <{2 * lanes} x bfloat>)"] if dots else []),
+        *(f"declare {d.sums} @{d.name}({d.sums}, {d.factors}, {d.factors})" for d in kinds.values() if d),
         _chain(),
         _products("latency", kind, lanes, 1),
         _products("products", kind, lanes, chains),
-        _products("dot_latency", kind, lanes, 1, dots),
-        _products("dots", kind, lanes, chains, dots),
+        *(_products(f"{name}_latency", kind, lanes, 1, dots) for name, dots in kinds.items()),
+        *(_products(f"{name}s", kind, lanes, chains, dots) for name, dots in kinds.items()),
         _accesses("loads", f"%v = load volatile {kind}, ptr %p, align 64", lanes * 4),
         _accesses("elements", "%v = load volatile float, ptr %p, align 4", 4),
         _accesses("stores", f"store volatile {kind} zeroinitializer, ptr %p, align 64", lanes * 4),
@@ -81,29 +99,33 @@ def _chain() -> str:
     return _loop("define i64 @chain(i64 %n, i64 %y, i64 %z) #0", phi, "\n".join(steps), f"  ret i64 {last}")
 
 
-def _products(name: str, kind: str, lanes: int, chains: int, dots: bool = False) -> str:
-    """`UNROLLED` vector multiply-adds into `chains` sums, or additions of two products of bfloat16."""
-    operands, function = f"{kind} %m, {kind} %m", f"llvm.fma.v{lanes}f32"
-    last = [f"%a{chain}" for chain in range(chains)]
+def _products(name: str, kind: str, lanes: int, chains: int, dots: Dots | None = None) -> str:
+    """`UNROLLED` vector multiply-adds into `chains` sums, or instructions that add several products to each."""
+    sums, function, operands = kind, f"llvm.fma.v{lanes}f32", f"{kind} %m, {kind} %m, "
     body = [
         f"  %m0 = insertelement {kind} poison, float %z, i32 0",
         f"  %m = shufflevector {kind} %m0, {kind} poison, <{lanes} x i32> zeroinitializer",
     ]
-    if dots:
-        pairs = f"<{2 * lanes} x bfloat>"
-        body.append(f"  %w = bitcast {kind} %m to {pairs}")
+    if dots is not None:
+        sums, function = dots.sums, dots.name
+        body.append(f"  %w = bitcast {kind} %m to {dots.factors}")
+    whole = "i32" in sums
+    last = [f"%a{chain}" for chain in range(chains)]
     for step in range(UNROLLED):
         chain = step % chains
-        sum_ = f"{kind} {last[chain]}"
-        given = f"{sum_}, {pairs} %w, {pairs} %w" if dots else f"{operands}, {sum_}"
-        body.append(f"  %s{step} = call {kind} @{DOT if dots else function}({given})")
+        sum_ = f"{sums} {last[chain]}"
+        given = f"{operands}{sum_}" if dots is None else f"{sum_}, {dots.factors} %w, {dots.factors} %w"
+        body.append(f"  %s{step} = call {sums} @{function}({given})")
         last[chain] = f"%s{step}"
-    phis = "\n".join(f"  %a{c} = phi {kind} [ splat (float {c}.0), %e ], [ {last[c]}, %l ]" for c in range(chains))
-    sums, total = [], last[0]
+    first = [f"i32 {c}" if whole else f"float {c}.0" for c in range(chains)]
+    phis = "\n".join(f"  %a{c} = phi {sums} [ splat ({first[c]}), %e ], [ {last[c]}, %l ]" for c in range(chains))
+    added, total = [], last[0]
     for chain in range(1, chains):
-        sums.append(f"  %t{chain} = fadd {kind} {total}, {last[chain]}")
+        added.append(f"  %t{chain} = {'add' if whole else 'fadd'} {sums} {total}, {last[chain]}")
         total = f"%t{chain}"
-    tail = "\n".join([*sums, f"  %r = extractelement {kind} {total}, i32 0", "  ret float %r"])
+    element = "i32" if whole else "float"
+    found = [f"  %r0 = extractelement {sums} {total}, i32 0", f"  %r = bitcast {element} %r0 to float"]
+    tail = "\n".join([*added, *found, "  ret float %r"])
     return _loop(f"define float @{name}(i64 %n, float %z) #0", phis, "\n".join(body), tail)
 
 

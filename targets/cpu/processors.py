@@ -43,6 +43,12 @@ define <8 x i64> @f(<8 x double> %a) #0 {
 }
 """
 
+_WORDS = """
+define <32 x i16> @f(<32 x i16> %a, <32 x i16> %b) #0 {
+  %c = add <32 x i16> %a, %b
+  ret <32 x i16> %c
+}
+"""
 
 _TILES = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids")
 """LLVM's names of processors with tile registers: it ends the process where their code is asked of others."""
@@ -93,7 +99,11 @@ def probed_features(cpu: str, architecture: str = "") -> list[str]:
     sums = code(_SUM)
     if not target.triple.startswith("x86_64"):
         return ["neon"] if target.triple.startswith(("aarch64", "arm64")) else []
+    # Arguments are in the widest registers, words are added in those that the instruction has.
+    words = [line for line in code(_WORDS).splitlines() if "paddw" in line]
     found = ["avx"] if "%ymm" in sums or "%zmm" in sums else []
+    found += ["avx2"] if any("%ymm" in line or "%zmm" in line for line in words) else []
+    found += ["avx512bw"] if any("%zmm" in line for line in words) else []
     if "%zmm" in sums:
         found += ["avx512f"]
         found += ["avx512dq"] if "vcvttpd2qq" in code(_LONG) else []

@@ -130,6 +130,11 @@ def runs(terms: Terms, constant: int, offsets: tuple[int, ...]) -> tuple[Window,
     return tuple(found)
 
 
+REGISTER, PART = 64, 16
+"""Bytes of the widest registers, and of the parts within which most instructions shuffle."""
+BYTES = frozenset({"uint8", "int8"})
+
+
 def mask_of(math: VectorMath, mask: Value | None, part: Window) -> Value | None:
     """The mask under which a block is read: of each element that of the lane that takes it, off where none does."""
     taken = [part.places.index(place) if place in part.places else -1 for place in range(part.size)]
@@ -152,6 +157,8 @@ def mask_of(math: VectorMath, mask: Value | None, part: Window) -> Value | None:
 def merged(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -> Value:
     """The lanes' elements of several blocks."""
     width = len(windows[0].places)
+    if width == REGISTER and {block.dtype for block in blocks} <= BYTES and sum(w.size for w in windows) == width:
+        return _side_by_side(math, blocks, windows)
     wide = [_widened(math, block, width) for block in blocks]
     value, *more = wide
     known = windows[0].places
@@ -164,6 +171,50 @@ def merged(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -
         value = math.text.value(line, value.dtype, width)
         known = tuple(lane if place >= 0 else -1 for lane, place in enumerate(chosen))
     return value
+
+
+def _side_by_side(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -> Value:
+    """The lanes' bytes of blocks that fill a register of 64 together: put there one behind the other, then permuted.
+
+    Permuting two registers of bytes takes Intel's processors three steps, one register takes one. Words of four bytes
+    come to the right part of 128 bits first, if that is enough: LLVM makes one instruction of both where there is one.
+    """
+    width, begins = len(windows[0].places), [sum(w.size for w in windows[:i]) for i in range(len(windows))]
+    while len(blocks) > 1:
+        blocks = [_joined(math, *blocks[i : i + 2]) for i in range(0, len(blocks), 2)]
+    places = [
+        next(begin + w.places[lane] for begin, w in zip(begins, windows, strict=True) if w.places[lane] >= 0)
+        for lane in range(width)
+    ]
+    (block,) = blocks
+    words = _words_first(tuple(places))
+    if words is None:
+        return shuffled(math, block, tuple(places))
+    whole, within = words
+    line = f"bitcast {block.type} {block.text} to <{width // 4} x i32>"
+    moved = shuffled(math, math.text.value(line, "int32", width // 4), whole)
+    line = f"bitcast {moved.type} {moved.text} to {block.type}"
+    return shuffled(math, math.text.value(line, block.dtype, width), within)
+
+
+def _words_first(places: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Places of words, then of bytes within parts of 16, that give these places; None where four words do not do."""
+    whole, within = [], []
+    for part in range(0, len(places), PART):
+        words = sorted({place // 4 for place in places[part : part + PART]})
+        if len(words) > PART // 4:
+            return None
+        whole += words + words[:1] * (PART // 4 - len(words))
+        within += [part + words.index(place // 4) * 4 + place % 4 for place in places[part : part + PART]]
+    return tuple(whole), tuple(within)
+
+
+def _joined(math: VectorMath, first: Value, second: Value) -> Value:
+    """Two registers as one of both."""
+    lanes = first.lanes + second.lanes
+    order = ", ".join(f"i32 {i}" for i in range(lanes))
+    line = f"shufflevector {first.type} {first.text}, {second.type} {second.text}, <{lanes} x i32> <{order}>"
+    return math.text.value(line, first.dtype, lanes)
 
 
 def _widened(math: VectorMath, block: Value, width: int) -> Value:

@@ -64,6 +64,7 @@ def transposition(rows: int, columns: int) -> Workload:
 CPU_CASES: tuple[Workload, ...] = (
     workloads.conv2d(height=3, width=4, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
     workloads.conv2d(height=4, width=3, in_channels=3, out_channels=4, dtype="int8", padding=1, activation="relu"),
+    workloads.depthwise_conv2d(height=3, width=3, channels=16, kernel=2, dtype="int8"),
     *(
         next(w for w in SMALL if w.operator == operator and w.inputs[0].dtype.startswith(dtype))
         for operator, dtype in (

@@ -119,14 +119,24 @@ def test_a_call_of_a_library_takes_its_time(m: int, n: int, k: int) -> None:
         assert 1 < found / (2 * m * n * k / hardware.peak_flops) < 4
 
 
-def test_dot_products_take_as_long_as_the_processor_needs_for_them() -> None:
-    base = dataclasses.replace(HARDWARE, features=("avx512bf16",))
-    slow = dataclasses.replace(base, rates=dataclasses.replace(base.rates, dots=base.rates.fma / 2))
-    sketch = generate(workloads.matmul(m=256, n=256, k=256, dtype="bfloat16"), base, ["direct"]).sketches[0]
+@pytest.mark.parametrize(
+    ("dtype", "feature", "rate", "latency"),
+    [("bfloat16", "avx512bf16", "dots", "dot_latency"), ("int8", "avx512vnni", "byte_dots", "byte_dot_latency")],
+)
+def test_dot_products_take_as_long_as_the_processor_needs_for_them(
+    dtype: str, feature: str, rate: str, latency: str
+) -> None:
+    base = dataclasses.replace(HARDWARE, features=(feature,))
+    slow = dataclasses.replace(base, rates=dataclasses.replace(base.rates, **{rate: base.rates.fma / 2}))
+    late = dataclasses.replace(base, rates=dataclasses.replace(base.rates, **{latency: 2 * base.rates.fma_latency}))
+    sketch = generate(workloads.matmul(m=256, n=256, k=256, dtype=dtype), base, ["direct"]).sketches[0]
     rng = np.random.default_rng(0)
     choices = np.stack([rng.integers(0, len(group.table), 512) for group in sketch.groups], 1).astype(np.int32)
     choices = choices[sketch.legal(choices)]
-    fast, halved = (
-        FeatureExtractor(sketch.program, sketch.columns, h).roofline(sketch.expand(choices)).min() for h in (base, slow)
+    fast, halved, waits = (
+        FeatureExtractor(sketch.program, sketch.columns, h).roofline(sketch.expand(choices)) for h in (base, slow, late)
     )
-    assert 1.3 * fast < halved <= 2 * fast
+    assert 1.3 * fast.min() < halved.min() <= 2 * fast.min()
+    # Tiles of few sums wait for each of them, those of many do not.
+    assert (waits >= fast).all() and waits.max() > 1.5 * fast.max()
+    assert waits.min() < 1.2 * fast.min()

@@ -1,4 +1,4 @@
-"""Copies of 16-bit floats move whole vectors, and what computes with them as many elements as of float32."""
+"""Copies of 16-bit floats and padding of bytes move whole vectors, what computes as many elements as of float32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from search_space import te
+from search_space import te, workloads
 from search_space.ir.stmt import For, LoopProgram, walk_stmt
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
@@ -76,3 +76,28 @@ def test_copies_of_any_extents(dtype: str, rows: int, columns: int, other: int, 
     on, inputs = registry.get("cpu"), workload.make_inputs(seed)
     for program in programs(workload, on.hardware, seed):
         check(workload, on.load(on.build(program)).bind(inputs, fenced=True).run(), inputs)
+
+
+def grouped(channels: int, dtype: str) -> Workload:
+    """A convolution whose input is padded."""
+    window = {"height": 3, "width": 4, "kernel": 3, "padding": 1, "groups": channels // 4, "dtype": dtype}
+    return workloads.conv2d(in_channels=channels, out_channels=channels, **window)
+
+
+@pytest.mark.parametrize(
+    ("channels", "dtype", "lanes"),
+    [(128, "int8", 64), (144, "int8", 64), (48, "int8", 32), (80, "bfloat16", 32), (144, "float32", 16)],
+)
+def test_padding_moves_whole_registers_the_last_of_which_may_begin_earlier(
+    channels: int, dtype: str, lanes: int
+) -> None:
+    workload, on = grouped(channels, dtype), registry.get("cpu")
+    sketches = [s for s in generate(workload, ZEN, ["direct"]).sketches if s.name.endswith("pad_root")]
+    inputs = workload.make_inputs(channels)
+    for sketch in sketches:
+        program = program_of(workload, "direct", sketch.trace(candidates.legal(sketch, 1, channels)[0]))
+        copies = [s for s in walk_stmt(program.body) if isinstance(s, For) and s.var.startswith("pad.")]
+        assert {int(s.extent.value) for s in copies if s.kind == "vectorize"} == {lanes}
+        if set(ZEN.features) <= set(on.hardware.features):
+            check(workload, on.load(on.build(program)).bind(inputs, fenced=True).run(), inputs)
+    assert sketches

@@ -22,7 +22,7 @@ from targets.cpu.probe import Probed, digits, probe
 
 CPU = registry.get("cpu").limits
 KNOWN = Probed(
-    3.7e9, 2.36e11, 1.0, 1.0, 0.5, 4.0, 4.5, (1e11, 2e10, 1e10), (9e10, 1e10, 5e9), 1e-6, 5e-5, 2.0, 1.0, 6.0
+    3.7e9, 2.36e11, 1.0, 1.0, 0.5, 4.0, 4.5, (1e11, 2e10, 1e10), (9e10, 1e10, 5e9), 1e-6, 5e-5, 2.0, 1.0, 6.0, 0.5, 7.0
 )
 GIVEN = (16, 32, (0, 1))
 
@@ -52,6 +52,8 @@ def test_a_probe_finds_figures_that_a_processor_can_have(tmp_path: Path, monkeyp
     found = figures.probe_again(CPU.vector_bytes // 4, CPU.vector_registers, allowed_cores())
     assert 5e8 < found.clock_hz < 8e9
     assert found.fma in {n / 2 for n in range(1, 13)} and 1 <= found.fma_latency <= 12
+    for rate, latency in ((found.dots, found.dot_latency), (found.byte_dots, found.byte_dot_latency)):
+        assert 0.5 <= rate <= found.issue and 1 <= latency <= 16
     assert 0.5 <= found.stores <= found.issue <= 16 and 0.5 <= found.loads <= found.elements <= found.issue
     assert found.one[0] >= found.one[1] and min(found.one) > 1e8
     assert all(each <= one for each, one in zip(found.each, found.one, strict=True)) or found.disturbed

@@ -14,7 +14,6 @@ from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import LINE, Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
-from search_space.dtypes import NARROW
 from search_space.hardware import COLUMNS, CpuRates, Hardware, columns_of
 from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
 from search_space.ir.polynomial import canon, poly
@@ -36,6 +35,7 @@ GUARD = 3.0  # instructions that choose the address of an element that may not b
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
 WAIT = 40.0
 """Cycles until the result of that is in all lanes of what waits for it; others combined meanwhile share them."""
+INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits: widened, multiplied, added
 LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
 REACHED = (0.5, 1.0, 1.0)
 """Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from
@@ -84,6 +84,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     registers = registers if statement.reducing else tape.const(4)
     # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
     work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
+    if statement.output.buffer.dtype == "int32" and not any(loop.kind == "tensor" for loop in statement.loops):
+        work += statement.operations.get("fma", 0.0) * (INTEGER - 1)
     alike = nest.product(lambda loop: loop.kind == "unroll" and loop.var not in statement.guarded)
     guards = tape.const(statement.operations.get("guard", 0.0) * GUARD) / alike.most(1)
     rates = hardware.rates
@@ -141,9 +143,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
 def _rates_of(statement: Statement, rates: CpuRates) -> tuple[float, float]:
     """Instructions of a statement's kind that are started in a cycle, and cycles until a result can be used."""
     inside = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
-    if inside and all(access.buffer.dtype == "bfloat16" for access in statement.inputs):
-        return rates.dots or rates.fma, rates.dot_latency or rates.fma_latency
-    return rates.fma, rates.fma_latency
+    return rates.dots_of({a.buffer.dtype for a in statement.inputs}) if inside else (rates.fma, rates.fma_latency)
 
 
 def _together(arithmetic: Value, loading: Value) -> Value:
@@ -235,8 +235,9 @@ def permutes(access: Access, var: str, lanes: int = 0) -> bool:
 
 
 def taken_in_turns(access: Access, var: str) -> int:
-    """Of how many rows neighbouring lanes read elements in turns, as pairs of 16-bit floats do; 0 where of none."""
-    if not access.indices or access.buffer.dtype not in NARROW:
+    """Of how many rows neighbouring lanes read elements in turns, as pairs of 16-bit floats and words of bytes do; 0
+    where of none."""
+    if not access.indices or dtype_bytes(access.buffer.dtype) > 2:
         return 0
     *rows, last = access.indices
 

@@ -12,6 +12,7 @@ from search_space.machines.cpu.rowwise import RowWise
 from search_space.machines.cpu.spread import spread, with_copies
 from search_space.machines.cpu.tiling import MultiLevelTiling
 from search_space.machines.cpu.transformed import TransformedProducts
+from search_space.machines.cpu.words import WordsOfRows
 from search_space.machines.shared.inline import AlwaysInline
 from search_space.machines.shared.pad import PadHandling
 
@@ -19,6 +20,7 @@ CPU = Machine(
     rules=[
         AlwaysInline(),
         PadHandling(spread),
+        WordsOfRows(),
         LibraryCall(),
         PairedSums(),
         ReductionInParts(),

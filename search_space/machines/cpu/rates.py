@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+
+BYTES = frozenset({"uint8", "int8"})
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class CpuRates:
         elements: loads of one element each that are started in a cycle, which may be more than of whole vectors.
         dots: instructions that add two products of bfloat16 to each sum, as `fma`; 0: as many as multiply-adds.
         dot_latency: cycles until the result of one can be used; 0: as many as of a multiply-add.
+        byte_dots, byte_dot_latency: the same of instructions that add four products of bytes to each sum.
     """
 
     fma: float = 2.0
@@ -37,6 +41,16 @@ class CpuRates:
     elements: float = 2.0
     dots: float = 0.0
     dot_latency: float = 0.0
+    byte_dots: float = 0.0
+    byte_dot_latency: float = 0.0
+
+    def dots_of(self, factors: Collection[str]) -> tuple[float, float]:
+        """Rate and latency of the instruction that adds up products of these types of elements."""
+        if "bfloat16" in factors:
+            return self.dots or self.fma, self.dot_latency or self.fma_latency
+        if factors and BYTES.issuperset(factors):
+            return self.byte_dots or self.fma, self.byte_dot_latency or self.fma_latency
+        return self.fma, self.fma_latency
 
 
 USUAL = CpuRates()

@@ -21,6 +21,7 @@ from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.reads import ends_in, same_places
 from search_space.sketch.tables import clamped_tiles, reduce_tiles, vector_tiles
+from search_space.tags import PAIRS
 
 MAX_TILE = 28
 MAX_UNROLL = 400
@@ -51,9 +52,12 @@ class _Tile:
 
 
 def vector_axis(stage: Stage) -> bool:
-    """Whether the last spatial axis runs along the last dimension of something read (so that loads are vectors)."""
-    if not stage.axes:
-        return False
+    """Whether the last spatial axis runs along the last dimension of something read (so that loads are vectors).
+
+    So it does along words of what is read, which instructions take as one.
+    """
+    if not stage.axes or stage.tag == PAIRS:
+        return bool(stage.axes)
     last = stage.axes[-1].name
     reads = [n for n in walk(stage.body) if n.op == "load" and len(n.args) > 1]
     return any(last in variables(n.args[-1]) for n in reads)

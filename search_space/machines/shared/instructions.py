@@ -12,7 +12,7 @@ from search_space.hardware import Hardware
 from search_space.intrinsics import BF16_DOT, LANES_APART, available
 from search_space.ir.expr import Expr, var, variables, walk
 from search_space.lower.inline import expanded
-from search_space.machines.shared.groups import in_groups, of_one_group
+from search_space.machines.shared.groups import group_tiles, in_groups, of_one_group
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.patterns import shape_of
 from search_space.schedule.state import Axis, Stage
@@ -33,6 +33,20 @@ def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
     axes = tuple(str(i.args[0]) if i.op == "var" else "" for i in node.args[1:])
     last = stage.axes[-1].name
     return axes if last in axes and "" not in axes and len(set(axes)) == len(axes) else None
+
+
+def in_words(draft: Draft, stage: Stage, node: Expr, axis: str, lanes: int, depth: int) -> bool:
+    """Whether a load gives each lane along the stage's last axis a word of its own, `depth` neighbours along `axis`.
+
+    The words of neighbouring lanes lie side by side.
+    """
+    last, (*others, lane, word) = stage.axes[-1], node.args[1:] if len(node.args) > 2 else (None, None)
+    if lane is not var(last.name) or word is not var(axis) or any(variables(i) & {last.name, axis} for i in others):
+        return False
+    source = draft.state.input(node.args[0]) or draft.state.stage(node.args[0])
+    if not isinstance(source, Stage) or not group_tiles(stage, lanes):
+        return False
+    return int(source.axes[-1].extent.value) == depth
 
 
 def interleavable(draft: Draft, stage: Stage, node: Expr, axis: str) -> bool:
@@ -73,7 +87,8 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
         if packable(draft, stage, node):
             return True
         if intrinsic in LANES_APART:
-            return in_groups(stage, node, axis.name, *intrinsic.extents)
+            groups = in_groups(stage, node, axis.name, *intrinsic.extents)
+            return groups or in_words(draft, stage, node, axis.name, *intrinsic.extents)
         return intrinsic.name in INTERLEAVED and interleavable(draft, stage, node, axis.name)
 
     for intrinsic in available(hardware):

@@ -1,10 +1,12 @@
-"""How many elements a vector of a stage holds: those of float32, twice as many where 16-bit floats are only moved."""
+"""How many elements a vector of a stage holds: those of float32, more where 16-bit floats or bytes are only moved."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from search_space.dtypes import NARROW
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, walk
+from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
 from search_space.lower.inline import expanded
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft
@@ -17,6 +19,31 @@ def lanes_of(draft: Draft, stage: Stage, hardware: Hardware) -> int:
     wide = 2 * lanes
     fills = ceildiv(extent, wide) * wide <= extent * MAX_WASTE
     return wide if fills and stage.dtype in NARROW and moves(expanded(stage, draft.state)) else lanes
+
+
+def copied_lanes(draft: Draft, stage: Stage, hardware: Hardware) -> int:
+    """Elements of a vector of a copy that fills a register, whose last vector begins earlier where it must.
+
+    More than of float32, and no more than the last axis has; 0 where what is copied lies otherwise, or lanes would
+    choose for themselves.
+    """
+    body, last = expanded(stage, draft.state), stage.axes[-1]
+    held, extent = hardware.vector_bytes // dtype_bytes(stage.dtype), int(last.extent.value)
+    while held > extent:
+        held //= 2
+    loads = [n for n in walk(body) if n.op == "load"]
+    along = all(n.args[-1] is var(last.name) and last.name not in _names(n.args[1:-1]) for n in loads)
+    plain = bool(loads) and along and moves(body) and not _conditional(body, last.name)
+    return held if plain and held > hardware.float_lanes else 0
+
+
+def _names(indices: Sequence[Expr]) -> set[str]:
+    return {name for index in indices for name in variables(index)}
+
+
+def _conditional(body: Expr, axis: str) -> bool:
+    """Whether a choice in it depends on the axis, so that lanes would choose for themselves."""
+    return any(node.op == "select" and axis in variables(node.args[0]) for node in walk(body))
 
 
 def moves(body: Expr) -> bool:

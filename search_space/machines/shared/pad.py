@@ -11,10 +11,11 @@ from collections.abc import Callable
 from search_space.hardware import Hardware
 from search_space.ir.expr import variables, walk
 from search_space.lower.inline import expanded
-from search_space.machines.shared.lanes import lanes_of
+from search_space.machines.shared.lanes import copied_lanes, lanes_of
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
+from search_space.tags import WORDS
 
 
 class PadHandling(SketchRule):
@@ -47,7 +48,7 @@ class PadHandling(SketchRule):
             tile, _ = self.vectors(attached, stage, hardware)
             tile = self.spread(tile, stage.name, hardware) if whole else tile
             out.append(tile.variant(f"pad_at_{leaf}").finish(stage.name))
-        if all(self.reads_vectors(c, stage) for c in consumers):
+        if all(self.reads_vectors(c, stage) and c.tag != WORDS for c in consumers):
             out.append(draft.compute_inline(stage.name).variant("pad_inline").finish(stage.name))
         return out
 
@@ -96,8 +97,10 @@ class PadHandling(SketchRule):
         """Vectors along the last axis, and the loop over them; a short axis is fused with its neighbour, as both
         buffers are contiguous there."""
         along = self.along(stage, hardware)
-        lanes = lanes_of(draft, stage, hardware) if len(along) == 1 else hardware.float_lanes
+        wide = copied_lanes(draft, stage, hardware) if len(along) == 1 else 0
+        lanes = wide or (lanes_of(draft, stage, hardware) if len(along) == 1 else hardware.float_lanes)
         draft, row = draft.fuse(stage.name, along)
-        tail = "exact" if len(along) == 1 and stage.axes[-1].extent.value % lanes == 0 else "guard"
+        tail = "clamp" if wide else "guard"  # a mask of so many lanes costs more than a copy of some once more
+        tail = "exact" if len(along) == 1 and stage.axes[-1].extent.value % lanes == 0 else tail
         draft, (vectors, lane) = draft.split(stage.name, row, (lanes,), tail)
         return draft.vectorize(stage.name, lane), vectors

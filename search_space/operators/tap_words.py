@@ -1,0 +1,75 @@
+"""Depthwise convolution of bytes by dot products of four: what a window's rows hold at one place lies side by side.
+
+A channel has a filter of its own, so that no channels can be added up by an instruction that adds four products of
+bytes to each lane. Its taps can: of four rows of the padded input a word is made for every column and channel, once for
+all columns of the window, and the weights of a column are such words, too, with zeros where the window has fewer rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from search_space import te
+from search_space.ir.expr import Expr
+from search_space.operators.arithmetic import OPERANDS, product, zero
+from search_space.operators.base import Args
+from search_space.operators.epilogue import with_epilogue
+from search_space.operators.naming import over
+from search_space.operators.windows import Window, pad
+from search_space.tags import CONSTANT, PAIRS, WORDS
+
+TAP_WORDS = "tap_words"
+"""The algorithm's name."""
+DEPTH = 4
+"""Products that an instruction adds to a lane: bytes of a word."""
+LANES = 16
+"""Words that it takes at once, a channel each."""
+MOST = 60_000
+"""Taps that int32 holds for certain."""
+
+
+def available(args: Args) -> bool:
+    """Whether bytes are multiplied by constants, channels are whole vectors, and a window has several rows."""
+    known = args["dtype"] == "int8" and args["constant_weight"] and args["channels"] % LANES == 0
+    return bool(known and args["kernel"][0] > 1 and prod(args["kernel"]) <= MOST)
+
+
+def in_words(args: Args) -> list[te.Tensor]:
+    """As a sum over words of rows, columns of the window, and the rows of a word."""
+    window, channels, dtype = Window.of(args), args["channels"], args["dtype"]
+    (height, width), (down, right), (apart, _) = window.kernel, window.stride, window.dilation
+    words, rows = -(-height // DEPTH), window.output[0]
+    activations, weights = OPERANDS[dtype]
+    data = te.placeholder((args["batch"], *window.extent, channels), activations, "data")
+    weight = te.placeholder((*window.kernel, channels), weights, "weight", True)
+    # The last word of the last row may reach further down than the window: what it finds there counts nothing.
+    last = (rows - 1) * down + (words * DEPTH - 1) * apart + 1
+    (above, below), sides = window.padding
+    more = max(0, last - window.padded[0])
+    source = pad(data, replace(window, padding=((above, below + more), sides)), zero(dtype))
+    columns = window.padded[1]
+
+    def gathered(n: Any, h: Any, q: Any, w: Any, c: Any, t: Any) -> Expr:
+        return source[n, h * down + (q * DEPTH + t) * apart, w, c]
+
+    taken = te.compute((args["batch"], rows, words, columns, channels, DEPTH), gathered, name="words", tag=WORDS)
+
+    def filled(q: Any, w: Any, c: Any, t: Any) -> Expr:
+        tap = q * DEPTH + t
+        return te.if_then_else(tap < height, weight[te.minimum(tap, height - 1), w, c], 0)
+
+    filters = te.compute((words, width, channels, DEPTH), filled, name="weight_words", tag=CONSTANT)
+    rq, rw, rt = (
+        te.reduce_axis((0, extent), name)
+        for name, extent in zip(("rq", "rw", "rt"), (words, width, DEPTH), strict=True)
+    )
+
+    def body(n: Any, h: Any, w: Any, c: Any) -> te.Reduction:
+        value = taken[n, h, rq, w * right + rw * window.dilation[1], c, rt]
+        return te.sum(product(value, filters[rq, rw, c, rt], dtype), axis=[rq, rw, rt])
+
+    shape = (args["batch"], *window.output, channels)
+    layer = te.compute(shape, over(("n", *window.spatial, "c"), body), name="conv", tag=PAIRS)
+    return with_epilogue(args, [data, weight], layer)
