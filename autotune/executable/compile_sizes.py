@@ -7,21 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from autotune.cache.kernels import KernelCache, symbol_of_open
 from autotune.executable.compile import Builder, Chosen, Compiler, is_dense
 from autotune.executable.opening import NotOpen, Opening, Range
 from autotune.executable.packing import Call
-from autotune.executable.schedule import Kernel, OpenKernel
+from autotune.executable.schedule import Kernel, OpenKernel, Schedule
 from autotune.executable.scopes import Scope
+from autotune.executable.weights import Weights
 from autotune.graph.ir import Graph
 from autotune.graph.memory_plan import MemoryPlan, plan
 from autotune.graph.partition import Group
 from search_space import te_json
+from search_space.generalised import Generalised
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.opened import variants
 from search_space.schedule.state import initial_state
+from search_space.terms import Term
 from search_space.workloads import Workload
 from targets.base import Case, Choice, Loop, Module, Parameter, Step
 
@@ -31,7 +35,7 @@ class SizedCompiler(Compiler):
 
     Args:
         opening: the network, and the ranges that have kernels of their own.
-        chosen, target, threads, cache, builder: as of `Compiler`.
+        chosen, target, threads, cache, builder, weights: as of `Compiler`.
 
     Raises:
         BuildError: a target whose kernels take no sizes.
@@ -45,10 +49,12 @@ class SizedCompiler(Compiler):
         threads: int = 1,
         cache: KernelCache | None = None,
         builder: Builder | None = None,
+        weights: Weights | None = None,
     ) -> None:
-        super().__init__(opening.graph, chosen, target, threads, cache, builder)
+        super().__init__(opening.graph, chosen, target, threads, cache, builder, weights)
         self._opening, self.sizes = opening, opening.sizes
         self._algorithms: list[str] = []  # of all calls
+        self._opened_before: dict[tuple[Any, ...], OpenKernel] = {}
 
     def _parameter(self, name: str) -> Parameter:
         return self._opening.parameter(name)
@@ -102,19 +108,40 @@ class SizedCompiler(Compiler):
         return self._kernel(group.workload, schedule, pitches, number)
 
     def _opened(self, call: int, within: Range, number: int) -> OpenKernel:
-        """A call's kernel for a range.
+        """A call's kernel for a range, the same for all calls that compute the same on arrays that lie alike.
 
         Raises:
             NotOpen: no schedule that was chosen holds for the range.
         """
-        refused: list[ScheduleError] = []
         group = self._opening.group(call, within.least)
         assert group.workload is not None
         schedule = self._chosen(group.workload)
         self._algorithms.append(schedule.algorithm)
-        found, ends = self._opening.definition(call, schedule.algorithm), (within.least, within.greatest)
-        definition = found.plain(*ends)
+        found = self._opening.definition(call, schedule.algorithm)
         strides = self._opening.pitches(call, schedule.algorithm)
+        key = id(found), schedule.algorithm, schedule.trace.key, tuple(strides.items()), within
+        if key not in self._opened_before:
+            made = self._opened_to(within, found, schedule, strides, group.title)
+            name = symbol_of_open(made, self._target) or self._symbol(number)
+            self._opened_before[key] = replace(made, name=name)
+        return self._opened_before[key]
+
+    def _opened_to(
+        self,
+        within: Range,
+        found: Generalised,
+        schedule: Schedule,
+        strides: Mapping[str, tuple[int | Term, ...]],
+        title: str,
+    ) -> OpenKernel:
+        """A definition's kernel for a range, without a name.
+
+        Raises:
+            NotOpen: the schedule holds nowhere.
+        """
+        refused: list[ScheduleError] = []
+        ends = within.least, within.greatest
+        definition = found.plain(*ends)
         pitches = {name: tuple(found.filled(list(each), *ends)) for name, each in strides.items()}
         *inputs, output = te_json.from_json(definition, open_sizes=True)
         state = initial_state([output], inputs=inputs)
@@ -124,10 +151,9 @@ class SizedCompiler(Compiler):
             except ScheduleError as error:
                 refused.append(error)
             else:
-                made = OpenKernel(definition, trace, pitches, "")
-                return replace(made, name=symbol_of_open(made, self._target) or self._symbol(number))
+                return OpenKernel(definition, trace, pitches, "")
         shown = " to ".join("x".join(map(str, sizes)) for sizes in ends)
-        raise NotOpen(f"the schedule of {group.title} must hold for sizes {shown}: {refused[-1] if refused else ''}")
+        raise NotOpen(f"the schedule of {title} must hold for sizes {shown}: {refused[-1] if refused else ''}")
 
     def _steps(self, offsets: Mapping[str, int], numbers: Iterator[int]) -> Sequence[Step | Loop | Choice]:
         algorithms = iter(self._algorithms)

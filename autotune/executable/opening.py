@@ -99,7 +99,7 @@ class Opening:
                 graph = graph_at(point)
             self._scopes[point] = scope_of(_sharing(graph, self.graph), alignment)
             self._compare(point)
-        self._generalised: dict[tuple[int, str], Generalised] = {}
+        self._generalised: dict[tuple[str, ...], Generalised] = {}  # equal layers are one
         for each in ranges:
             if each.known and each.least not in self._scopes:
                 self._scopes[each.least] = scope_of(_sharing(graph_at(each.least), self.graph), alignment)
@@ -142,9 +142,9 @@ class Opening:
         Raises:
             NotOpen: that is not one definition.
         """
-        key = number, algorithm
+        groups = [self.group(number, point) for point in self.points]
+        key = algorithm, *(_workload(group).key for group in groups)
         if key not in self._generalised:
-            groups = [self.group(number, point) for point in self.points]
             try:
                 found = [te_json.to_json(_workload(group).tensors(algorithm)) for group in groups]
                 self._generalised[key] = generalised(found, self.points)
@@ -164,10 +164,14 @@ class Opening:
         found = self.definition(number, algorithm)
         own = [tuple(size.at(point) for size in found.sizes) for point in self.points]
         group = self.group(number, self.points[-1])
+        names = (*group.inputs, group.output)
+        if not self._open_constants.intersection(names):
+            if all(self._strides(name, point) is None for name in names for point in self.points):
+                return {}
         *inputs, output = _workload(group).tensors(algorithm)
         known = operations([output], inputs)
         pitches: dict[str, tuple[int | Term, ...]] = {}
-        for tensor, name in zip([*inputs, output], [*group.inputs, group.output], strict=True):
+        for tensor, name in zip([*inputs, output], names, strict=True):
             every = [self._strides(name, point) for point in self.points]
             if name in self._open_constants:
                 pitches[known[tensor.op]] = dense(self.graph.type(name).shape)
