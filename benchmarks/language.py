@@ -1,15 +1,13 @@
 """A decoder beside ONNX Runtime and PyTorch: prompts, and steps behind as many tokens.
 
 `python -m benchmarks.language [--layers 12] [--repeat 20]` has GPT-2 small (random weights) take turns with the peers,
-in processes of their own, and a plain read of the weights with them, writes `benchmarks/results/language.json` and
-prints the table.
+in processes of their own, writes `benchmarks/results/language.json` and prints the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -25,10 +23,10 @@ from benchmarks.interleave import FEWEST_ROUNDS, interleave
 from benchmarks.markdown import table
 from benchmarks.survey.log import commit_of
 from measure.host import describe_host
+from targets import registry
 
 NAME = "language"
 PEERS = ("onnxruntime", "torch")
-READING = "reading"
 CASES = (("prefill", 128), ("prefill", 512), ("step", 65), ("step", 513))
 """Tokens of a prompt, and of a sequence with the token of the step."""
 LONGEST = 1024
@@ -49,10 +47,7 @@ class PeerProcess:
 
     def __init__(self, name: str, threads: int, sizes: Mapping[str, int]) -> None:
         command = [sys.executable, "-m", "benchmarks.language_peers", name, str(threads), json.dumps(dict(sizes))]
-        alone = {"OPENBLAS_NUM_THREADS": "1"} if name == READING else {}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **alone}
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.seconds = float(self._answer()["seconds"])
         self.case: tuple[str, int] = CASES[0]
 
@@ -101,6 +96,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
         "sizes": sizes,
         "repeat": options.repeat,
         "commit": commit_of(),
+        "read_bytes": weights_bytes(**sizes),
+        "bandwidth": registry.get("cpu").hardware.bandwidth,
     }
     rows = (results.load(NAME, folder) or {"rows": {}})["rows"]
     shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
@@ -110,24 +107,27 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
         return results.load(NAME, folder)
     with ExitStack() as stack:
         given = {**sizes, "positions": LONGEST, "longest": LONGEST}
-        running = {
-            name: stack.enter_context(PeerProcess(name, options.threads, given)) for name in ("ours", *PEERS, READING)
-        }
+        names = ("ours", *PEERS)
+        running = {name: stack.enter_context(PeerProcess(name, options.threads, given)) for name in names}
         for case in todo:
             row = {**common, "seconds_to_compile": running["ours"].seconds, **compared(case, running, options)}
             results.save(NAME, {"rows": {keys[case]: row}}, folder)
     return results.load(NAME, folder)
 
 
+def weights_bytes(vocabulary: int, hidden: int, layers: int, heads: int) -> int:
+    """Of the products that every step has, in float32; of embeddings a step reads a row."""
+    return 4 * hidden * (12 * hidden * layers + vocabulary)
+
+
 def compared(case: tuple[str, int], running: Mapping[str, PeerProcess], options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of all in turns, and how far logits differ."""
-    turns = {who: process for who, process in running.items() if who != READING or case[0] == "step"}
-    for process in turns.values():
+    for process in running.values():
         process.case = case
-    logits = {who: process.logits() for who, process in turns.items() if who != READING}
+    logits = {who: process.logits() for who, process in running.items()}
     largest = np.abs(logits["ours"]).max()
     errors = {who: float(np.abs(found - logits["ours"]).max() / largest) for who, found in logits.items()}
-    seconds = interleave(turns, options.repeat, pause=0.06, warm_seconds=0.04)
+    seconds = interleave(running, options.repeat, pause=0.06, warm_seconds=0.04)
     return {"case": list(case), "errors": errors, "seconds": seconds}
 
 
@@ -140,7 +140,7 @@ def language(document: Mapping[str, Any]) -> str:
         of = f"prompt of {count}" if what == "prefill" else f"step behind {count - 1}"
         tokens = count if what == "prefill" else 1
         best = min(took[peer] for peer in PEERS)
-        share = f"{took[READING] / took['ours']:.0%}" if READING in took else ""
+        share = "" if what == "prefill" else f"{row['read_bytes'] / row['bandwidth'] / took['ours']:.0%}"
         every = [f"{took[who] * 1e3:.2f}" for who in ("ours", *PEERS)]
         lines.append([of, *every, f"{tokens / took['ours']:.1f}", f"{best / took['ours']:.2f}x", share])
     sizes = [f"{row['sizes']['layers']} layers of {row['sizes']['hidden']}" for row in rows]
@@ -151,7 +151,7 @@ def language(document: Mapping[str, Any]) -> str:
     worst = max(error for row in rows for error in row["errors"].values())
     said = f"Compiling without a cache: {max(row['seconds_to_compile'] for row in rows):.1f} s. "
     said += f"Logits differ by {worst:.0e} of the largest at most."
-    head = ["", "ours ms", "ONNX Runtime ms", "PyTorch ms", "our tokens/s", "ratio to best peer", "of a plain read"]
+    head = ["", "ours ms", "ONNX Runtime ms", "PyTorch ms", "our tokens/s", "ratio to best peer", "of the bandwidth"]
     return f"**{facts}**{f' (commit {commits})' if commits else ''}. {said}\n\n{table(head, lines)}"
 
 

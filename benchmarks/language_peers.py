@@ -10,7 +10,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune import language
-from autotune.language.model import Layer, Linear, Model, Norm, parameters
+from autotune.language.model import Layer, Linear, Model, Norm
 
 Array = NDArray[Any]
 UNSEEN = -1e30
@@ -211,23 +210,10 @@ def exported(model: Model) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-class Reading:
-    """A plain read of as many bytes as a step has weights, by threads side by side: no decoder is faster."""
-
-    def __init__(self, model: Model, longest: int, threads: int) -> None:
-        whole = np.ones(parameters(model) - model.sizes.positions * model.sizes.hidden, np.float32)  # type: ignore[operator]
-        self._parts, self._pool = np.array_split(whole, threads), ThreadPoolExecutor(threads)
-
-    def case(self, what: str, tokens: Array) -> Callable[[], Array]:
-        """Sums of squares of the parts, by a library's vectors, in place of logits."""
-        return lambda: np.array(list(self._pool.map(lambda part: part @ part, self._parts)))
-
-
 PEERS: dict[str, Callable[[Model, int, int], Peer]] = {
     "ours": Ours,
     "onnxruntime": OnnxRuntime,
     "torch": Torch,
-    "reading": Reading,
 }
 
 
