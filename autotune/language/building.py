@@ -10,7 +10,8 @@ import numpy as np
 from autotune.cache.place import open_cache
 from autotune.config import Measure
 from autotune.executable.compile_sizes import SizedCompiler
-from autotune.executable.opening import Opening, Range
+from autotune.executable.opening import Opening
+from autotune.executable.ranges import sampling_of
 from autotune.executable.weights import Weights
 from autotune.graph.ir import Array, Graph
 from autotune.language.graphs import Decoder
@@ -26,9 +27,6 @@ from search_space.ir.intervals import Span
 from targets import registry
 from targets.arrays import aligned
 from targets.base import Target
-
-RANGES = (128, 512)
-"""From which on a step or a prompt has kernels of its own; those of weights are the same in all steps."""
 
 COPIES = 3
 """Of the weights that there is room for: as they are, as a step takes them, and as a prompt does."""
@@ -85,22 +83,19 @@ def _write(
     schedules = Schedules({}, settings, Limits(hardware=target.hardware), cache=open_cache(cache))
 
     def compiler() -> SizedCompiler:
-        size = {"n": span}
+        sizes = {"n": span}
+        sampling = sampling_of(sizes)
         opening = Opening(
-            lambda point: ready(graph_of(*point), target, precision), size, _ranges(span), target.alignment
+            lambda point: ready(graph_of(*point), target, precision),
+            sizes,
+            sampling.known,
+            sampling.least,
+            target.alignment,
         )
-        return SizedCompiler(
-            opening, schedules, target.name, settings.threads, schedules.cache, schedules.built, weights
-        )
+        built, kept = schedules.built, schedules.cache
+        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, kept, built, weights=weights)
 
     write_compiled(compiler, schedules, folder / name, weights_file=False)
-
-
-def _ranges(span: Span) -> list[Range]:
-    """Ranges that together have all sizes."""
-    low, high = span
-    least = [low, *(n for n in RANGES if low < n <= high)]
-    return [Range((a,), (b - 1,)) for a, b in zip(least, [*least[1:], high + 1], strict=True)]
 
 
 def _joined(parts: object) -> Array:

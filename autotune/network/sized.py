@@ -6,7 +6,7 @@ are no trials: schedules are the roofline's choice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.executable.compile_sizes import SizedCompiler
 from autotune.executable.opening import GraphAt, NotOpen, Opening
-from autotune.executable.ranges import ranges_of
+from autotune.executable.ranges import sampling_of
 from autotune.graph.ir import Array, Graph
-from autotune.graph.onnx_file import is_of_one_file
+from autotune.graph.onnx_file import is_of_one_file, reading_once
 from autotune.network.schedules import Schedules
 from autotune.network.writing import Keep, load_written, write_compiled
 from autotune.run.resolve import settings_of
@@ -61,8 +61,11 @@ def write_sized(
         raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target.name}")
 
     def compiler() -> SizedCompiler:
-        opening = Opening(graph_at, sizes, ranges_of(sizes), target.alignment)
-        return SizedCompiler(opening, schedules, target.name, settings.threads, schedules.cache, schedules.built)
+        sampling = sampling_of(sizes)
+        opening = Opening(graph_at, sizes, sampling.known, sampling.least, target.alignment)
+        cold = settings.measure.cache == "network"
+        built, cache = schedules.built, schedules.cache
+        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, cache, built, cold)
 
     return write_compiled(compiler, schedules, folder, weights_file)
 
@@ -137,12 +140,14 @@ class _Reader:
         self._config, self._model = config, model
         self.sizes = {name: (low, high) for name, (low, high) in config.network.sizes.items()}
         self.in_one_file = False
+        self._arrays: dict[Hashable, Array] = {}
 
     def __call__(self, point: Point) -> Graph:
         config, keys = self._config, self._config.network
         known = dict(zip(self.sizes, point, strict=True))
         network = keys.model_copy(update={"sizes": {}, "shapes": _shapes_at(keys.shapes, known)})
-        found = network_of(config.model_copy(update={"network": network}), model=self._model, weights=False)
+        with reading_once(self._arrays):
+            found = network_of(config.model_copy(update={"network": network}), model=self._model, weights=False)
         self.in_one_file = is_of_one_file(found.model)
         return found.graph
 
