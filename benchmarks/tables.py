@@ -11,6 +11,7 @@ from benchmarks.choices import choices
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch
 from benchmarks.interleave import geometric_mean
+from benchmarks.language import language
 from benchmarks.lengths import lengths
 from benchmarks.markdown import table
 from benchmarks.precisions.table import precisions
@@ -367,6 +368,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "choices": choices,
     "serving": serving,
     "row_wise": row_wise,
+    "language": language,
     "lengths": lengths,
     "sizes": sizes,
     "survey": survey,

@@ -246,6 +246,7 @@ class Target(ABC):
         spacing: bytes; values in the memory of a network begin at multiples of it.
         loops: whether networks may have loops; otherwise every step of one is calls of its own.
         open_sizes: whether kernels, and networks of them, take sizes that are known when they are called.
+        states: whether networks may have inputs whose last rows they write in place.
         splits_windows: whether networks gain where convolutions of large windows are split into smaller ones.
         host: of an accelerator, name of the target that computes those parts of a network that it cannot; empty: it
             computes whole networks, or none.
@@ -259,6 +260,7 @@ class Target(ABC):
     spacing: int = 64
     loops: bool = False
     open_sizes: bool = False
+    states: bool = False
     splits_windows: bool = True
     host: str = ""
     ray_resource: str = ""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.dtypes import numpy_dtype
 from targets.arrays import aligned
-from targets.base import sizes_in
+from targets.base import Parameter, sizes_in
 from targets.calling import Array
 from targets.executable import Executable
+from targets.extents import extent_at
 from targets.manifest import HASHED, SIZE, ExecutableError, Format, contents
 from targets.network_library import SCHEMA, NetworkLibrary
 
@@ -61,6 +65,69 @@ class _Context:
         self._write(self._addresses, 0, *addresses, self._weights, *sizes)
 
 
+@dataclass(frozen=True)
+class _State:
+    """An input whose last rows are an output.
+
+    Attributes:
+        input, output: their places.
+        whole, rows: what they are.
+        row_bytes: of a row.
+    """
+
+    input: int
+    output: int
+    whole: Parameter
+    rows: Parameter
+    row_bytes: int
+
+    @classmethod
+    def of(cls, names: Sequence[str], inputs: Sequence[Parameter], outputs: Sequence[Parameter]) -> _State:
+        """The state of these two names.
+
+        Raises:
+            ExecutableError: there are none such, or they are not alike but for their first extents.
+        """
+        found = [
+            [p.name for p in of].index(n) if n in [p.name for p in of] else -1
+            for n, of in zip(names, (inputs, outputs), strict=True)
+        ]
+        if -1 in found:
+            raise ExecutableError(f"`states` must be names of an input and an output, but got {list(names)!r:.80}")
+        whole, rows = inputs[found[0]], outputs[found[1]]
+        if (
+            whole.shape[1:] != rows.shape[1:]
+            or whole.dtype != rows.dtype
+            or (whole.extents or whole.shape)[1:] != (rows.extents or rows.shape)[1:]
+        ):
+            raise ExecutableError(f"`states` must be alike but for their rows, but got {list(names)!r:.80}")
+        nbytes = math.prod(whole.shape[1:]) * numpy_dtype(whole.dtype).itemsize
+        return cls(found[0], found[1], whole, rows, nbytes)
+
+    def rows_in(self, state: Array, rows: Parameter) -> Array:
+        """The rows of an array that the output is."""
+        found: Array = state[len(state) - rows.shape[0] :]
+        return found
+
+    def check(self, addresses: Sequence[int], inputs: int, sizes: Mapping[str, int]) -> None:
+        """Holds the output's address against the input's.
+
+        Raises:
+            ExecutableError: it is elsewhere.
+        """
+        first = self._extent(self.whole, sizes) - self._extent(self.rows, sizes)
+        wanted = addresses[self.input] + first * self.row_bytes
+        if first < 0 or addresses[inputs + self.output] != wanted:
+            raise ExecutableError(
+                f"`{self.rows.name}` must lie where row {first} of `{self.whole.name}` lies, at {wanted:#x}, "
+                f"but got {addresses[inputs + self.output]:#x}"
+            )
+
+    @staticmethod
+    def _extent(parameter: Parameter, sizes: Mapping[str, int]) -> int:
+        return extent_at(parameter.extents[0], sizes) if parameter.extents else parameter.shape[0]
+
+
 class NativeExecutable(Executable):
     """A network in memory.
 
@@ -94,6 +161,7 @@ class NativeExecutable(Executable):
         except OSError as error:
             raise ExecutableError(f"{self.folder}: a network must have its shared object, but: {error}") from None
         self._arrays = len(self.inputs) + len(self.outputs)
+        self._states = [_State.of(names, self.inputs, self.outputs) for names in self.manifest.get("states", ())]
         self._spans = tuple(self.sizes.values())
         self._contexts: list[_Context] = []  # that no call uses
         try:
@@ -105,8 +173,10 @@ class NativeExecutable(Executable):
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """One inference; the inputs are kept until the next one, for `run`, `time` and `profile`."""
         given = [_readable(array) for array in arrays]
+        for state in self._states:
+            given[state.input] = np.array(given[state.input])  # the caller's stays as it is
         sizes = self._sizes_in(given)
-        made = [aligned(p.at(sizes).shape, p.dtype, np.empty) for p in self.outputs]
+        made = self._outputs_for(given, sizes)
         self.infer_at([*map(_address, given), *map(_address, made)], tuple(sizes.values()))
         self._last = given
         return tuple(made)
@@ -116,24 +186,37 @@ class NativeExecutable(Executable):
 
         Args:
             addresses: of the inputs in order, then of the outputs: dense arrays, row-major, at multiples of the size of
-                their elements; outputs overlap with nothing else. Nothing is looked at but how many there are.
+                their elements; outputs overlap with nothing else, but rows of a state are the last ones of its input.
+                Nothing is looked at but how many there are, and where rows of states lie.
             sizes: that the arrays have, each within its range, in the order of the network's.
 
         Raises:
             ExecutableError: too few addresses, too many, or one that is 0; another number of sizes, or one that is out
-                of its range.
+                of its range; rows of a state that lie elsewhere.
         """
         if len(addresses) != self._arrays or 0 in addresses:
             raise ExecutableError(f"`addresses` must be {self._arrays} and none of them 0, but got {list(addresses)}")
         if len(sizes) != len(self._spans) or not all(a <= n <= b for n, (a, b) in zip(sizes, self._spans, strict=True)):
             ranges = ", ".join(f"{name} from {low} to {high}" for name, (low, high) in self.sizes.items()) or "none"
             raise ExecutableError(f"`sizes` must be {ranges}, but got {list(sizes)}")
+        for state in self._states:
+            state.check(addresses, len(self.inputs), dict(zip(self.sizes, sizes, strict=True)))
         context = self._taken()
         try:
             context.point(addresses, sizes)
             self._library.run(context.table, self.threads, context.workspace)
         finally:
             self._contexts.append(context)
+
+    def _outputs_for(self, given: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+        """Arrays to write to: rows of states lie at the end of these, all others are new."""
+        places = {state.output: state for state in self._states}
+        return [
+            places[number].rows_in(given[places[number].input], parameter.at(sizes))
+            if number in places
+            else aligned(parameter.at(sizes).shape, parameter.dtype, np.empty)
+            for number, parameter in enumerate(self.outputs)
+        ]
 
     def run(self) -> None:
         """One inference on the inputs of the last call."""
@@ -181,7 +264,7 @@ class NativeExecutable(Executable):
     def _repeated(self) -> Iterator[_Context]:
         """A context on the inputs of the last call, and on outputs that nobody sees."""
         given, sizes = self._last, self._sizes_in(self._last)
-        made = [aligned(p.at(sizes).shape, p.dtype) for p in self.outputs]
+        made = self._outputs_for(given, sizes)
         for array in made:
             array.fill(0)  # the system gives memory when it is written to first, which is not to be timed
         context = self._taken()

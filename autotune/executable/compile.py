@@ -15,6 +15,7 @@ from autotune.executable.linking import Builder, Linking
 from autotune.executable.packing import Call, Constants, room
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
+from autotune.executable.states import states_of
 from autotune.executable.weights import Weights
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph, Node
@@ -59,12 +60,13 @@ class Compiler:
         threads: that the network is meant to run on.
         cache: of kernels that were built before; None: every kernel is built.
         builder: builds those that are not known; by default one after the other.
+        weights: of executables compiled before, which this one's follow; None: it has its own alone.
 
     Attributes:
         sizes: what shapes of inputs leave open, by name: least and greatest value.
 
     Raises:
-        BuildError: loops in the graph, and a target that has none.
+        BuildError: loops or states in the graph, and a target that has none; a state whose rows are no output.
     """
 
     sizes: Mapping[str, tuple[int, int]] = {}
@@ -77,6 +79,7 @@ class Compiler:
         threads: int = 1,
         cache: KernelCache | None = None,
         builder: Builder | None = None,
+        weights: Weights | None = None,
     ) -> None:
         self._target: Target = registry.get(target)
         self._builder = builder or partial(map, partial(module_of, target=self._target))
@@ -87,13 +90,18 @@ class Compiler:
             raise BuildError(f"`graph` must have no loop for target {target}, but got {loops[0].name!r}")
         self._network = scope_of(self.graph, alignment)
         self._bodies = {node.name: scope_of(node.attrs["body"].graph, alignment) for node in loops}
+        self._states = states_of(self._network)
+        if self._states and not self._target.states:
+            raise BuildError(f"`graph` must have no state for target {target}, but got {self._states[0][0]!r}")
         self._chosen, self._threads, self._cache = chosen, threads, cache
         self._name = identifier(graph.name)
         self._modules: list[Module] = []
         self._constants = Constants(self._target)
         self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
         self._packed_bytes = 0
-        self._weights = Weights(self._target.spacing)
+        self._placed: dict[tuple[object, ...], Mapping[str, Place]] = {}
+        self._shared = weights is not None
+        self._weights = Weights(self._target.spacing) if weights is None else weights
 
     @property
     def workloads(self) -> list[Workload]:
@@ -135,8 +143,12 @@ class Compiler:
                 Call(scope.graph, group, before.modules[number])
                 for (scope, group, _), number in zip(self._calls(), called, strict=True)
             ]
-            self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
-            self._constants.all_ahead(calls, self._target.library(before.files))
+            if not self._shared:
+                self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
+            distinct = {call.made_of: call for call in reversed(calls)}
+            self._constants.all_ahead(
+                [call for call in calls if distinct[call.made_of] is call], self._target.library(before.files)
+            )
         steps = self._steps(memory.offsets, self._numbered(called, linking.modules()))
         arena = self._spaced(self._arena_bytes(memory))
         network = NetworkPlan(
@@ -165,6 +177,7 @@ class Compiler:
             "inputs": [listed(p) for p in network.inputs],
             "outputs": [listed(p) for p in network.outputs],
             **({"sizes": {name: list(span) for name, span in self.sizes.items()}} if self.sizes else {}),
+            **({"states": [list(pair) for pair in self._states]} if self._states else {}),
             **linked,
             "weights": {
                 "file": weights.name,
@@ -264,14 +277,13 @@ class Compiler:
         graph = scope.graph
         module = self._modules[number]
         names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
-        constants = self._constants.of(Call(graph, group, module))
+        constants = self._constant_places(Call(graph, group, module))
         arguments = []
         for parameter in module.parameters:
-            made_of = parameter.packed_from or ((parameter.name,) if parameter.constant else ())
-            computed = [names[source] for source in made_of if names[source] not in graph.constants]
-            assert not (computed and parameter.packed_from), f"{parameter.name} is packed, and made of {computed}"
-            if parameter.name in constants and not computed:
-                arguments.append(Place("weights", self._weights.place(constants[parameter.name])))
+            computed = [names[source] for source in parameter.packed_from if names[source] not in graph.constants]
+            assert not computed, f"{parameter.name} is packed, and made of {computed}"
+            if parameter.name in constants:
+                arguments.append(constants[parameter.name])
             elif parameter.name in module.outputs:
                 arguments.append(scope.place(group.output, where))
             elif parameter.packed_from:
@@ -280,6 +292,20 @@ class Compiler:
             else:
                 arguments.append(scope.place(names[parameter.name], where))
         return Step(number, tuple(arguments), group.title)
+
+    def _constant_places(self, call: Call) -> Mapping[str, Place]:
+        """Where the constants of a call lie that are packed when it is compiled, by the parameter's name."""
+        key = call.made_of
+        if key not in self._placed:
+            names = dict(zip((p.name for p in call.module.sources), call.group.inputs, strict=True))
+            made = self._constants.of(call)
+            known = [
+                p.name
+                for p in call.module.parameters
+                if p.name in made and all(names[n] in call.graph.constants for n in p.packed_from or (p.name,))
+            ]
+            self._placed[key] = {name: Place("weights", self._weights.place(made[name])) for name in known}
+        return self._placed[key]
 
     def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
         """Strides of the kernel's activations that are not dense, by the workload's names."""

@@ -21,6 +21,7 @@ from autotune.executable.packing import Call
 from autotune.executable.ranges import Packed, Sampling, divided, doubted
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule
 from autotune.executable.scopes import Scope
+from autotune.executable.weights import Weights
 from autotune.graph.ir import Graph
 from autotune.graph.memory_plan import MemoryPlan, plan
 from autotune.graph.partition import Group
@@ -71,6 +72,7 @@ class SizedCompiler(Compiler):
         sampling: where its schedules are found, and what may become ranges.
         chosen, target, threads, cache, builder: as of `Compiler`.
         cold: whether estimates are those of constants that come from memory.
+        weights: as of `Compiler`.
 
     Raises:
         BuildError: a target whose kernels take no sizes.
@@ -86,8 +88,9 @@ class SizedCompiler(Compiler):
         cache: KernelCache | None = None,
         builder: Builder | None = None,
         cold: bool = True,
+        weights: Weights | None = None,
     ) -> None:
-        super().__init__(opening.graph, chosen, target, threads, cache, builder)
+        super().__init__(opening.graph, chosen, target, threads, cache, builder, weights)
         self._opening, self._sampling, self.sizes, self._cold = opening, sampling, opening.sizes, cold
         self._greatest = tuple(high for _, high in opening.sizes.values())
 

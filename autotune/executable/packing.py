@@ -34,6 +34,14 @@ class Call:
     group: Group
     module: Module
 
+    @property
+    def made_of(self) -> tuple[object, ...]:
+        """By which calls are known whose constants are packed to the same bytes."""
+        held = self.graph.constants
+        arrays = [held.get(name) for name in self.group.inputs]
+        places = [None if a is None else (a.ctypes.data, a.shape, a.strides, a.dtype.str) for a in arrays]
+        return self.module.name, *places
+
 
 class Constants:
     """Packs constants with the packers of a target; those that are packed ahead wait for who asks for them.
@@ -57,7 +65,7 @@ class Constants:
         """Has all calls packed by a thread on each core; `of` will be asked for them in this order.
 
         Args:
-            calls: of the executable.
+            calls: of the executable, of equal ones (`Call.made_of`) the first.
             library: that has the kernels already; None: there is none.
         """
         self._library = library

@@ -23,8 +23,8 @@ class Weights:
 
     Args:
         spacing: bytes at whose multiples constants begin.
-        room: bytes that all of them take at most: they are copied to one array, of which no more is touched than they
-            take. 0: this is not known, and they stay where they are.
+        room: bytes that all of them are to take at most: they are copied to one array, of which no more is touched than
+            they take; from the first one on that has no room left they stay where they are. 0: all do.
 
     Attributes:
         nbytes: of all, those between them included.
@@ -57,7 +57,7 @@ class Weights:
 
     @property
     def parts(self) -> Sequence[Array]:
-        """Bytes (n,), which are those of the whole one after the other. None can be added where they are copied."""
+        """Bytes (n,), which are those of the whole one after the other."""
         if self._room is not None:
             self._wait()
         return self._parts
@@ -69,23 +69,21 @@ class Weights:
         return parts if self._room is None else self._room[: max(64, self.nbytes)]
 
     def sha256(self) -> str:
-        """Digest of all of them. None can be added afterwards."""
+        """Digest of all that there are so far."""
         self._wait()
         return self._sha256.hexdigest()
 
     def _wait(self) -> None:
         """Until all that was added lies in its place."""
-        self._thread.shutdown()
         for taken in self._taken:
             taken.result()
 
     def _add(self, data: Array) -> Future[Array]:
         """Appends bytes; where they lie, once they lie there."""
         start, self.nbytes = self.nbytes, self.nbytes + data.nbytes
-        kept = data
-        if self._room is not None:
-            assert self.nbytes <= self._room.nbytes, f"{self.nbytes} bytes must be at most {self._room.nbytes}"
-            kept = self._room[start : self.nbytes]
+        if self._room is not None and self.nbytes > self._room.nbytes:
+            self._room = None
+        kept = data if self._room is None else self._room[start : self.nbytes]
         self._parts.append(kept)
         self._taken.append(self._thread.submit(self._take, data, kept))
         return self._taken[-1]

@@ -115,7 +115,7 @@ class _Lowering:
         inputs, attrs = [self._names[name] for name in node.inputs], dict(node.attrs)
         if is_lowered(self._graph, node) and node.name not in self._full:
             inputs = [self._rounded_to(name) for name in inputs]
-        elif node.op == "attention" and self._dtype == "bfloat16":
+        elif node.op == "attention" and self._dtype == "bfloat16" and not node.attrs["causal"]:
             inputs[:3] = [self._rounded_to(name) for name in inputs[:3]]  # what is added to the scores stays
             attrs["weights"] = self._dtype
         elif _moved(node):
@@ -238,7 +238,7 @@ def _residual_stream(graph: Graph) -> set[str]:
             name = node.inputs[0]
         return name
 
-    normalised = [node for node in graph.nodes if node.op == "layer_norm"]
+    normalised = [node for node in graph.nodes if node.op in ("layer_norm", "rms_norm")]
     read = {source(node.inputs[0]) for node in normalised}
     sums = [
         node

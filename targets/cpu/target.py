@@ -52,6 +52,7 @@ class CpuTarget(Target):
     peers = ("onnxruntime", "openvino", "openvino-as-installed")
     loops = True
     open_sizes = True
+    states = True
 
     def __init__(
         self, cpu: str | None = None, features: str | None = None, name: str = "cpu", architecture: str = ""

@@ -163,6 +163,11 @@ def test_the_code_of_a_page_runs(page: str) -> None:
     assert run(DOCS / f"{page}.md")["graph"].nodes
 
 
+def test_the_language_model_of_its_page_gives_logits(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(DOCS / "language_models.md")
+    assert found["logits"].shape == (100,) and len(capsys.readouterr().out.splitlines()) == 2
+
+
 def test_the_kernels_of_its_page_take_any_size(capsys: pytest.CaptureFixture[str]) -> None:
     names = run(DOCS / "symbolic_sizes.md")
     assert names["kernel"].module.sizes == {"n": (8, 512)} and len(names["every"].kernels) == 8

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("program", "arguments", "shown"),
     [
+        ("generate.py", ["--hidden=32", "--layers=1", "--heads=2", "--vocabulary=50", "--longest=40"], "tokens/s"),
         ("matmul_schedule.py", [], "GFLOP/s"),
         ("tune_conv2d.py", ["6"], "6 trials"),
         ("rpc_device.py", [], "the output is right"),
@@ -31,6 +32,7 @@ def test_an_example_runs(program: str, arguments: list[str], shown: str, tmp_pat
 
 def test_every_example_is_run() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == {
+        "generate.py",
         "matmul_schedule.py",
         "rpc_device.py",
         "tune_conv2d.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.graph.ops import (
     attention,
+    decoding,
     elementwise,
     filters,
     fixed_point,
@@ -26,6 +27,7 @@ __all__ = [
     "GraphOp",
     "Kind",
     "attention",
+    "decoding",
     "elementwise",
     "filters",
     "find",

@@ -16,15 +16,24 @@ from search_space.dtypes import FLOATS, numpy_dtype
 from search_space.ir.expr import Expr
 from search_space.operators.checks import choice
 
+UNSEEN = -1e30
+"""Score of a key that a row does not see."""
+
 
 def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs = exactly(weights="float32")(given, types)
+    attrs = exactly(weights="float32", causal=0)(given, types)
     choice("weights", attrs["weights"], list(FLOATS))
+    causal = attrs["causal"]
+    if type(causal) is not int or causal < 0:
+        raise ValueError(f"`causal` must be a number of rows or 0, but got causal={causal!r}")
     return attrs
 
 
 def _attention(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     """Queries (b, m, k), keys (b, k, n), values (b, n, d), and what is added to the scores and broadcasts to (b, m, n).
+
+    Where `causal` is not 0, so many rows of queries, one after the other, are of one position, and see the keys up to
+    theirs.
 
     The sums of a row divide what the values add up to, and not its scores: those are many more. Weights in bfloat16 are
     multiplied two at once where the machine has an instruction for it; the last of an odd number is added apart.
@@ -45,6 +54,8 @@ def _attention(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     scores = te.compute((batch, m, n), lambda g, i, j: te.sum(queries[g, i, r] * keys[g, r, j], axis=r), name="scores")
     for added in more:
         scores = _sum(scores, added)
+    if causal := attrs.get("causal", 0):
+        scores = _seen(scores, causal)
     maximum = te.compute((batch, m), lambda g, i: te.max(scores[g, i, largest], axis=largest), name="maximum")
 
     def powers(g: te.IterVar, i: te.IterVar, j: te.IterVar) -> Expr:
@@ -76,10 +87,22 @@ def _sum(scores: te.Tensor, added: te.Tensor) -> te.Tensor:
     return te.compute(scores.shape, lambda *i: scores[i] + at(added, i), name="added")
 
 
+def _seen(scores: te.Tensor, causal: int) -> te.Tensor:
+    """Scores of the keys that a row sees, and of the others so little that their power is 0."""
+
+    def body(g: te.IterVar, i: te.IterVar, j: te.IterVar) -> Expr:
+        return te.if_then_else(j <= i // causal, scores[g, i, j], UNSEEN)
+
+    return te.compute(scores.shape, body, name="seen")
+
+
 def _computed(attrs: Attributes, queries: Array, keys: Array, values: Array, *more: Array) -> Array:
     scores = queries.astype(np.float64) @ keys
     for added in more:
         scores = scores + added
+    if causal := attrs["causal"]:
+        rows, columns = np.indices(scores.shape[1:])
+        scores = np.where(columns <= rows // causal, scores, UNSEEN)
     scores = np.exp(scores - scores.max(-1, keepdims=True)).astype(numpy_dtype(attrs["weights"])).astype(np.float64)
     found: Array = scores @ values / scores.sum(-1, keepdims=True)
     return found

@@ -1,0 +1,156 @@
+"""Operations of decoders: rows that a cache grows by, attention over a cache, rotary positions, root mean squares.
+
+A cache of keys or of values is (n, heads, d): its first n rows are dense, whatever the greatest length is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
+from autotune.graph.ops.elementwise import computed
+from autotune.graph.types import Array, Attributes
+from search_space import te
+from search_space.ir.expr import Expr
+
+
+def _extended_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    state, rows = types
+    if state.shape[1:] != rows.shape[1:] or state.dtype != rows.dtype or len(rows.shape) < 1:
+        raise ValueError(f"rows must be like those of the state, but got {state} and {rows}")
+    if rows.shape[0] > state.shape[0]:
+        raise ValueError(f"rows must be no more than the state has, but got {state} and {rows}")
+    return exactly()(given, types)
+
+
+def _extended(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """A state whose last rows are those of the second input.
+
+    Kernels compute nothing of it: the rows are written where the state lies, see `autotune.graph.views`.
+    """
+    state, rows = tensors
+    before = state.shape[0] - rows.shape[0]
+
+    def body(first: te.IterVar, *rest: te.IterVar) -> Expr:
+        return te.if_then_else(first < before, state[(first, *rest)], rows[(first - before, *rest)])
+
+    return te.compute(state.shape, body, name="extended")
+
+
+def _extended_computed(attrs: Attributes, state: Array, rows: Array) -> Array:
+    return np.concatenate([state[: len(state) - len(rows)], rows])
+
+
+def _heads(queries: te.Tensor, cached: te.Tensor, place: int) -> None:
+    """Holds (heads, rows, d or n) against a cache (n, heads, d)."""
+    if len(queries.shape) != 3 or len(cached.shape) != 3 or queries.shape[0] != cached.shape[1]:
+        raise ValueError(
+            f"`inputs` must be of as many heads, but got {list(queries.shape)} and a cache {list(cached.shape)}"
+        )
+    if queries.shape[2] != cached.shape[place]:
+        raise ValueError(f"a cache must fit {list(queries.shape)}, but got {list(cached.shape)}")
+
+
+def _scores(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """Queries (heads, rows, d) times a cache of keys (n, heads, d), scaled: (heads, rows, n)."""
+    queries, keys = tensors
+    _heads(queries, keys, 2)
+    (heads, rows, depth), n = queries.shape, keys.shape[0]
+    r = te.reduce_axis((0, depth), "r")
+    products = te.compute((heads, rows, n), lambda g, i, j: te.sum(queries[g, i, r] * keys[j, g, r], axis=r), "scores")
+    return te.compute((heads, rows, n), lambda g, i, j: products[g, i, j] * attrs["scale"], name="scaled")
+
+
+def _scores_computed(attrs: Attributes, queries: Array, keys: Array) -> Array:
+    return np.asarray(queries.astype(np.float64) @ keys.transpose(1, 2, 0) * attrs["scale"])
+
+
+def _mixed(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """Shares (heads, rows, n) of a cache of values (n, heads, d): (heads, rows, d)."""
+    shares, values = tensors
+    _heads(shares, values, 0)
+    (heads, rows, n), depth = shares.shape, values.shape[2]
+    r = te.reduce_axis((0, n), "r")
+    return te.compute((heads, rows, depth), lambda g, i, c: te.sum(shares[g, i, r] * values[r, g, c], axis=r), "mixed")
+
+
+def _mixed_computed(attrs: Attributes, shares: Array, values: Array) -> Array:
+    return np.asarray(shares.astype(np.float64) @ values.transpose(1, 0, 2))
+
+
+def _rotary(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """Rows (m, heads, d) turned by angles whose cosines and sines are (m, d / 2).
+
+    Element c and element c + d / 2 are a pair (Su et al., "RoFormer", 2021, in the order that Llama has them).
+    """
+    x, cosines, sines = tensors
+    if len(x.shape) != 3 or x.shape[2] % 2:
+        raise ValueError(f"rows must be (m, heads, d) with an even d, but got {list(x.shape)}")
+    rows, _, depth = x.shape
+    half = depth // 2
+    if cosines.shape != (rows, half) or sines.shape != (rows, half):
+        raise ValueError(f"cosines and sines must be {[rows, half]}, but got {list(cosines.shape)}")
+
+    def body(i: te.IterVar, h: te.IterVar, c: te.IterVar) -> Expr:
+        first = x[i, h, c] * cosines[i, c] - x[i, h, c + half] * sines[i, c]
+        second = x[i, h, c] * cosines[i, c - half] + x[i, h, c - half] * sines[i, c - half]
+        return te.if_then_else(c < half, first, second)
+
+    return te.compute(x.shape, body, name="rotary")
+
+
+def _rotated(attrs: Attributes, x: Array, cosines: Array, sines: Array) -> Array:
+    first, second = np.split(x.astype(np.float64), 2, axis=-1)
+    cosines, sines = cosines[:, None], sines[:, None]
+    return np.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+
+
+def _rms_norm(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """Rows (m, n) brought to a mean square of 1, times (n,).
+
+    Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+    """
+    x, gamma = tensors
+    if len(x.shape) != 2 or gamma.shape != x.shape[1:]:
+        raise ValueError(f"rows must be (m, n) and weights (n,), but got {list(x.shape)} and {list(gamma.shape)}")
+    rows, columns = x.shape
+    r = te.reduce_axis((0, columns), "r")
+    squares = te.compute((rows,), lambda i: te.sum(x[i, r] * x[i, r], axis=r), name="squares")
+    share, epsilon = 1 / columns, attrs["epsilon"]
+    scale = te.compute((rows,), lambda i: te.rsqrt(squares[i] * share + epsilon), name="scale")
+    return te.compute((rows, columns), lambda i, j: x[i, j] * scale[i] * gamma[j], name="rms_norm")
+
+
+def _rms_computed(attrs: Attributes, x: Array, gamma: Array) -> Array:
+    x = x.astype(np.float64)
+    return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + attrs["epsilon"]) * gamma)
+
+
+def _gelu_tanh(x: Expr) -> Expr:
+    """GELU by tanh (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016)."""
+    gate = te.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
+    return x * 0.5 * (gate + 1.0)
+
+
+def _gelu_computed(attrs: Attributes, x: Array) -> Array:
+    x = x.astype(np.float64)
+    return np.asarray(x * 0.5 * (1 + np.tanh((x + 0.044715 * x**3) * math.sqrt(2 / math.pi))))
+
+
+register(
+    GraphOp(
+        "gelu_tanh",
+        Kind.elementwise,
+        exactly(),
+        lambda attrs, tensors: computed("gelu_tanh", _gelu_tanh, tensors),
+        compute=_gelu_computed,
+    ),
+    GraphOp("extended", Kind.view, _extended_attributes, _extended, compute=_extended_computed),
+    GraphOp("cached_scores", Kind.compute, exactly(scale=1.0), _scores, compute=_scores_computed),
+    GraphOp("cached_mix", Kind.compute, exactly(), _mixed, compute=_mixed_computed),
+    GraphOp("rotary", Kind.compute, exactly(), _rotary, compute=_rotated),
+    GraphOp("rms_norm", Kind.compute, exactly(epsilon=1e-5), _rms_norm, compute=_rms_computed),
+)

@@ -1,0 +1,105 @@
+"""Builds the two executables of a decoder; what compiles is imported only where something is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from autotune.cache.place import open_cache
+from autotune.config import Measure
+from autotune.executable.compile_sizes import SizedCompiler
+from autotune.executable.opening import Opening
+from autotune.executable.ranges import sampling_of
+from autotune.executable.weights import Weights
+from autotune.graph.ir import Array, Graph
+from autotune.language.graphs import Decoder
+from autotune.language.model import Model
+from autotune.language.parts import LEAST, PREFILL, STEP
+from autotune.network.prepare import prepared
+from autotune.network.schedules import Schedules
+from autotune.network.selection import Limits
+from autotune.network.writing import write_compiled
+from autotune.tuning.settings import Settings
+from measure.notices import notice_if_slow
+from search_space.ir.intervals import Span
+from targets import registry
+from targets.arrays import aligned
+from targets.base import Target
+
+COPIES = 3
+"""Of the weights that there is room for: as they are, as a step takes them, and as a prompt does."""
+
+Ready = Callable[[Graph, Target, str], Graph]
+
+
+def built(
+    model: Model,
+    longest: int,
+    folder: Path,
+    threads: int | None,
+    precision: str,
+    cache: str | None,
+    ready: Ready = prepared,
+) -> Array:
+    """Writes the executables of a prompt and of a step to folders in `folder`.
+
+    Args:
+        longest: positions at most.
+        ready: brings a graph into the form that kernels are made of.
+
+    Returns:
+        The weights of both, (n,) bytes: those of the step are the first of them, and the prompt's all.
+    """
+    target = registry.get("cpu")
+    settings = Settings(target, trials=0, measure=Measure(cache="network", threads=threads))
+    decoder = Decoder(model, longest)
+    weights = Weights(target.spacing, COPIES * decoder.nbytes)
+    least = min(LEAST, longest - 1)
+    parts: list[tuple[str, Callable[[int], Graph], Span]] = [
+        (STEP, decoder.step, (2, longest)),
+        (PREFILL, decoder.prefill, (least, longest)),
+    ]
+    with notice_if_slow(f"compiling {model.name} for prompts and steps"):
+        for name, graph_of, span in parts:
+            _write(name, graph_of, span, folder, settings, weights, ready, precision, cache)
+    whole = weights.whole
+    return whole if isinstance(whole, np.ndarray) else _joined(whole)
+
+
+def _write(
+    name: str,
+    graph_of: Callable[[int], Graph],
+    span: Span,
+    folder: Path,
+    settings: Settings,
+    weights: Weights,
+    ready: Ready,
+    precision: str,
+    cache: str | None,
+) -> None:
+    target = settings.target
+    schedules = Schedules({}, settings, Limits(hardware=target.hardware), cache=open_cache(cache))
+
+    def compiler() -> SizedCompiler:
+        sizes = {"n": span}
+        sampling = sampling_of(sizes)
+        opening = Opening(
+            lambda point: ready(graph_of(*point), target, precision),
+            sizes,
+            sampling.known,
+            sampling.least,
+            target.alignment,
+        )
+        built, kept = schedules.built, schedules.cache
+        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, kept, built, weights=weights)
+
+    write_compiled(compiler, schedules, folder / name, weights_file=False)
+
+
+def _joined(parts: object) -> Array:
+    assert isinstance(parts, (list, tuple))
+    data = aligned((max(64, sum(part.nbytes for part in parts)),), "uint8", np.empty)
+    np.concatenate(parts, out=data[: sum(part.nbytes for part in parts)])
+    return data

@@ -1,0 +1,167 @@
+"""Graphs of a decoder: of a prompt read at once, and of one token after those whose keys and values are there.
+
+Both give keys and values of what they read as rows (m, heads, d), and logits of one position. The step has keys and
+values of all positions up to its own as states (n, heads, d), whose last row it computes.
+"""
+
+from __future__ import annotations
+
+from autotune.graph.ir import Array, Builder, Graph
+from autotune.graph.types import TensorType
+from autotune.language.model import Layer, Linear, Model, Norm, parameters
+
+KEYS, VALUES = "keys", "values"
+
+
+def state_names(layer: int) -> tuple[str, str]:
+    """Of the states of keys and of values of a layer."""
+    return f"{KEYS}_{layer}", f"{VALUES}_{layer}"
+
+
+def row_names(layer: int) -> tuple[str, str]:
+    """Of what is computed of them."""
+    return f"new_{KEYS}_{layer}", f"new_{VALUES}_{layer}"
+
+
+class Decoder:
+    """Makes the graphs of a model.
+
+    Args:
+        model: whose weights are constants of the graphs, the same arrays in all of them.
+        longest: positions that there are at most.
+    """
+
+    def __init__(self, model: Model, longest: int) -> None:
+        self.model, self.longest = model, longest
+        self.turns = model.turns(longest) if model.positions is None else None
+        self.positions = None if model.positions is None else model.positions[:longest]
+
+    @property
+    def nbytes(self) -> int:
+        """Of the model's weights in float32, each once."""
+        return 4 * parameters(self.model)
+
+    def prefill(self, count: int) -> Graph:
+        """Of a prompt of so many tokens.
+
+        Inputs are `tokens` (count,) and `last` (1,), the place of the token whose logits are given.
+        """
+        net = Builder(f"{self.model.name}_prefill", {"tokens": _ids(count), "last": _ids(1)})
+        return _Pass(self, net, count, None).graph("tokens", "last")
+
+    def step(self, total: int) -> Graph:
+        """Of the last of so many tokens: inputs `token` and `position`, (1,) each, then the states of each layer."""
+        sizes = self.model.sizes
+        state = TensorType((total, sizes.kv_heads, sizes.head_width))
+        states = {name: state for layer in range(sizes.layers) for name in state_names(layer)}
+        net = Builder(f"{self.model.name}_step", {"token": _ids(1), "position": _ids(1), **states})
+        return _Pass(self, net, 1, total).graph("token", None)
+
+
+def _ids(count: int) -> TensorType:
+    return TensorType((count,), "int64")
+
+
+class _Pass:
+    """One graph.
+
+    Args:
+        rows: tokens that it reads.
+        total: positions up to the last of these where states have the others; None: there are no others.
+    """
+
+    def __init__(self, decoder: Decoder, net: Builder, rows: int, total: int | None) -> None:
+        self.decoder, self.model, self.net = decoder, decoder.model, net
+        self.rows, self.total = rows, total
+        self.outputs: list[str] = []
+        self.turned: tuple[str, str] | None = None
+
+    def graph(self, tokens: str, last: str | None) -> Graph:
+        net, model = self.net, self.model
+        x = net.add("gather", [net.constant(model.tokens, "embeddings"), tokens])
+        if self.decoder.positions is not None:
+            x = net.add("add", [x, self.at_positions(self.decoder.positions, "positions")])
+        if self.decoder.turns is not None:
+            cosines, sines = self.decoder.turns
+            self.turned = self.at_positions(cosines, "cosines"), self.at_positions(sines, "sines")
+        for number, layer in enumerate(model.layers):
+            x = self.layer(x, number, layer)
+        if last is not None:
+            x = net.add("gather", [x, last])
+        x = self.normal(x, model.last)
+        logits = net.add("matmul", [x, net.constant(model.logits, "logits_weight")], "logits")
+        return net.finish([logits, *self.outputs])
+
+    def at_positions(self, table: Array, name: str) -> str:
+        """Rows of a table for the tokens that are read."""
+        if self.total is not None:
+            return self.net.add("gather", [self.net.constant(table, name), "position"])
+        return self.net.constant(table[: self.rows], name)
+
+    # ------------------------------------------------------------------ a layer
+    def layer(self, x: str, number: int, layer: Layer) -> str:
+        net, sizes = self.net, self.model.sizes
+        read = self.normal(x, layer.first)
+        names = row_names(number)
+        query = self.in_heads(self.linear(read, layer.query), sizes.heads, "query")
+        key = self.in_heads(self.linear(read, layer.key), sizes.kv_heads, names[0])
+        value = self.linear(read, layer.value)
+        value = net.add("reshape", [value], names[1], shape=(self.rows, sizes.kv_heads, sizes.head_width))
+        self.outputs += [key, value]
+        attended = self.attended(query, key, value, number)
+        flat = net.add("reshape", [attended], shape=(self.rows, sizes.heads * sizes.head_width))
+        x = net.add("add", [self.linear(flat, layer.joined), x])
+        read = self.normal(x, layer.second)
+        return net.add("add", [self.linear(self.inner(read, layer), layer.down), x])
+
+    def in_heads(self, x: str, heads: int, name: str) -> str:
+        """Rows (m, heads, d), turned where positions are rotary."""
+        shape = self.rows, heads, self.model.sizes.head_width
+        if self.turned is None:
+            return self.net.add("reshape", [x], name, shape=shape)
+        return self.net.add("rotary", [self.net.add("reshape", [x], shape=shape), *self.turned], name)
+
+    def attended(self, query: str, key: str, value: str, number: int) -> str:
+        """Rows (m, kv_heads * group, d): what is made of values by scores of keys. Queries of a group are rows."""
+        net, sizes = self.net, self.model.sizes
+        kv, group, width = sizes.kv_heads, sizes.group, sizes.head_width
+        grouped = (kv, self.rows * group, width)
+        if self.total is not None:  # one token: its queries are in the order of heads already
+            states = [
+                net.add("extended", [state, rows])
+                for state, rows in zip(state_names(number), (key, value), strict=True)
+            ]
+            scores = net.add("cached_scores", [net.add("reshape", [query], shape=grouped), states[0]])
+            flat = net.add("reshape", [scores], shape=(sizes.heads, self.total))
+            shares = net.add("reshape", [net.add("softmax", [flat])], shape=(kv, group, self.total))
+            return net.add("cached_mix", [shares, states[1]])
+        if group > 1:
+            split = net.add("reshape", [query], shape=(self.rows, kv, group, width))
+            query = net.add("reshape", [net.add("transpose", [split], axes=(1, 0, 2, 3))], shape=grouped)
+        else:
+            query = net.add("transpose", [query], axes=(1, 0, 2))
+        keys, values = net.add("transpose", [key], axes=(1, 2, 0)), net.add("transpose", [value], axes=(1, 0, 2))
+        found = net.add("attention", [query, keys, values], causal=group)
+        if group == 1:
+            return net.add("transpose", [found], axes=(1, 0, 2))
+        found = net.add("reshape", [found], shape=(kv, self.rows, group, width))
+        return net.add("transpose", [found], axes=(1, 0, 2, 3))
+
+    def inner(self, x: str, layer: Layer) -> str:
+        """What the second half of a layer has between its products."""
+        up = self.linear(x, layer.up)
+        if layer.gate is None:
+            return self.net.add("gelu_tanh", [up])
+        return self.net.add("multiply", [self.net.add("silu", [self.linear(x, layer.gate)]), up])
+
+    def linear(self, x: str, linear: Linear) -> str:
+        found = self.net.add("matmul", [x, self.net.constant(linear.weight, "weight")])
+        if linear.bias is None:
+            return found
+        return self.net.add("add", [found, self.net.constant(linear.bias, "bias")])
+
+    def normal(self, x: str, norm: Norm) -> str:
+        epsilon, scale = self.model.sizes.epsilon, self.net.constant(norm.scale, "scale")
+        if norm.shift is None:
+            return self.net.add("rms_norm", [x, scale], epsilon=epsilon)
+        return self.net.add("layer_norm", [x, scale, self.net.constant(norm.shift, "shift")], epsilon=epsilon)

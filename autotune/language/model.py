@@ -1,0 +1,372 @@
+"""Decoders as sizes and weights: GPT-2's and Llama's, weights by the names that Hugging Face gives them.
+
+What graphs are made of is the same for both: products with weights of shape (inputs, outputs), scaled queries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autotune.graph.types import Array
+from search_space.dtypes import numpy_dtype
+
+STORED = ("float32", "float16", "bfloat16", "float64")
+"""Dtypes of weights that are read; all are computed in float32 at first."""
+
+
+class ModelError(ValueError):
+    """Sizes or weights that are no model, or tokens that a model does not take."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a decoder.
+
+    Attributes:
+        vocabulary: tokens that there are.
+        hidden: features of a position.
+        layers: that follow each other.
+        heads: of queries; `kv_heads` divide them and are of keys and of values, each for a group of queries.
+        inner: features between the two products of a layer's second half.
+        head_width: features of a head.
+        positions: that the model knows; None: any.
+        epsilon: of its normalisation.
+    """
+
+    vocabulary: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    inner: int
+    head_width: int
+    positions: int | None
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "hidden", "layers", "heads", "kv_heads", "inner", "head_width"):
+            if type(value := getattr(self, name)) is not int or value < 1:
+                raise ModelError(f"`{name}` must be at least 1, but got {name}={value!r}")
+        if self.heads % self.kv_heads:
+            raise ModelError(f"`kv_heads` must divide heads, but got kv_heads={self.kv_heads}, heads={self.heads}")
+
+    @property
+    def group(self) -> int:
+        """Heads of queries to one of keys."""
+        return self.heads // self.kv_heads
+
+
+@dataclass(frozen=True)
+class GPT2:
+    """Sizes of a model of GPT-2's kind (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019).
+
+    Defaults are of the small one. See `Sizes`.
+    """
+
+    vocabulary: int = 50257
+    hidden: int = 768
+    layers: int = 12
+    heads: int = 12
+    positions: int = 1024
+    inner: int | None = None
+    epsilon: float = 1e-5
+
+    @property
+    def sizes(self) -> Sizes:
+        """The same as all decoders have them.
+
+        Raises:
+            ModelError: heads that do not divide `hidden`, or a size below 1.
+        """
+        _divides("heads", self.heads, "hidden", self.hidden)
+        width, inner = self.hidden // self.heads, self.inner or 4 * self.hidden
+        kept = self.vocabulary, self.hidden, self.layers, self.heads, self.heads, inner, width
+        return Sizes(*kept, self.positions, self.epsilon)
+
+
+@dataclass(frozen=True)
+class Llama:
+    """Sizes of a model of Llama's kind (Touvron et al., "LLaMA", 2023), with queries in groups. See `Sizes`.
+
+    Attributes:
+        theta: base of the rotary positions' angles.
+        tied: whether logits are products with the embeddings.
+        head_width: None: `hidden` divided by `heads`.
+        biases: whether queries, keys and values have one, as Qwen2's do.
+    """
+
+    vocabulary: int = 32000
+    hidden: int = 2048
+    layers: int = 22
+    heads: int = 32
+    kv_heads: int = 4
+    inner: int = 5632
+    epsilon: float = 1e-5
+    theta: float = 10000.0
+    tied: bool = False
+    head_width: int | None = None
+    biases: bool = False
+
+    @property
+    def sizes(self) -> Sizes:
+        """The same as all decoders have them.
+
+        Raises:
+            ModelError: heads that do not divide `hidden`, an odd `head_width`, or a size below 1.
+        """
+        if self.head_width is None:
+            _divides("heads", self.heads, "hidden", self.hidden)
+        width = self.head_width or self.hidden // self.heads
+        if width % 2:
+            raise ModelError(f"`head_width` must be even for rotary positions, but got head_width={width}")
+        kept = self.vocabulary, self.hidden, self.layers, self.heads, self.kv_heads, self.inner, width
+        return Sizes(*kept, None, self.epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """x weight + bias.
+
+    Attributes:
+        weight: (inputs, outputs).
+        bias: (outputs,); None: none.
+    """
+
+    weight: Array
+    bias: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """Of rows: by mean and variance where there is a shift, else by the mean square.
+
+    Attributes:
+        scale, shift: (hidden,).
+    """
+
+    scale: Array
+    shift: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Attention and two products after it.
+
+    Attributes:
+        first, second: normalise what each half reads.
+        query: scaled, so that products with keys are scores.
+        gate: of SwiGLU; None: GELU.
+    """
+
+    first: Norm
+    query: Linear
+    key: Linear
+    value: Linear
+    joined: Linear
+    second: Norm
+    gate: Linear | None
+    up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A decoder.
+
+    Attributes:
+        name: what its executables are called.
+        sizes: of it.
+        tokens: embeddings (vocabulary, hidden).
+        positions: embeddings (positions, hidden); None: rotary ones.
+        theta: base of the rotary positions' angles.
+        layers: in order.
+        last: normalises what logits are made of.
+        logits: (hidden, vocabulary).
+    """
+
+    name: str
+    sizes: Sizes
+    tokens: Array
+    positions: Array | None
+    layers: tuple[Layer, ...]
+    last: Norm
+    logits: Array
+    theta: float = 10000.0
+
+    def turns(self, count: int) -> tuple[Array, Array]:
+        """Cosines and sines of the first positions' angles, (count, head_width / 2) each."""
+        half = self.sizes.head_width // 2
+        angles = np.outer(np.arange(count), self.theta ** (-np.arange(half) / half))
+        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+@dataclass
+class _Weights:
+    """Weights by name, or drawn where there are none.
+
+    Attributes:
+        given: by name.
+        rng: draws all of them where none are given.
+        prefixes: that may stand before a name, or not.
+    """
+
+    given: Mapping[str, Array] | None
+    rng: np.random.Generator | None
+    prefixes: tuple[str, ...]
+    missing: list[str] = field(default_factory=list)
+
+    def of(self, name: str, *shape: int, mean: float = 0.0, scale: float = 0.02) -> Array:
+        """The weight of that name, or one drawn from a normal distribution.
+
+        Raises:
+            ModelError: it has another shape, or is not of floats.
+        """
+        if self.given is None:
+            assert self.rng is not None
+            drawn = self.rng.standard_normal(shape, np.float32)
+            drawn *= scale
+            drawn += mean
+            return drawn
+        found = next((self.given[p + name] for p in ("", *self.prefixes) if p + name in self.given), None)
+        if found is None:
+            self.missing.append(name)
+            return np.zeros(shape, np.float32)
+        array = np.asarray(found)
+        if array.shape != shape:
+            raise ModelError(f"`weights` must have {name} of shape {list(shape)}, but got {list(array.shape)}")
+        if str(array.dtype) not in STORED:
+            raise ModelError(f"`weights` must be of {' or '.join(STORED)}, but {name} is of {array.dtype}")
+        return array.astype(numpy_dtype("float32"), copy=False)
+
+    def check(self) -> None:
+        """Refuses weights of which some are missing.
+
+        Raises:
+            ModelError: names them.
+        """
+        if self.missing:
+            shown = ", ".join(self.missing[:4]) + (f" and {len(self.missing) - 4} more" if self.missing[4:] else "")
+            raise ModelError(f"`weights` must have all of the model, but lack {shown}")
+
+
+def gpt2(
+    sizes: GPT2, weights: Mapping[str, Array] | None = None, rng: np.random.Generator | None = None, name: str = "gpt2"
+) -> Model:
+    """A model of GPT-2's kind.
+
+    Args:
+        sizes: of it.
+        weights: by the names of `transformers.GPT2LMHeadModel`, the leading `transformer.` or not; None: drawn.
+        rng: draws them; None: one of seed 0.
+
+    Raises:
+        ModelError: sizes that do not go together, weights that are missing or have other shapes.
+    """
+    s, w = sizes.sizes, _weights(weights, rng, "transformer.")
+    h, n, scale = s.hidden, s.inner, s.head_width**-0.5
+    tokens, positions = w.of("wte.weight", s.vocabulary, h), w.of("wpe.weight", sizes.positions, h, scale=0.01)
+
+    def norm(place: str) -> Norm:
+        return Norm(w.of(f"{place}.weight", h, mean=1.0), w.of(f"{place}.bias", h))
+
+    def linear(place: str, inputs: int, outputs: int) -> Linear:
+        return Linear(w.of(f"{place}.weight", inputs, outputs), w.of(f"{place}.bias", outputs))
+
+    layers = []
+    for number in range(s.layers):
+        at = f"h.{number}"
+        joint = linear(f"{at}.attn.c_attn", h, 3 * h)
+        assert joint.bias is not None
+        query, key, value = (
+            Linear(np.ascontiguousarray(weight), bias)
+            for weight, bias in zip(np.split(joint.weight, 3, axis=1), np.split(joint.bias, 3), strict=True)
+        )
+        layers.append(
+            Layer(
+                norm(f"{at}.ln_1"),
+                _scaled(query, scale),
+                key,
+                value,
+                linear(f"{at}.attn.c_proj", h, h),
+                norm(f"{at}.ln_2"),
+                None,
+                linear(f"{at}.mlp.c_fc", h, n),
+                linear(f"{at}.mlp.c_proj", n, h),
+            )
+        )
+    last = norm("ln_f")
+    w.check()
+    return Model(name, s, tokens, positions, tuple(layers), last, tokens.T)
+
+
+def llama(
+    sizes: Llama,
+    weights: Mapping[str, Array] | None = None,
+    rng: np.random.Generator | None = None,
+    name: str = "llama",
+) -> Model:
+    """A model of Llama's kind.
+
+    Args:
+        sizes: of it.
+        weights: by the names of `transformers.LlamaForCausalLM`, the leading `model.` or not; None: drawn.
+        rng: draws them; None: one of seed 0.
+
+    Raises:
+        ModelError: sizes that do not go together, weights that are missing or have other shapes.
+    """
+    s, w = sizes.sizes, _weights(weights, rng, "model.")
+    h, n, queries, keys = s.hidden, s.inner, s.heads * s.head_width, s.kv_heads * s.head_width
+    tokens = w.of("embed_tokens.weight", s.vocabulary, h)
+
+    def linear(place: str, inputs: int, outputs: int, bias: bool = False) -> Linear:
+        weight = w.of(f"{place}.weight", outputs, inputs).T
+        return Linear(weight, w.of(f"{place}.bias", outputs) if bias else None)
+
+    layers = []
+    for number in range(s.layers):
+        at = f"layers.{number}"
+        first = Norm(w.of(f"{at}.input_layernorm.weight", h, mean=1.0))
+        query, key, value = (
+            linear(f"{at}.self_attn.{part}_proj", h, width, sizes.biases)
+            for part, width in (("q", queries), ("k", keys), ("v", keys))
+        )
+        joined = linear(f"{at}.self_attn.o_proj", queries, h)
+        second = Norm(w.of(f"{at}.post_attention_layernorm.weight", h, mean=1.0))
+        gate, up = (linear(f"{at}.mlp.{part}_proj", h, n) for part in ("gate", "up"))
+        down = linear(f"{at}.mlp.down_proj", n, h)
+        scaled = _scaled(query, s.head_width**-0.5)
+        layers.append(Layer(first, scaled, key, value, joined, second, gate, up, down))
+    last = Norm(w.of("norm.weight", h, mean=1.0))
+    logits = tokens.T if sizes.tied else linear("lm_head", h, s.vocabulary).weight
+    w.check()
+    return Model(name, s, tokens, None, tuple(layers), last, logits, sizes.theta)
+
+
+def _weights(weights: Mapping[str, Array] | None, rng: np.random.Generator | None, prefix: str) -> _Weights:
+    if weights is not None and rng is not None:
+        raise ModelError("`rng` must be left out where `weights` are given, but both are given")
+    return _Weights(weights, rng or np.random.default_rng(0), (prefix,))
+
+
+def _scaled(linear: Linear, scale: float) -> Linear:
+    factor = np.float32(scale)
+    return Linear(linear.weight * factor, None if linear.bias is None else linear.bias * factor)
+
+
+def _divides(name: str, part: int, of: str, whole: int) -> None:
+    if part < 1 or whole < 1 or whole % part:
+        raise ModelError(f"`{name}` must divide {of}, but got {name}={part}, {of}={whole}")
+
+
+def parameters(model: Model) -> int:
+    """Numbers that a step reads or chooses among, embeddings that are tied once."""
+    arrays = [model.tokens, model.positions, *([] if model.logits.base is model.tokens else [model.logits])]
+    for layer in model.layers:
+        for part in vars(layer).values():
+            arrays += [] if part is None else list(vars(part).values())
+    return sum(math.prod(array.shape) for array in (*arrays, *vars(model.last).values()) if array is not None)

@@ -1,0 +1,12 @@
+"""The two executables of a decoder: what they are called, and how many rows a prompt has at least."""
+
+from __future__ import annotations
+
+PREFILL, STEP = "prefill", "step"
+
+LEAST = 16
+"""Rows that a prompt is computed as at least, as weights have to be read for one row as for these.
+
+Rows after the prompt are of no token: nothing before them sees them, and the keys and values that they leave behind
+are overwritten before anything does.
+"""

@@ -1,0 +1,52 @@
+"""Choosing the next token by its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.graph.types import Array
+from autotune.language.model import ModelError
+
+Sampler = Callable[[Array], int]
+"""Logits (vocabulary,) → a token."""
+
+
+def greedy(logits: Array) -> int:
+    """The likeliest token, of several the first."""
+    return int(np.argmax(logits))
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Draws among the likeliest tokens (Fan et al., "Hierarchical Neural Story Generation", 2018).
+
+    Args:
+        rng: of all draws.
+        count: tokens to draw among; None: all.
+        temperature: by which logits are divided: below 1 the likeliest come more often.
+
+    Raises:
+        ModelError: a count below 1, or a temperature that is not above 0.
+    """
+
+    rng: np.random.Generator
+    count: int | None = None
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.count < 1:
+            raise ModelError(f"`count` must be at least 1, but got count={self.count}")
+        if not self.temperature > 0:
+            raise ModelError(f"`temperature` must be above 0, but got temperature={self.temperature}")
+
+    def __call__(self, logits: Array) -> int:
+        size = len(logits)
+        places = np.arange(size)
+        if self.count is not None and self.count < size:
+            places = np.sort(np.argpartition(logits, size - self.count)[size - self.count :])
+        scaled = logits[places].astype(np.float64) / self.temperature
+        shares = np.exp(scaled - scaled.max())
+        return int(self.rng.choice(places, p=shares / shares.sum()))

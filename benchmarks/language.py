@@ -1,0 +1,178 @@
+"""A decoder beside ONNX Runtime and PyTorch: prompts, and steps behind as many tokens.
+
+`python -m benchmarks.language [--layers 12] [--repeat 20]` has GPT-2 small (random weights) take turns with the peers,
+in processes of their own, writes `benchmarks/results/language.json` and prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import results
+from benchmarks.interleave import FEWEST_ROUNDS, interleave
+from benchmarks.markdown import table
+from benchmarks.survey.log import commit_of
+from measure.host import describe_host
+from targets import registry
+
+NAME = "language"
+PEERS = ("onnxruntime", "torch")
+CASES = (("prefill", 128), ("prefill", 512), ("step", 65), ("step", 513))
+"""Tokens of a prompt, and of a sequence with the token of the step."""
+LONGEST = 1024
+
+
+class PeerProcess:
+    """One of `benchmarks.language_peers`.
+
+    Args:
+        name: of it.
+        threads: that it runs on.
+        sizes: of the model and `longest`, as plain data.
+
+    Attributes:
+        seconds: that making it took.
+        case: that takes turns.
+    """
+
+    def __init__(self, name: str, threads: int, sizes: Mapping[str, int]) -> None:
+        command = [sys.executable, "-m", "benchmarks.language_peers", name, str(threads), json.dumps(dict(sizes))]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.seconds = float(self._answer()["seconds"])
+        self.case: tuple[str, int] = CASES[0]
+
+    def __enter__(self) -> PeerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def logits(self) -> np.ndarray[Any, Any]:
+        """Of the case, as last computed."""
+        return np.array(self._asked(1, True)["logits"])
+
+    def warm(self, seconds: float) -> None:
+        """Runs for so long."""
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            self.time(1)
+
+    def time(self, samples: int) -> list[float]:
+        """Seconds of each of so many runs."""
+        found: list[float] = self._asked(samples, False)["seconds"]
+        return found
+
+    def _asked(self, samples: int, logits: bool) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"case": self.case, "samples": samples, "logits": logits}) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a peer must answer, but ended with code {self._process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
+    """Measures all cases that have no row of this commit yet; all rows then."""
+    sizes = {name: getattr(options, name) for name in ("vocabulary", "hidden", "layers", "heads")}
+    common = {
+        "cpu": describe_host()["cpu"],
+        "threads": options.threads,
+        "sizes": sizes,
+        "repeat": options.repeat,
+        "commit": commit_of(),
+        "read_bytes": weights_bytes(**sizes),
+        "bandwidth": registry.get("cpu").hardware.bandwidth,
+    }
+    rows = (results.load(NAME, folder) or {"rows": {}})["rows"]
+    shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    keys = {case: f"{case[0]} {case[1]}, {shown}, {common['cpu']}, {options.threads} threads" for case in CASES}
+    todo = [case for case, key in keys.items() if not results.is_done(rows.get(key), common)]
+    if not todo:
+        return results.load(NAME, folder)
+    with ExitStack() as stack:
+        given = {**sizes, "positions": LONGEST, "longest": LONGEST}
+        names = ("ours", *PEERS)
+        running = {name: stack.enter_context(PeerProcess(name, options.threads, given)) for name in names}
+        for case in todo:
+            row = {**common, "seconds_to_compile": running["ours"].seconds, **compared(case, running, options)}
+            results.save(NAME, {"rows": {keys[case]: row}}, folder)
+    return results.load(NAME, folder)
+
+
+def weights_bytes(vocabulary: int, hidden: int, layers: int, heads: int) -> int:
+    """Of the products that every step has, in float32; of embeddings a step reads a row."""
+    return 4 * hidden * (12 * hidden * layers + vocabulary)
+
+
+def compared(case: tuple[str, int], running: Mapping[str, PeerProcess], options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of all in turns, and how far logits differ."""
+    for process in running.values():
+        process.case = case
+    logits = {who: process.logits() for who, process in running.items()}
+    largest = np.abs(logits["ours"]).max()
+    errors = {who: float(np.abs(found - logits["ours"]).max() / largest) for who, found in logits.items()}
+    seconds = interleave(running, options.repeat, pause=0.06, warm_seconds=0.04)
+    return {"case": list(case), "errors": errors, "seconds": seconds}
+
+
+def language(document: Mapping[str, Any]) -> str:
+    """The table: a line for each case."""
+    rows = sorted(document["rows"].values(), key=lambda row: (row["cpu"], *row["case"]))
+    lines: list[list[object]] = []
+    for row in rows:
+        took, (what, count) = row["seconds"], row["case"]
+        of = f"prompt of {count}" if what == "prefill" else f"step behind {count - 1}"
+        tokens = count if what == "prefill" else 1
+        best = min(took[peer] for peer in PEERS)
+        share = "" if what == "prefill" else f"{row['read_bytes'] / row['bandwidth'] / took['ours']:.0%}"
+        every = [f"{took[who] * 1e3:.2f}" for who in ("ours", *PEERS)]
+        lines.append([of, *every, f"{tokens / took['ours']:.1f}", f"{best / took['ours']:.2f}x", share])
+    sizes = [f"{row['sizes']['layers']} layers of {row['sizes']['hidden']}" for row in rows]
+    facts = "; ".join(
+        dict.fromkeys(f"{row['cpu']}, {row['threads']} threads, {of}" for row, of in zip(rows, sizes, strict=True))
+    )
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
+    worst = max(error for row in rows for error in row["errors"].values())
+    said = f"Compiling without a cache: {max(row['seconds_to_compile'] for row in rows):.1f} s. "
+    said += f"Logits differ by {worst:.0e} of the largest at most."
+    head = ["", "ours ms", "ONNX Runtime ms", "PyTorch ms", "our tokens/s", "ratio to best peer", "of the bandwidth"]
+    return f"**{facts}**{f' (commit {commits})' if commits else ''}. {said}\n\n{table(head, lines)}"
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.language", description=__doc__.partition("\n")[0])
+    for name, size in (("vocabulary", 50257), ("hidden", 768), ("layers", 12), ("heads", 12)):
+        parser.add_argument(f"--{name}", type=int, default=size, help="of the model")
+    parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of language.json")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the comparison."""
+    options = parse(arguments)
+    saved = measure(options, options.results)
+    sys.stdout.write((language(saved) if saved else "no result") + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

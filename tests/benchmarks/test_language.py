@@ -1,0 +1,32 @@
+"""The comparison of a small decoder with ONNX Runtime and PyTorch; its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import language, results
+from benchmarks.interleave import interleave
+
+
+def test_cases_are_compared_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(language, "CASES", (("prefill", 20), ("step", 9)))
+    monkeypatch.setattr(language, "LONGEST", 24)
+    monkeypatch.setattr(language, "commit_of", lambda: "0123456789ab")
+    monkeypatch.setattr(language, "interleave", lambda turns, repeat, **_: interleave(turns, repeat, 1e-4, 0, 1e-4))
+    sizes = ["--vocabulary", "50", "--hidden", "32", "--layers", "1", "--heads", "2"]
+    given = [*sizes, "--threads", "1", "--results", str(tmp_path)]
+    assert language.main(given) == 0
+    shown = capsys.readouterr().out
+    assert "prompt of 20" in shown and "step behind 8" in shown
+    saved = results.load(language.NAME, tmp_path)
+    assert saved is not None and len(saved["rows"]) == 2
+    for row in saved["rows"].values():
+        assert max(row["errors"].values()) < 1e-4
+        assert {"ours", *language.PEERS} == set(row["seconds"])
+        assert row["read_bytes"] == 4 * (32 * 50 + 4 * 32 * 32 + 2 * 32 * 128)
+    monkeypatch.setattr(language, "compared", lambda *_: pytest.fail("both are done"))
+    assert language.main(given) == 0
