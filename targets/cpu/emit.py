@@ -19,7 +19,6 @@ from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
 
 MAX_UNROLLED_STORES = 8192
-_WRITERS = (Store, Intrinsic)
 IntrinsicEmitter = Callable[["Function", Intrinsic], None]  # by name, or by what stands before the colon
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 
@@ -311,7 +310,11 @@ class Function:
         """Whether the loop's variable says which element is stored (false for the loops of a reduction)."""
         known = self._indexing.get(id(loop))
         if known is None:
-            stores = [s if isinstance(s, Store) else s.output for s in walk_stmt(loop.body) if isinstance(s, _WRITERS)]
+            stores = [
+                s if isinstance(s, Store) else s.output
+                for s in walk_stmt(loop.body)
+                if isinstance(s, Store | Intrinsic)
+            ]
             known = self._indexing[id(loop)] = any(loop.var in variables(i) for s in stores for i in s.indices)
         return known
 
@@ -420,8 +423,7 @@ class Function:
         form = bounded(stmt.value) if stmt.value.op == "cast" and stmt.value.dtype == dtype else None
         if form is None or not self.bytes.takes(lanes) or not saturates(form, dtype):
             return False
-        number = values.ops.vector(values.value(form.number), lanes)
-        added = None
+        number, added = values.ops.vector(values.value(form.number), lanes), None
         if form.added is not None:
             added = values.ops.vector(values.ops.cast(values.value(form.added), "int32"), lanes)
         self.bytes.add(Waiting(place, number, added, form.high, dtype))
