@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from search_space.ir.expr import FLOATS
 from search_space.ir.intervals import Span
 from search_space.terms import NoTerm, Point, Term, term_of
 
@@ -40,6 +41,11 @@ class Generalised:
     def names(self) -> tuple[str, ...]:
         """Of the sizes."""
         return tuple(f"n{place}" for place in range(len(self.sizes)))
+
+    @property
+    def terms(self) -> dict[str, Term]:
+        """What each size of the definition is, by its name."""
+        return dict(zip(self.names, self.sizes, strict=True))
 
     def spans(self, least: Point, greatest: Point) -> dict[str, Span]:
         """Least and greatest value of each size of the definition."""
@@ -87,6 +93,34 @@ def generalised(definitions: Sequence[Plain], points: Sequence[Point]) -> Genera
         if any(isinstance(extent, Term) for extent in array["shape"]):
             array["constant"] = False
     return Generalised(data, sizes)
+
+
+def common(trees: Sequence[Plain], points: Sequence[Point]) -> Plain:
+    """Plain data with a `Term` of the points in place of each number that differs, such as that of workloads.
+
+    Raises:
+        NotGeneral: trees differ in more than numbers, or a number is no term.
+    """
+    try:
+        return _Merging(points).merged(trees)
+    except NoTerm as error:
+        raise NotGeneral(str(error)) from error
+
+
+def known_at(tree: Plain, point: Point) -> Plain:
+    """What `common` gave, at one of the sizes: as it was at the points, numbers of definitions included."""
+    if isinstance(tree, Term):
+        return tree.at(point)
+    if isinstance(tree, Mapping):
+        return {key: known_at(item, point) for key, item in tree.items()}
+    if not isinstance(tree, list):
+        return tree
+    match tree:
+        case ["cast", str(dtype), Term() as term]:
+            return ["const", dtype, float(term.at(point)) if dtype in FLOATS else term.at(point)]
+        case ["div", ["const", "float32", 1.0], ["cast", "float32", Term() as term]]:
+            return ["const", "float32", float(np.float32(1) / np.float32(term.at(point)))]
+    return [known_at(item, point) for item in tree]
 
 
 def _follows(column: Sequence[int], found: Sequence[tuple[int, ...]]) -> bool:

@@ -81,23 +81,20 @@ def _powers(sizes: int) -> list[tuple[int, ...]]:
     return sorted((p for p in every if 1 <= sum(p) <= GREATEST_DEGREE), key=lambda p: (sum(p), max(p)))
 
 
-def points_of(sizes: Mapping[str, Span], more: Sequence[Point] = ()) -> list[Point]:
+def points_of(sizes: Mapping[str, Span]) -> list[Point]:
     """Points that tell terms from what else extents are made of, the largest sizes last.
 
-    Each size takes its ends, their neighbours, and two neighbours in between, where the others are at their greatest;
-    all are at their least once. A quotient of a size, a remainder, and what a bound cuts off are no term of these.
+    Each size takes its ends, their neighbours, and one in between, where the others are at their greatest; all are at
+    their least once. A quotient of a size, a remainder, and what a bound cuts off are no term of these.
 
     Args:
         sizes: least and greatest value of each, by name.
-        more: points that there are to be besides.
     """
     spans = list(sizes.values())
     greatest, least = tuple(high for _, high in spans), tuple(low for low, _ in spans)
-    found = [*more, least]
+    found = [least]
     for place, (low, high) in enumerate(spans):
-        between = [point[place] for point in more if low + 1 < point[place] < high - 1]
-        middle = between[-1] if between else round(math.sqrt(low * high))
-        for number in (low, low + 1, middle, middle + 1, high - 1):
+        for number in (low, low + 1, round(math.sqrt(low * high)), high - 1):
             if low <= number < high:
                 found.append((*greatest[:place], number, *greatest[place + 1 :]))
     return [*dict.fromkeys(p for p in found if p != greatest), greatest]

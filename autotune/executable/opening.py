@@ -9,7 +9,7 @@ they lie at the largest sizes, where each takes the most memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
@@ -20,13 +20,14 @@ from autotune.executable.scopes import Scope, scope_of
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
 from autotune.graph.loops import loops_of
-from autotune.graph.partition import Group
+from autotune.graph.partition import Group, partitioned_as
 from autotune.graph.views import dense
 from search_space import te_json
-from search_space.generalised import Generalised, generalised
+from search_space.generalised import Generalised, common, generalised, known_at
 from search_space.ir.intervals import Span
 from search_space.schedule.state import operations
 from search_space.terms import NoTerm, Point, Term, points_of, term_of
+from search_space.workloads import Workload
 from targets.arrays import contiguous
 from targets.base import Parameter
 from targets.extents import Extent
@@ -39,54 +40,36 @@ class NotOpen(ValueError):
     """A network that is not one at all sizes."""
 
 
-@dataclass(frozen=True)
-class Range:
-    """A range of sizes that has kernels of its own.
-
-    Attributes:
-        least, greatest: both inclusive.
-    """
-
-    least: Point
-    greatest: Point
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """Of each size."""
-        return tuple(zip(self.least, self.greatest, strict=True))
-
-    @property
-    def known(self) -> bool:
-        """Whether there is only one of each."""
-        return self.least == self.greatest
-
-
 class Opening:
     """A network at several sizes.
 
     Args:
         graph_at: asked for each of the points once.
         sizes: least and greatest value of each size, by name.
-        ranges: which together have all sizes. Those of one size each are networks of their own, as one element in place
-            of many often makes another graph; of the others the least sizes are points.
+        known: sizes at which it is a network of its own, as one element in place of many often makes another graph.
+        least: of each size, from which on it is open.
         alignment: of the target.
 
     Attributes:
         graph: at the largest sizes.
-        points: the largest sizes last.
+        known: as given.
+        points: at which the network was made, the largest sizes last.
 
     Raises:
         NotOpen: the network is not the same at all points.
     """
 
     def __init__(
-        self, graph_at: GraphAt, sizes: Mapping[str, Span], ranges: Sequence[Range], alignment: int = 1
+        self,
+        graph_at: GraphAt,
+        sizes: Mapping[str, Span],
+        known: Sequence[Point],
+        least: Point,
+        alignment: int = 1,
     ) -> None:
-        self.sizes, self.ranges = dict(sizes), tuple(ranges)
-        several = [each for each in ranges if not each.known]
-        least = [min(numbers) for numbers in zip(*(each.least for each in several), strict=True)]
+        self.sizes, self.known = dict(sizes), tuple(known)
         spans = zip(sizes, least, (high for _, high in sizes.values()), strict=True)
-        self.points = points_of({name: (low, high) for name, low, high in spans}, [each.least for each in several])
+        self.points = points_of({name: (low, high) for name, low, high in spans})
         *others, greatest = self.points
         decisions = Decisions()
         with decisions.hold():
@@ -100,9 +83,10 @@ class Opening:
             self._scopes[point] = scope_of(_sharing(graph, self.graph), alignment)
             self._compare(point)
         self._generalised: dict[tuple[int, str], Generalised] = {}
-        for each in ranges:
-            if each.known and each.least not in self._scopes:
-                self._scopes[each.least] = scope_of(_sharing(graph_at(each.least), self.graph), alignment)
+        self._workloads: dict[int, Any] = {}
+        for point in known:
+            if point not in self._scopes:
+                self._scopes[point] = scope_of(_sharing(graph_at(point), self.graph), alignment)
         self._check_ends()
 
     @property
@@ -122,6 +106,10 @@ class Opening:
         """A number that follows from the sizes."""
         return term.plain(list(self.sizes))
 
+    def first_alike(self, number: int) -> int:
+        """The first call that computes the same as one of them, of arrays that lie alike, at all sizes."""
+        return self._alike[number]
+
     def parameter(self, name: str) -> Parameter:
         """An input or output of the network.
 
@@ -136,13 +124,30 @@ class Opening:
         extents = tuple(map(self.extent, terms)) if len({k.shape for k in kinds}) > 1 else ()
         return Parameter(name, kinds[-1].shape, kinds[-1].dtype, extents=extents)
 
+    def workload(self, number: int, point: Point) -> Workload:
+        """What one of the calls computes at any sizes.
+
+        Raises:
+            NotOpen: its arguments do not follow from the sizes.
+        """
+        if point in self._scopes:
+            return _workload(self.group(number, point))
+        number = self.first_alike(number)
+        try:
+            if number not in self._workloads:
+                every = [_workload(self.group(number, point)).to_json() for point in self.points]
+                self._workloads[number] = common(every, self.points)
+            return Workload.from_json(known_at(self._workloads[number], point))
+        except ValueError as error:
+            raise NotOpen(f"{self.group(number, self.points[-1]).title} must follow from the sizes: {error}") from error
+
     def definition(self, number: int, algorithm: str) -> Generalised:
         """What one of the calls computes by an algorithm, at any sizes.
 
         Raises:
             NotOpen: that is not one definition.
         """
-        key = number, algorithm
+        key = self.first_alike(number), algorithm
         if key not in self._generalised:
             groups = [self.group(number, point) for point in self.points]
             try:
@@ -183,9 +188,8 @@ class Opening:
         """Holds inputs and outputs of all graphs against what follows from the sizes."""
         names = [*self.graph.inputs, *self.graph.outputs]
         ends = list(map(self.parameter, names))
-        for each in self.ranges:
-            graph = self._scopes[each.least].graph
-            sizes = dict(zip(self.sizes, each.least, strict=True))
+        for point, scope in self._scopes.items():
+            graph, sizes = scope.graph, dict(zip(self.sizes, point, strict=True))
             found = [(kind.shape, kind.dtype) for kind in map(graph.type, (*graph.inputs, *graph.outputs))]
             if found != [(end.at(sizes).shape, end.dtype) for end in ends]:
                 raise NotOpen(f"inputs and outputs must follow from the sizes, but do not at {sizes}")
@@ -211,6 +215,22 @@ class Opening:
             whole = there.graph.constants.get(name)
             if whole is None or not _is_part(array, whole):
                 raise NotOpen(f"the constant {name!r} must be the same at all sizes, but is another one at {shown}")
+
+    @cached_property
+    def _alike(self) -> list[int]:
+        """Of each call the first that is like it."""
+        first: dict[tuple[Any, ...], int] = {}
+        found = []
+        for number in range(self.count):
+            names = [self.group(number, self.points[-1]).inputs, (self.group(number, self.points[-1]).output,)]
+            arrays = [name for each in names for name in each]
+            laid = tuple(tuple(self._strides(name, point) for name in arrays) for point in self.points)
+            of_open_shape = tuple(
+                self.graph.type(name).shape if name in self._open_constants else None for name in arrays
+            )
+            computed = tuple(_workload(self.group(number, point)).key for point in self.points)
+            found.append(first.setdefault((computed, laid, of_open_shape), number))
+        return found
 
     @cached_property
     def _open_constants(self) -> set[str]:
@@ -244,7 +264,7 @@ def _pitches(
     return tuple(found)
 
 
-def _workload(group: Group) -> Any:
+def _workload(group: Group) -> Workload:
     assert group.workload is not None, "loops are refused"
     return group.workload
 
@@ -256,7 +276,7 @@ def _sharing(graph: Graph, other: Graph) -> Graph:
         theirs = other.constants.get(name)
         same = theirs is not None and theirs.shape == array.shape and theirs.dtype == array.dtype
         shared[name] = theirs if theirs is not None and same and _equal(array, theirs) else array
-    return replace(graph, constants=shared, _types={})
+    return partitioned_as(replace(graph, constants=shared, _types={}), graph)
 
 
 def _equal(a: Array, b: Array) -> bool:

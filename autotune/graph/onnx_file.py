@@ -10,7 +10,9 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +57,23 @@ def is_of_one_file(model: onnx.ModelProto) -> bool:
     return any(tensor.data_location == TensorProto.EXTERNAL for tensor in model.graph.initializer)
 
 
+@contextmanager
+def reading_once(known: dict[Hashable, Array]) -> Iterator[None]:
+    """Has `array_of` read each weight of a file once, for a model that is read several times.
+
+    Args:
+        known: what has been read so far.
+    """
+    token = _KNOWN.set(known)
+    try:
+        yield
+    finally:
+        _KNOWN.reset(token)
+
+
+_KNOWN: ContextVar[dict[Hashable, Array] | None] = ContextVar("known", default=None)
+
+
 def array_of(tensor: TensorProto) -> Array:
     """The elements of a tensor, of a file that `read_without_weights` has read, too.
 
@@ -65,6 +84,16 @@ def array_of(tensor: TensorProto) -> Array:
     if _STAMP not in entries:
         found: Array = numpy_helper.to_array(tensor)
         return found
+    known = _KNOWN.get()
+    if known is None:
+        return _elements(tensor, entries)
+    key = (*sorted(entries.items()), *tensor.dims, tensor.data_type)
+    if key not in known:
+        known[key] = _elements(tensor, entries)
+    return known[key]
+
+
+def _elements(tensor: TensorProto, entries: Mapping[str, str]) -> Array:
     path = Path(entries["location"])
     array = np.empty(tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type))
     rest = array.reshape(-1).view(np.uint8).data

@@ -86,6 +86,12 @@ _PARTITIONED: WeakKeyDictionary[Graph, dict[tuple[bool, int], tuple[Group, ...]]
 """What graphs in use were found to be: their tasks are asked for first, then their kernels."""
 
 
+def partitioned_as(graph: Graph, other: Graph) -> Graph:
+    """The graph, whose groups are those that another one was found to have: they differ in their constants alone."""
+    _PARTITIONED.setdefault(graph, {}).update(_PARTITIONED.get(other, {}))
+    return graph
+
+
 def _partitioned(graph: Graph, in_place: bool, alignment: int) -> list[Group]:
     locations = locate(graph, in_place, alignment=alignment)
     through = _read_through(graph) if in_place else {}

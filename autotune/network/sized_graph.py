@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.executable.compile_sizes import SizedCompiler
 from autotune.executable.opening import GraphAt, NotOpen, Opening
-from autotune.executable.ranges import ranges_of
+from autotune.executable.ranges import sampling_of
 from autotune.graph.ir import Array
 from autotune.network.schedules import Schedules
 from autotune.network.writing import Keep, load_written, write_compiled
@@ -50,8 +50,11 @@ def write_sized(
         raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target.name}")
 
     def compiler() -> SizedCompiler:
-        opening = Opening(graph_at, sizes, ranges_of(sizes), target.alignment)
-        return SizedCompiler(opening, schedules, target.name, settings.threads, schedules.cache, schedules.built)
+        sampling = sampling_of(sizes)
+        opening = Opening(graph_at, sizes, sampling.known, sampling.least, target.alignment)
+        cold = settings.measure.cache == "network"
+        built, cache = schedules.built, schedules.cache
+        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, cache, built, cold)
 
     return write_compiled(compiler, schedules, folder, weights_file)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.graph.ir import Array, Graph
-from autotune.graph.onnx_file import is_of_one_file
+from autotune.graph.onnx_file import is_of_one_file, reading_once
 from autotune.network.schedules import Schedules
 from autotune.network.sized_graph import load_sized, write_sized
 from autotune.network.writing import Keep
@@ -75,12 +75,14 @@ class _Reader:
         self._config, self._model = config, model
         self.sizes = {name: (low, high) for name, (low, high) in config.network.sizes.items()}
         self.in_one_file = False
+        self._arrays: dict[Hashable, Array] = {}
 
     def __call__(self, point: Point) -> Graph:
         config, keys = self._config, self._config.network
         known = dict(zip(self.sizes, point, strict=True))
         network = keys.model_copy(update={"sizes": {}, "shapes": _shapes_at(keys.shapes, known)})
-        found = network_of(config.model_copy(update={"network": network}), model=self._model, weights=False)
+        with reading_once(self._arrays):
+            found = network_of(config.model_copy(update={"network": network}), model=self._model, weights=False)
         self.in_one_file = is_of_one_file(found.model)
         return found.graph
 

@@ -13,7 +13,7 @@ from autotune import schedulers
 from autotune.cache.place import open_cache
 from autotune.config import Measure
 from autotune.executable.compile import Compiler
-from autotune.executable.ranges import ranges_of
+from autotune.executable.ranges import sampling_of
 from autotune.executable.schedule import Schedule
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
@@ -123,7 +123,7 @@ class Plan:
     def built_open(
         self, graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span], precision: str
     ) -> NativeExecutable:
-        """One executable of a graph for all sizes; with trials its kernels are searched where its ranges begin.
+        """One executable of a graph for all sizes; with trials its kernels are searched at some of them.
 
         Args:
             graph_at: sizes → the graph as an importer gives it.
@@ -145,7 +145,8 @@ class Plan:
             decisions = Decisions()
             with decisions.hold():
                 at(tuple(high for _, high in sizes.values()))
-                tasks = [task for each in ranges_of(sizes) for task in self.tasks(at(each.least))]
+                sampling = sampling_of(sizes)
+                tasks = [task for p in (*sampling.known, *sampling.found_at) for task in self.tasks(at(p))]
             best = self.tuned(list({task.workload.key: task for task in tasks}.values()))
         with tempfile.TemporaryDirectory(prefix="autotune-") as place:
             executable = load_sized(at, sizes, self.schedules(best), Path(place), self.settings)

@@ -89,12 +89,11 @@ class Nest:
         out = []
         for index, size in zip(access.indices, access.buffer.shape, strict=True):
             extent, widths = self.columns(size), self._spans(index)
-            if widths is None:
-                whole = [extent] * len(self._starts)
-                out.append((whole, [extent - 1] * len(self._starts)))
-                continue
             moving = [self._loops[v] for v in self._loops if v in variables(index)]
             counts = [self.tape.product(e for at, e in moving if at >= start) for start in self._starts]
+            if widths is None:  # positions anywhere, such as those of a gather: one in each iteration
+                out.append(([extent.least(c) for c in counts], [extent - 1] * len(self._starts)))
+                continue
             widths = [w.least((extent - 1).most(0)) for w in widths]
             out.append(([(w + 1).least(c) for w, c in zip(widths, counts, strict=True)], widths))
         return out

@@ -14,6 +14,24 @@ from collections.abc import Sequence
 from targets.base import Choice, Loop, NetworkPlan, Place, Step
 from targets.extents import Extent
 
+REPEAT_TICK = """define internal void @repeat_tick(ptr %ticks, i64 %begin, i64 %end) {
+entry:
+  %before = sub i64 %begin, 1
+  %before.at = getelementptr i64, ptr %ticks, i64 %before
+  %tick = load i64, ptr %before.at
+  br label %next
+next:
+  %number = phi i64 [ %begin, %entry ], [ %following, %next ]
+  %at = getelementptr i64, ptr %ticks, i64 %number
+  store i64 %tick, ptr %at
+  %following = add i64 %number, 1
+  %more = icmp ult i64 %following, %end
+  br i1 %more, label %next, label %end.of.it
+end.of.it:
+  ret void
+}"""
+"""Writes the tick before `begin` to all from there up to `end`."""
+
 _INSTRUCTIONS = {"add": "add nsw", "mul": "mul nsw"}
 """Of the operators that `search_space.terms` makes numbers of."""
 
@@ -105,15 +123,12 @@ class _Driver:
             else:
                 self.lines.append(f"  br label %{here}")
             self.lines.append(f"{here}:")
-            start = self.ticks
-            for place in range(first, start if self.timed else first):
-                self._like_before(place, f"{here}.skipped{place}")
+            self._skipped(first, self.ticks)
             for step in case.steps:
                 self._call(step)
                 if self.timed:
                     self._tick()
-            for place in range(self.ticks, first + count if self.timed else 0):
-                self._like_before(place, f"{here}.skipped{place}")
+            self._skipped(self.ticks, first + count)
             self.lines.append(f"  br label %{name}.end")
             if number + 1 < len(choice.cases):
                 self.lines.append(f"{other}.test:")
@@ -180,13 +195,10 @@ class _Driver:
         self._store(f"%tick{self.ticks}", self.ticks, f"tick{self.ticks}.to")
         self.ticks += 1
 
-    def _like_before(self, number: int, name: str) -> None:
-        """The tick of a call that did not run: the one before it."""
-        self.lines += [
-            f"  %{name}.last.at = getelementptr i64, ptr %ticks, i64 {number - 1}",
-            f"  %{name}.last = load i64, ptr %{name}.last.at",
-        ]
-        self._store(f"%{name}.last", number, name)
+    def _skipped(self, begin: int, end: int) -> None:
+        """The ticks of calls that did not run: the one before them."""
+        if self.timed and begin < end:
+            self.lines.append(f"  call void @repeat_tick(ptr %ticks, i64 {begin}, i64 {end})")
 
     def _lap(self, number: int, name: str) -> None:
         """What has gone by since the last call of a loop is added up."""

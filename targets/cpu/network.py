@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 from search_space.dtypes import NARROW
 from targets.arrays import C_TYPE
 from targets.base import NetworkPlan
-from targets.cpu.driver import driver_text
+from targets.cpu.driver import REPEAT_TICK, driver_text
 from targets.cpu.export import linked
 from targets.cpu.runtime import TIMER, Compiles, library_text
 from targets.extents import extent_text
@@ -27,7 +27,7 @@ def network_text(plan: NetworkPlan) -> str:
     count with all of their trips, one after the other.
     """
     declared = [f"declare void @{module.name}(ptr, i32, ptr)" for module in plan.modules]
-    return "\n".join([*declared, _CLOCK, driver_text(plan, False), driver_text(plan, True), ""])
+    return "\n".join([*declared, _CLOCK, REPEAT_TICK, driver_text(plan, False), driver_text(plan, True), ""])
 
 
 def shared_bytes(plan: NetworkPlan) -> int:

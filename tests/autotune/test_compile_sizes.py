@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.config import ConfigError
-from autotune.executable.opening import NotOpen, Opening, Range
-from autotune.executable.ranges import ranges_of
+from autotune.executable.opening import NotOpen, Opening
+from autotune.executable.ranges import Packed, Range, divided, sampling_of
 from autotune.graph.ir import Builder, Graph
 from autotune.graph.types import TensorType
 from targets.manifest import MANIFEST, ExecutableError, read_manifest, write_manifest
@@ -149,11 +149,11 @@ def test_it_is_timed_at_the_sizes_of_the_last_call(network: NativeExecutable) ->
     network(inputs("attention", 5))
     assert network.time(3).shape == (3,)
     taken = network.profile(2)
-    steps = len(network.manifest["steps"])
-    assert taken.shape == (2, steps) and (taken >= 0).all()
-    ranges = len(ranges_of(network.sizes))
-    of_each = taken.reshape(2, ranges, steps // ranges).sum((0, 2))
-    assert of_each[1] > 0 and not of_each[[0, 2, 3]].any()  # of 4 to 7 alone: no other case ran
+    titles = [step["title"] for step in network.manifest["steps"]]
+    assert taken.shape == (2, len(titles)) and (taken >= 0).all()
+    cases = titles.count(titles[-1])
+    of_each = taken.reshape(2, cases, len(titles) // cases).sum((0, 2))
+    assert cases > 1 and (of_each > 0).sum() == 1  # no other case ran
 
 
 def test_it_is_saved_loaded_and_pickled(network: NativeExecutable, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def graph(n: int, *ops: str, scale: float = 2.0) -> Graph:
 
 
 def opening(make: Callable[[int], Graph]) -> Opening:
-    return Opening(lambda point: make(*point), {"n": (2, 32)}, [Range((2,), (32,))])
+    return Opening(lambda point: make(*point), {"n": (2, 32)}, (), (2,))
 
 
 def test_graphs_that_differ_are_refused() -> None:
@@ -264,16 +264,78 @@ def test_graphs_that_differ_are_refused() -> None:
         opening(lambda n: graph(n, scale=float(n)))
 
 
-def test_ranges_have_all_sizes_once() -> None:
-    for low, high in ((1, 1), (1, 2), (2, 9), (3, 4000), (130, 600), (1, 8)):
-        found = ranges_of({"n": (low, high)})
-        assert [n for each in found for n in range(each.least[0], each.greatest[0] + 1)] == list(range(low, high + 1))
-    pairs = ranges_of({"b": (2, 40), "n": (3, 70)})
+# ------------------------------------------------------------------ ranges
+def test_cells_have_all_sizes_once() -> None:
+    for low, high in ((1, 3), (2, 9), (3, 4000), (130, 600), (1, 8)):
+        found = sampling_of({"n": (low, high)})
+        sizes = [n for each in found.cells for n in range(each.least[0], each.greatest[0] + 1)]
+        assert [n for (n,) in found.known] + sizes == list(range(low, high + 1))
+        assert found.least == (max(low, 2),) and max(found.found_at) < (high,)
+    pairs = sampling_of({"b": (2, 40), "n": (3, 70)})
     held = [
-        [all(a <= m <= b for m, (a, b) in zip((b_, n), r.spans, strict=True)) for r in pairs]
+        [all(a <= m <= b for m, (a, b) in zip((b_, n), r.spans, strict=True)) for r in pairs.cells]
         for b_ in range(2, 41)
         for n in range(3, 71)
     ]
     assert all(sum(each) == 1 for each in held)
-    with pytest.raises(NotOpen, match="each must be at least 2, but got b from 1"):
-        ranges_of({"b": (1, 4), "n": (2, 70)})
+    assert pairs.found_at == tuple(each.least for each in pairs.cells)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"),
+    [
+        ({"b": (1, 4), "n": (2, 70)}, "each must be at least 2, but got b from 1"),
+        ({"n": (1, 2)}, "must have several of 2 and more, but n ends at 2"),
+        ({"n": (7, 7)}, "must have several of 2 and more, but n ends at 7"),
+    ],
+)
+def test_sizes_without_ranges_are_refused(sizes: dict[str, tuple[int, int]], why: str) -> None:
+    with pytest.raises(NotOpen, match=why):
+        sampling_of(sizes)
+
+
+def cells(*least: int) -> list[Range]:
+    """Up to the next one, the last of a single size."""
+    return [Range((a,), (b - 1,)) for a, b in zip(least, (*least[1:], least[-1] + 1), strict=True)]
+
+
+ALIKE = Packed("rows", 1000)
+
+
+def test_each_range_has_the_schedules_that_lose_the_least() -> None:
+    inf = np.inf
+    seconds = np.array(
+        [
+            [[2.0, 4.0, 8.0, 16.0], [inf, 2.0, 4.0, 6.0], [inf, inf, 3.0, 6.0]],
+            [[1.0, 1.0, 1.0, 1.0], [inf, 1.0, 1.0, 1.0], [inf, inf, 1.0, 1.0]],
+        ]
+    )
+    found = divided(cells(2, 4, 8, 16), seconds, np.array([1, 3]), [[ALIKE] * 3] * 2)
+    assert [(each.least, each.greatest) for each, _ in found] == [((2,), (3,)), ((4,), (7,)), ((8,), (16,))]
+    assert [places[0] for _, places in found] == [0, 1, 2]
+    assert found[0][1][1] == 0  # the others do not hold there
+
+
+def test_a_range_that_saves_next_to_nothing_is_none() -> None:
+    seconds = np.array([[[1.0, 1.0001, 1.0], [np.inf, 1.0, 1.0001]]])
+    assert divided(cells(2, 4, 8), seconds, np.array([1]), [[ALIKE] * 2]) == [(Range((2,), (8,)), [0])]
+
+
+def test_another_way_to_pack_must_be_worth_its_memory() -> None:
+    def packings(gain: float) -> set[int]:
+        seconds = np.array([[[1.0, 1.0 + gain], [np.inf, 1.0]]])
+        found = divided(cells(2, 4), seconds, np.array([1]), [[ALIKE, Packed("columns", 1000)]])
+        return {places[0] for _, places in found}
+
+    assert packings(0.5) == {0, 1}
+    assert packings(0.012) == {0}  # where it is alike, this is a range of its own
+    seconds = np.array([[[1.0, 1.012], [np.inf, 1.0]]])
+    assert len(divided(cells(2, 4), seconds, np.array([1]), [[ALIKE] * 2])) == 2
+
+
+def test_of_several_sizes_each_cell_is_a_range() -> None:
+    every = sampling_of({"b": (2, 40), "n": (3, 70)}).cells
+    seconds = np.ones((1, 2, len(every)))
+    seconds[0, 1, 1] = 0.5
+    found = divided(every, seconds, np.array([1]), [[ALIKE] * 2])
+    assert [each for each, _ in found] == list(every) and found[1][1] == [1] and found[0][1] == [0]

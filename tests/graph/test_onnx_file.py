@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.graph.errors import ModelError
 from autotune.graph.importer import import_model
-from autotune.graph.onnx_file import LEAST_BYTES, array_of, read_without_weights
+from autotune.graph.onnx_file import LEAST_BYTES, array_of, read_without_weights, reading_once
 from autotune.graph.onnx_model import load_model
 
 LARGE = LEAST_BYTES // 4
@@ -58,6 +59,24 @@ def test_large_floats_stay_in_the_file_and_all_else_is_read(tmp_path: Path) -> N
         np.testing.assert_array_equal(array_of(mine), wanted)
     assert found.graph.node == made.graph.node
     assert (found.producer_name, found.opset_import) == (made.producer_name, made.opset_import)
+
+
+def test_of_a_model_that_is_read_again_each_array_is_read_once(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.onnx", model(drawn("large")))
+
+    def weights() -> np.ndarray:
+        found = read_without_weights(path)
+        assert found is not None
+        return array_of(found.graph.initializer[0])
+
+    known: dict[Hashable, np.ndarray] = {}
+    with reading_once(known):
+        first = weights()
+        assert weights() is first and len(known) == 1
+        written(path, model(drawn("large", count=2 * LARGE)))
+        os.utime(path, ns=(1, 1))
+        assert weights().shape == (2 * LARGE,)  # it is another file now
+    assert weights() is not weights()
 
 
 def test_a_graph_is_the_same_either_way(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_space import te, te_json, workloads
-from search_space.generalised import Generalised, NotGeneral, generalised
+from search_space.generalised import Generalised, NotGeneral, common, generalised, known_at
 from search_space.ir.stmt import substitute_program
 from search_space.lower import cleanup, lower
 from search_space.schedule.state import initial_state
@@ -74,13 +74,32 @@ def test_weights_stay_constants_and_what_has_a_size_does_not() -> None:
     assert [item["constant"] for item in inputs] == [False, False, True]
 
 
-def test_a_mean_divides_by_the_size() -> None:
-    def mean(n: int) -> Workload:
-        x, r = te.placeholder((3, n), name="x"), te.reduce_axis((0, n), "r")
-        total = te.compute((3,), lambda i: te.sum(x[i, r], axis=r), name="total")
-        scale = float(np.float32(1) / np.float32(n))
-        return Workload.of([x, te.compute((3,), lambda i: total[i] * te.const(scale, "float32"), name="y")])
+def mean(n: int) -> Workload:
+    """Of rows of n, and the number of them."""
+    x, r = te.placeholder((3, n), name="x"), te.reduce_axis((0, n), "r")
+    total = te.compute((3,), lambda i: te.sum(x[i, r], axis=r), name="total")
+    scale, count = te.const(float(np.float32(1) / np.float32(n)), "float32"), te.const(float(n), "float32")
+    return Workload.of([x, te.compute((3,), lambda i: total[i] * scale + (count - count), name="y")])
 
+
+@pytest.mark.parametrize("name", [*LAYERS, "mean"])
+def test_a_workload_at_any_size_follows_from_some(name: str) -> None:
+    make = mean if name == "mean" else LAYERS[name]
+    points = points_of({"n": (2, 200)})
+    found = common([make(*point).to_json() for point in points], points)
+    for n in (2, 5, 64, 131):
+        assert Workload.from_json(known_at(found, (n,))) == make(n)
+
+
+def test_workloads_that_differ_otherwise_have_nothing_in_common() -> None:
+    points = points_of({"n": (2, 64)})
+    with pytest.raises(NotGeneral, match="a number must be a factor times sizes"):
+        common([workloads.softmax(-(-n // 2), 8).to_json() for (n,) in points], points)
+    with pytest.raises(NotGeneral, match="differ in numbers alone"):
+        common([(workloads.softmax if n > 9 else workloads.layer_norm)(n, 8).to_json() for (n,) in points], points)
+
+
+def test_a_mean_divides_by_the_size() -> None:
     found = opened(mean, {"n": (2, 40)})
     x = np.random.default_rng(0).standard_normal((3, 17)).astype(np.float32)
     tensors = te_json.from_json(found.plain((2,), (40,)), open_sizes=True)
