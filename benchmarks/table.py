@@ -30,8 +30,9 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
         if name not in TABLES:
             raise ValueError(f"`table` must be one of {', '.join(TABLES)}, but got table:{name}")
         document = results.load(name, folder)
+        module = name if (results.FOLDER.parent / f"{name}.py").exists() else name.replace("_", ".")
         body = (
-            f"Not measured yet: `python -m benchmarks.{name.replace('_', '.')}`."
+            f"Not measured yet: `python -m benchmarks.{module}`."
             if document is None
             else _said(document) + TABLES[name](document)
         )

@@ -15,6 +15,7 @@ from benchmarks.lengths import lengths
 from benchmarks.markdown import table
 from benchmarks.precisions.table import precisions
 from benchmarks.pytorch.table import pytorch
+from benchmarks.row_wise_table import row_wise
 from benchmarks.rows import ROWS
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
@@ -147,6 +148,19 @@ def quantized(document: Document) -> str:
         integers, floats = row["seconds"]["int8"], row["seconds"]["float32"]
         rates = [f"{row['flops'] / seconds / 1e9:.0f}" for seconds in (integers, floats)]
         lines.append([row["title"], _ms(integers), rates[0], _ms(floats), rates[1], f"{floats / integers:.2f}x"])
+    return table(header, lines)
+
+
+def weights_only(document: Document) -> str:
+    """Products with weights of a few bits beside peers, and beside a plain read of as many bytes."""
+    peers = {"onnxruntime": "ONNX Runtime", "onnxruntime_bytes": "ONNX Runtime, data in bytes", "openvino": "OpenVINO"}
+    header = ["product", "read us", "autotune us", "of the read's rate", *(f"{title} us" for title in peers.values())]
+    lines = []
+    for row in _in_order(document):
+        seconds = row["seconds"]
+        ours = seconds["autotune"]
+        line = [row["title"], f"{seconds['read'] * 1e6:.0f}", f"{ours * 1e6:.0f}", f"{seconds['read'] / ours:.0%}"]
+        lines.append(line + [f"{seconds[name] * 1e6:.0f}" if name in seconds else "" for name in peers])
     return table(header, lines)
 
 
@@ -343,6 +357,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "seeds": seeds,
     "quantized": quantized,
     "quantized_networks": quantized_networks,
+    "weights_only": weights_only,
     "precisions": precisions,
     "pytorch": pytorch,
     "vta": vta,
@@ -351,6 +366,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "transfer": transfer,
     "choices": choices,
     "serving": serving,
+    "row_wise": row_wise,
     "lengths": lengths,
     "sizes": sizes,
     "survey": survey,

@@ -30,6 +30,7 @@ from search_space.operators.reduction import REDUCE
 from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
 from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
+from search_space.operators.weights_only import MATMUL_NBITS
 
 __all__ = ["OPERATORS", "TensorSpec", "Workload", "from_tensors", "own", *OPERATORS]
 
@@ -286,6 +287,7 @@ conv2d_transpose = _constructor(CONV2D_TRANSPOSE)
 matmul = _constructor(MATMUL)
 batch_matmul = _constructor(BATCH_MATMUL)
 dense = _constructor(DENSE)
+matmul_nbits = _constructor(MATMUL_NBITS)
 dense_blocked = _constructor(DENSE_BLOCKED)
 max_pool2d = _constructor(MAX_POOL2D)
 avg_pool2d = _constructor(AVG_POOL2D)

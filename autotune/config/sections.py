@@ -182,6 +182,14 @@ class Quantisation(Section):
         description="Signal to noise that a layer's output must keep in int8; layers below it stay in floats.",
     )
     inputs: int = Field(default=4, ge=1, le=4096, description="Random sets of inputs to calibrate on.")
+    group: int | None = Field(
+        default=32,
+        ge=8,
+        description="Of weights alone: neighbours along the sum that share a scale; null: all of an output.",
+    )
+    symmetric: bool = Field(
+        default=True, description="Of weights alone: whether the zero is the middle, in place of one for each group."
+    )
     data: str | None = Field(
         default=None, description="An .npz file of sets of inputs to calibrate on in place of random ones."
     )
@@ -222,11 +230,12 @@ class Network(Section):
     max_extra_mb: float | None = Field(
         default=None, ge=0, description="Megabytes by which transformed weights may exceed the weights; null: any."
     )
-    quantise: Literal["int8", "shift8"] | None = Field(
+    quantise: Literal["int8", "shift8", "weights8", "weights4"] | None = Field(
         default=None,
-        description="int8: layers work on bytes, see docs/quantisation.md; shift8: as accelerators that only shift "
-        "compute them; null: in floats, or shift8 where the target is an accelerator. Beside `precision: mixed` int8 "
-        "is a third type that layers may be in.",
+        description="int8: layers work on bytes, see docs/quantisation.md; weights8 or weights4: products read weights "
+        "of 8 or 4 bits, and compute in floats; shift8: as accelerators that only shift compute them; null: in floats, "
+        "or shift8 where the target is an accelerator. Beside `precision: mixed` int8 is a third type that layers may "
+        "be in.",
     )
     quantisation: Quantisation = Quantisation()
     precision: Literal["float32", "bfloat16", "float16", "mixed"] = Field(

@@ -19,7 +19,7 @@ from autotune.executable.compile import Builder, Chosen, Compiler, is_dense
 from autotune.executable.opening import NotOpen, Opening
 from autotune.executable.packing import Call
 from autotune.executable.ranges import Packed, Sampling, divided, doubted
-from autotune.executable.schedule import Kernel, OpenKernel
+from autotune.executable.schedule import Kernel, OpenKernel, Schedule
 from autotune.executable.scopes import Scope
 from autotune.graph.ir import Graph
 from autotune.graph.memory_plan import MemoryPlan, plan
@@ -30,7 +30,7 @@ from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
-from search_space.schedule.opened import variants
+from search_space.schedule.opened import exchanged, variants
 from search_space.schedule.state import initial_state
 from search_space.terms import Point, Term
 from search_space.workloads import Workload
@@ -141,7 +141,7 @@ class SizedCompiler(Compiler):
         """
         every = {call: self._found(call) for call in self._distinct}
         alike = [self._opening.first_alike(call) for call in range(self._opening.count)]
-        seconds = np.full((len(every), len(self._sampling.found_at), len(self._sampling.cells)), np.inf)
+        seconds = np.full((len(every), max(map(len, every.values())), len(self._sampling.cells)), np.inf)
         for row, found in zip(seconds, every.values(), strict=True):
             for place, opened in enumerate(found):
                 row[place] = opened.seconds
@@ -162,10 +162,13 @@ class SizedCompiler(Compiler):
         found: list[_Opened] = []
         refused: ScheduleError | None = None
         for point in self._sampling.found_at:
-            try:
-                found.append(self._opened(call, point))
-            except ScheduleError as error:
-                refused = error
+            schedule = self._chosen(self._opening.workload(call, point))
+            other = exchanged(schedule.trace)
+            for trace in (schedule.trace, *(() if other is None else (other,))):
+                try:
+                    found.append(self._opened(call, replace(schedule, trace=trace), point))
+                except ScheduleError as error:
+                    refused = error
         held = np.isfinite([opened.seconds for opened in found]).any(0) if found else [False]
         if not np.all(held):
             within = self._sampling.cells[int(np.argmin(held))]
@@ -174,14 +177,13 @@ class SizedCompiler(Compiler):
             raise NotOpen(f"a schedule of {title} must hold for sizes {shown}: {refused or ''}")
         return found
 
-    def _opened(self, call: int, least: Point) -> _Opened:
+    def _opened(self, call: int, schedule: Schedule, least: Point) -> _Opened:
         """The kernel of a schedule that was found at some sizes, for these and all larger ones.
 
         Raises:
             ScheduleError: it does not hold for them.
             NotOpen: what it computes is not one definition.
         """
-        schedule = self._chosen(self._opening.workload(call, least))
         found, ends = self._opening.definition(call, schedule.algorithm), (least, self._greatest)
         definition = found.plain(*ends)
         strides = self._opening.pitches(call, schedule.algorithm)

@@ -32,6 +32,8 @@ def compile(
     target: str | registry.Design = "cpu",
     threads: int | None = None,
     precision: str = "float32",
+    quantise: str | None = None,
+    quantisation: Mapping[str, Any] | None = None,
     trials: int = 0,
     seed: int = 0,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
@@ -53,6 +55,9 @@ def compile(
         target: a name of `targets.registry`, or the design of an accelerator.
         threads: that the kernels are chosen for, and run on; None: one a core.
         precision: `float32`, `bfloat16`, `float16` or `mixed`, see docs/precision.md.
+        quantise: `weights4` or `weights8`: products read weights of so few bits; `int8`: layers work on bytes; None:
+            in floats, see docs/quantisation.md.
+        quantisation: the keys of `network.quantisation` in a configuration, such as `group` and `symmetric`.
         trials: candidates to measure, which the tasks share; 0: none.
         seed: of every random draw, and of weights that the model does not carry.
         shapes: of inputs whose dimensions the model leaves open, by name; `sizes` by their name in it stay open.
@@ -90,6 +95,8 @@ def compile(
             "measure": {"cache": "network", "threads": threads},
             "network": {
                 "precision": precision,
+                "quantise": quantise,
+                "quantisation": dict(quantisation or {}),
                 "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
                 "sizes": {name: list(span) for name, span in (sizes or {}).items()},
             },

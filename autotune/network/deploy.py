@@ -238,7 +238,8 @@ def _precision_of(run: Path) -> str:
     """Of the network of a run folder, by its summary."""
     try:
         network = json.loads((run / "summary.json").read_text())["network"]
-        return INT8 if network["accuracy"] is not None else str(network["precision"])
+        accuracy = network["accuracy"]
+        return str(network["precision"] if accuracy is None else accuracy.get("stored", INT8))
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"`--also` must be folders of runs of networks, but {run} is none: {type(error).__name__}: {error}"

@@ -17,13 +17,18 @@ from autotune.graph.offload import block_of, offload
 from autotune.graph.passes import optimise
 from autotune.graph.precision import FULL, MIXED, PRECISIONS, lower_precision, narrow_floats
 from autotune.graph.quantise import (
+    BITS,
     MODES,
+    TEST_INPUTS,
     Accuracy,
     Imported,
     Quantised,
     is_quantised,
     load_feeds,
+    measure_accuracy,
+    quantise_weights_only,
     quantise_with_report,
+    random_feeds,
     with_byte_layers,
 )
 from autotune.graph.substitutions import Analytic, Found, explore
@@ -83,6 +88,7 @@ def load_network(
     target: Target | None = None,
     precision: str = FULL,
     choose: Callable[[Graph, onnx.ModelProto], Mixture] | None = None,
+    report: bool = True,
 ) -> Network:
     """Imports and optimises a model and finds its tasks.
 
@@ -91,7 +97,8 @@ def load_network(
         name: of the network.
         seed: of weights that the model does not carry.
         passes: names of passes to run; all by default.
-        quantise: one of `quantise.MODES`; None: floats. In mixed precision the type of those layers that are chosen.
+        quantise: one of `quantise.MODES`, of which int8 may be the type of the layers that are chosen in mixed
+            precision, or of `quantise.BITS`: weights alone; None: floats.
         how: of a network to quantise.
         substitutions: `search`, after the passes and before quantisation; None: passes alone.
         device: target of the layers that an accelerator can compute, which needs `shift8`; None: no accelerator.
@@ -99,6 +106,7 @@ def load_network(
         precision: float32: as the model is, which may have 16-bit floats itself; bfloat16, float16 or mixed: what
             the model has in float32 is lowered to that, see `autotune.graph.precision`.
         choose: of a graph in float32, after the passes, and the model what is in which type; for mixed.
+        report: whether it is measured what weights of a few bits cost.
 
     Raises:
         ModelError: an operator that is not supported, or shapes that are not known.
@@ -106,8 +114,11 @@ def load_network(
         ValueError: an unknown `quantise`, `substitutions` or `precision`, two of them that exclude each other, or what
             `how` says of layers or data that are not there.
     """
-    if quantise not in (None, *MODES):
-        raise ValueError(f"`quantise` must be one of {', '.join(MODES)} or None, but got quantise={quantise!r}")
+    if quantise not in (None, *MODES, *BITS):
+        allowed = ", ".join((*MODES, *BITS))
+        raise ValueError(f"`quantise` must be one of {allowed} or None, but got quantise={quantise!r}")
+    if precision == MIXED and quantise in BITS:
+        raise ValueError(f"`quantise` must be int8 or None beside {MIXED} precision, but got quantise={quantise!r}")
     if device is not None and quantise != "shift8":
         raise ValueError(f"`quantise` must be 'shift8' for layers on {device}, but got quantise={quantise!r}")
     if precision not in (*PRECISIONS, MIXED):
@@ -125,14 +136,17 @@ def load_network(
     accuracy, substituted = None, None
     narrow = narrow_floats(graph)
     check_precision(graph, precision, "a model")
-    _check_narrow(narrow, quantise, substitutions)
+    _check_narrow(narrow, None if quantise in BITS else quantise, substitutions)
     if quantise is not None and is_quantised(graph):
         has = "a model that is quantised already"
         raise ValueError(f"`quantise` must be None for {has}, but got quantise={quantise!r}")
     if substitutions is not None:
         substituted = searched(graph)
         graph = substituted.graph
-    if quantise is not None and precision != MIXED:
+    if quantise in BITS:
+        found, accuracy = _of_few_bits(graph, seed, how or Quantisation(), quantise, report)
+        graph = found.graph
+    elif quantise is not None and precision != MIXED:
         found, accuracy = _quantised(graph, seed, how or Quantisation(), quantise)
         graph = found.graph
     imported = with_byte_layers(graph) if quantise is None and precision == FULL else None
@@ -176,6 +190,20 @@ def _block(device: str) -> tuple[int, int, int]:
 def searched(graph: Graph) -> Found:
     """What the search for substitutions makes of a graph that the passes left: the same every time."""
     return explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS, least=LEAST)
+
+
+def _of_few_bits(
+    graph: Graph, seed: int, how: Quantisation, mode: str, report: bool
+) -> tuple[Quantised, Accuracy | None]:
+    found = quantise_weights_only(graph, mode, how)
+    if not report:
+        return found, None
+    feeds = (
+        random_feeds(graph.inputs, seed + 1, TEST_INPUTS)
+        if how.data is None
+        else load_feeds(Path(how.data), graph.inputs)
+    )
+    return found, measure_accuracy(graph, found, feeds)
 
 
 def _quantised(graph: Graph, seed: int, how: Quantisation, mode: str) -> tuple[Quantised, Accuracy]:

@@ -24,5 +24,7 @@ def model_precision(model: onnx.ModelProto) -> str:
 
 def own_precision(network: Network) -> str:
     """Of our executable of a network."""
-    on_bytes = network.accuracy is not None or (network.imported is not None and network.imported.layers > 0)
+    if network.accuracy is not None:
+        return network.accuracy.stored
+    on_bytes = network.imported is not None and network.imported.layers > 0
     return INT8 if on_bytes else network.precision

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.graph.ir import Array, Graph
 from autotune.graph.onnx_file import is_of_one_file, reading_once
+from autotune.graph.quantise import BITS
 from autotune.network.schedules import Schedules
 from autotune.network.sized_graph import load_sized, write_sized
 from autotune.network.writing import Keep
@@ -104,7 +105,7 @@ def _check(config: RunConfig) -> None:
     refused = {
         "trials": config.trials != 0,
         "lock": config.lock is not None,
-        "network.quantise": keys.quantise is not None,
+        "network.quantise": keys.quantise not in (None, *BITS),
         "network.substitutions": keys.substitutions is not None,
         "network.precision": keys.precision == "mixed",
     }

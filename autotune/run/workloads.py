@@ -64,6 +64,7 @@ def network_of(
             target_of(config),
             keys.precision,
             _chooser(config, again),
+            weights,
         )
     if not network.tasks:
         raise ConfigError(f"a model must have something to compute, but {config.model} has not", at)

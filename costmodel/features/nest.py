@@ -9,7 +9,7 @@ from costmodel.features.spans import Spans, step
 from costmodel.features.statement import Access, Loop, Statement
 from search_space.dtypes import NARROW
 from search_space.ir.columns import Columns
-from search_space.ir.expr import dtype_bytes, variables
+from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
 from search_space.ir.tape import Value
 
 LINE = 64  # bytes of a cache line
@@ -138,17 +138,52 @@ class Nest:
         move = self.tape.total(moves)
         return move.most(self.tape.const(0) - move)
 
-    def carried(self, footprint: Sequence[Value]) -> list[Value]:
+    def carried(self, footprint: Sequence[Value], rounds: Sequence[Value] | None = None) -> list[Value]:
         """Bytes a cache must be brought, by the level whose working set it holds.
 
         A run of the level finds what the run before it has left: a loop around it that touches nothing new is free,
         and neighbouring tiles share their overlap. So it is the next level outward whose bytes are brought each time.
+
+        Args:
+            footprint: bytes touched, by level.
+            rounds: of the access, by level; None: each loop goes through its positions once.
         """
         brought = [f * t for f, t in zip(footprint, self.trips, strict=True)]
         out = [brought[0]]
         for i, extent in enumerate(self.level_extents):
-            out.append((extent <= 1).otherwise(out[-1], brought[i]))
+            again = brought[i] if rounds is None else brought[i] * rounds[i]
+            out.append((extent <= 1).otherwise(out[-1], again))
         return out
+
+    def rounds(self, access: Access) -> list[Value]:
+        """How often each runtime loop goes through all positions of an access, from the first to the last.
+
+        A loop over rows and columns that were fused reads a column's constants again in each row: their index has the
+        loop's variable modulo the number of columns, and nowhere else.
+        """
+        found = []
+        for loop, extent in zip(self.levels, self.level_extents, strict=True):
+            period = _period(access, loop.var)
+            found.append(self.tape.const(1) if period is None else (extent / self.columns(period).most(1)).most(1))
+        return found
+
+
+def _period(access: Access, loop: str) -> Expr | None:
+    """After how many iterations the positions of an access are those of the first ones again; None where never."""
+    periods: set[Expr] = {
+        n.args[1] for index in access.indices for n in walk(index) if n.op == "mod" and n.args[0] is var(loop)
+    }
+    if len(periods) != 1 or any(_beside(index, loop) for index in access.indices):
+        return None
+    (period,) = periods
+    return period
+
+
+def _beside(e: Expr, loop: str) -> bool:
+    """Whether a loop's variable stands elsewhere than as what a remainder is taken of."""
+    if loop not in variables(e) or (e.op == "mod" and e.args[0] is var(loop)):
+        return False
+    return e.op == "var" or any(_beside(part, loop) for part in e.operands)
 
 
 def in_pairs(access: Access) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from search_space.ir.expr import Expr, const, load, select, substitute, transform
 from search_space.ir.regroup import Regrouping
 from search_space.ir.simplify import Simplifier
@@ -37,6 +39,11 @@ def cleanup(program: LoopProgram) -> LoopProgram:
         tuple(cleanup(p) for p in program.prologues),
         program.sources,
     )
+
+
+def tidied(stmt: Stmt, ranges: Mapping[str, Expr]) -> Stmt | None:
+    """A part of a program, tidied under the ranges of the loops around it; None where nothing is left of it."""
+    return _tidy(stmt, dict(ranges), {}, Simplifier)
 
 
 def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr], rules: type[Simplifier]) -> Stmt | None:

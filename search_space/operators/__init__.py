@@ -18,13 +18,14 @@ from search_space.operators.reduction import REDUCE
 from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
 from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
+from search_space.operators.weights_only import MATMUL_NBITS
 from search_space.own import attribute, is_own
 
 __all__ = ["LIBRARY", "OPERATORS", "REQUIRED", "Operator", "Precision", "find", "named", "register"]
 
 _LIBRARY: tuple[Operator[Any], ...] = (
     *(CONV2D, CONV1D, CONV3D, DEPTHWISE_CONV2D, CONV2D_TRANSPOSE),
-    *(MATMUL, BATCH_MATMUL, DENSE),
+    *(MATMUL, BATCH_MATMUL, DENSE, MATMUL_NBITS),
     *(CONV2D_BLOCKED, DENSE_BLOCKED),
     *(MAX_POOL2D, AVG_POOL2D),
     *(SOFTMAX, LAYER_NORM, REDUCE, ELEMENTWISE),

@@ -162,6 +162,8 @@ class _Spans:
     def _binary(self, e: Expr, a: Span, b: Span, step: float) -> Span:
         if e.op == "div":
             return self._quotient(a, b)
+        if e.op == "mod" and 0 < b.low == b.high:
+            return _span(0.0, b.high - 1, min(a.size, b.high), a.error)
         if e.op in ("floordiv", "mod"):
             reach = max(abs(a.low), abs(a.high), abs(b.low), abs(b.high))
             return _span(0.0 if min(a.low, b.low) >= 0 else -reach, reach, max(a.size, b.size), a.error + b.error)

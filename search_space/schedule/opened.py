@@ -7,8 +7,10 @@ from dataclasses import replace
 from search_space.ir.expr import Expr, ceildiv, const, lift, product
 from search_space.ir.simplify import Simplifier
 from search_space.schedule.errors import ScheduleError
+from search_space.schedule.loop_steps import Annotate, Fuse, Pragma, Reorder, Split
+from search_space.schedule.stage_steps import ComputeAt
 from search_space.schedule.state import SplitRelation, Stage, State
-from search_space.schedule.steps import Split
+from search_space.schedule.step import Step
 from search_space.schedule.trace import Trace
 
 
@@ -48,6 +50,31 @@ def _extents(stage: Stage) -> dict[str, Expr]:
         else:
             extents[relation.child] = product(extents[parent] for parent in relation.parents)
     return extents
+
+
+def exchanged(trace: Trace) -> Trace | None:
+    """The trace whose parallel loop goes through the columns of tiles one after the other, if it does so by rows.
+
+    A schedule that was found where there is one row of tiles says nothing about their order, which matters where there
+    are more: by rows each goes through all constants, by columns through all of the other operand.
+    """
+    parallel = {(s.stage, s.axis) for s in trace.steps if isinstance(s, Annotate) and s.kind == "parallel"}
+    for place, fuse in enumerate(trace.steps):
+        if not isinstance(fuse, Fuse) or len(fuse.axes) != 2 or (fuse.stage, "_".join(fuse.axes)) not in parallel:
+            continue
+        old, new = "_".join(fuse.axes), "_".join(fuse.axes[::-1])
+
+        def renamed(step: Step, at: tuple[str, str] = (fuse.stage, old), new: str = new) -> Step:
+            if isinstance(step, ComputeAt):
+                return replace(step, axis=new) if (step.target, step.axis) == at else step
+            if isinstance(step, (Annotate, Pragma)):
+                return replace(step, axis=new) if (step.stage, step.axis) == at else step
+            return step
+
+        order = Reorder(fuse.stage, fuse.axes[::-1])
+        steps = (*trace.steps[:place], order, replace(fuse, axes=fuse.axes[::-1]), *trace.steps[place + 1 :])
+        return Trace(tuple(map(renamed, steps)))
+    return None
 
 
 TAILS = ("exact", "clamp", "guard")

@@ -10,6 +10,7 @@ from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cpu.last_uses import LastUses
+from targets.cpu.outputs_ahead import outputs_ahead
 from targets.cpu.storage import Storage, loops_of, place
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
@@ -65,6 +66,7 @@ class _Unit:
         self.program, self.name, self.storage, self.loops = program, name, storage, loops_of(program)
         self.shared, self.scratch, self.features = shared, scratch, features
         self.bodies: list[str] = []
+        self.ahead = outputs_ahead(program)
         self.declared = {
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
@@ -387,6 +389,11 @@ class Function:
         else:
             pointer = values.addresses.pointer(stmt.buffer, terms, constant)
             self._to_memory(stmt, pointer, value, mask, lanes)
+            if over_lanes and (ahead := self.unit.ahead.get(stmt.buffer)) is not None:
+                plan = values.addresses.plan(ahead.output, ahead.element(stmt.indices))
+                if plan.lane == 1 and not plan.gather:
+                    at = values.addresses.pointer(ahead.output, *values.addresses.offset(plan))
+                    values.memory.prefetch_to_write(at)
         values.versions[stmt.buffer] = values.versions.get(stmt.buffer, 0) + 1
 
     def _is_product(self, stmt: Store) -> bool:

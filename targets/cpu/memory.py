@@ -40,6 +40,11 @@ class Memory:
         ahead = self.text.value(f"getelementptr i8, ptr {pointer}, i64 {distance}", "ptr").text
         self.text.emit(f"  call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
 
+    def prefetch_to_write(self, pointer: str) -> None:
+        """Asks for the cache line at `pointer`, which will be written; there need not be anything there."""
+        self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.text.emit(f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 1, i32 3, i32 1)")
+
     def gather(self, pointers: str, dtype: str, lanes: int, mask: Value | None) -> Value:
         """The elements at a vector of pointers, zero where the mask is off."""
         kind = self.type(dtype, lanes)

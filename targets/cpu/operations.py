@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from search_space.ir.expr import BITS, FLOATS, SHIFTS
@@ -11,6 +12,8 @@ from targets.cpu.reductions import horizontal, minmax
 from targets.cpu.rounding import WHOLE
 from targets.cpu.text import Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
+
+_NUMBER = re.compile(r"(-?\d+)|splat \(i\d+ (-?\d+)\)")
 
 
 class Operations:
@@ -52,6 +55,9 @@ class Operations:
     def cast(self, x: Value, dtype: str) -> Value:
         if x.dtype == dtype:
             return x
+        known = number_of(x)
+        if known is not None and x.dtype == "int64" and dtype == "int32" and -(1 << 31) <= known < 1 << 31:
+            return Value(x.text.replace("i64", "i32"), dtype, x.lanes)
         to = llvm_type(dtype, x.lanes)
         from_float, to_float = x.dtype in FLOATS, dtype in FLOATS
         if x.dtype == "bfloat16":
@@ -131,6 +137,9 @@ class Operations:
     def _divided(self, op: str, a: Value, b: Value, dtype: str) -> Value:
         """A quotient rounded down, or what is left; by 0 both are 0, as in NumPy, and nothing traps."""
         kind = a.type
+        known = number_of(b)
+        if known is not None and known > 0 and not known & (known - 1):
+            return self._by_power(op, a, known, dtype)
 
         def compare(code: str, x: Value, y: str) -> Value:
             return self.text.value(f"icmp {code} {kind} {x.text}, {y}", "bool", a.lanes)
@@ -156,10 +165,20 @@ class Operations:
         negated = self.combine("sub", number(0), a, dtype)
         return self.choose(zero, number(0), self.choose(minus, negated, down))
 
+    def _by_power(self, op: str, a: Value, number: int, dtype: str) -> Value:
+        """`_divided` by a power of two: the bits below it, or those from it on."""
+        bits = number - 1 if op == "mod" else number.bit_length() - 1
+        name = "and" if op == "mod" else "lshr" if dtype == "uint8" else "ashr"
+        kind = llvm_type(dtype, 0)
+        return self.text.value(
+            f"{name} {a.type} {a.text}, {f'splat ({kind} {bits})' if a.lanes else bits}", dtype, a.lanes
+        )
+
     def _amount(self, b: Value) -> Value:
         """The amount of a shift, modulo 32: beyond that LLVM's shifts are not defined."""
-        if b.text.lstrip("-").isdigit():
-            return Value(str(int(b.text) & 31), b.dtype)
+        known = number_of(b)
+        if known is not None:
+            return Value(f"splat (i32 {known & 31})" if b.lanes else str(known & 31), b.dtype, b.lanes)
         return self.text.value(f"and {b.type} {b.text}, {'splat (i32 31)' if b.lanes else 31}", b.dtype, b.lanes)
 
     def minmax(self, op: str, a: Value, b: Value) -> Value:
@@ -170,3 +189,9 @@ class Operations:
         if x.dtype in ("float16", "bfloat16"):
             return self.cast(self.horizontal(reducer, self.cast(x, "float32")), x.dtype)
         return horizontal(self.math, reducer, x)
+
+
+def number_of(x: Value) -> int | None:
+    """The integer that a value is by its text, in each lane of a vector; None where it is computed."""
+    found = _NUMBER.fullmatch(x.text)
+    return int(found[1] or found[2]) if found else None

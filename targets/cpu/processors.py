@@ -36,6 +36,12 @@ define <16 x bfloat> @f(<16 x float> %a) #0 {
   ret <16 x bfloat> %n
 }
 """
+_LONG = """
+define <8 x i64> @f(<8 x double> %a) #0 {
+  %n = fptosi <8 x double> %a to <8 x i64>
+  ret <8 x i64> %n
+}
+"""
 
 
 _TILES = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids")
@@ -90,6 +96,7 @@ def probed_features(cpu: str, architecture: str = "") -> list[str]:
     found = ["avx"] if "%ymm" in sums or "%zmm" in sums else []
     if "%zmm" in sums:
         found += ["avx512f"]
+        found += ["avx512dq"] if "vcvttpd2qq" in code(_LONG) else []
         found += ["avx512vnni"] if "vpdpbusd" in code(_DOT) else []
         found += ["avx512bf16"] if "vcvtneps2bf16" in code(_NARROW) else []
         found += ["amx-bf16", "amx-int8"] if cpu in _TILES else []

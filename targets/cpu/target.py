@@ -14,6 +14,7 @@ import llvmlite.binding as llvm
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
+from search_space.lower.peeling import peeled
 from targets.base import FASTEST_CORE, BuildError, Module, NetworkPlan, Packer, RunError, Target
 from targets.cpu.emit import emit_program
 from targets.cpu.figures import to_json
@@ -103,10 +104,10 @@ class CpuTarget(Target):
     def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
         """The module's LLVM text, shared and per-thread workspace bytes."""
         features = frozenset(self.limits.features)
-        main = emit_program(program, name, self.attributes(), features)
+        main = emit_program(peeled(program), name, self.attributes(), features)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
-            parts.append(emit_program(prologue, f"{name}_pack{i}", self.attributes(), features).text)
+            parts.append(emit_program(peeled(prologue), f"{name}_pack{i}", self.attributes(), features).text)
         lines = list(dict.fromkeys(line for part in parts for line in part.splitlines() if line.startswith("declare")))
         rest = ["\n".join(x for x in part.splitlines() if not x.startswith("declare")) for part in parts]
         text = "\n".join([self.header(), ZEROS, *lines, *rest])

@@ -9,7 +9,7 @@ from search_space.ir.expr import Expr, const, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
-from targets.cpu import wide_math
+from targets.cpu import tables, wide_math
 from targets.cpu.across import columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
@@ -105,6 +105,10 @@ class Values:
         if e.op == "select":
             return self.select(e)
         if e.op == "cast":
+            if (table := tables.lookup_of(e)) is not None:
+                entry = tables.looked_up(self.math, self.value(table.word), table.entries)
+                if entry is not None:
+                    return entry
             found = bounded(e)
             if found is None:
                 inner = e.args[0]
@@ -337,7 +341,11 @@ class Values:
     def prefetch(self, name: str, pointer: str) -> None:
         """Asks for what a vector of a constant will be followed by, inside loops with the pragma `prefetch_bytes`."""
         if self.prefetch_bytes and name in self.constants:
-            self.memory.prefetch(pointer, self.prefetch_bytes)
+            # Numbers that are taken out of words read these again and again: once asked for is enough.
+            key = ("prefetch", pointer, self.prefetch_bytes)
+            if self.text.lookup(key) is None:
+                self.text.remember(key, True)
+                self.memory.prefetch(pointer, self.prefetch_bytes)
 
     def lane_pointers(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
         """Pointers of the single lanes, as a vector."""

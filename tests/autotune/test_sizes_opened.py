@@ -13,9 +13,10 @@ from autotune.tuning.sizes.opening import Opening, opened, openings
 from search_space import te, workloads
 from search_space.ir.stmt import substitute_program
 from search_space.schedule.errors import ScheduleError
-from search_space.schedule.steps import Annotate, Split
+from search_space.schedule.opened import exchanged
+from search_space.schedule.steps import Annotate, Fuse, Split
 from search_space.schedule.trace import Trace
-from search_space.space import generate
+from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune.test_tune_sizes import layer
@@ -94,6 +95,30 @@ def test_sketches_of_attention_hold_for_any_length() -> None:
             bound = kernel.bind(inputs, fenced=True)
             np.testing.assert_allclose(bound.run(2), workload.reference(*inputs), rtol, atol)
             assert not bound.damage()
+
+
+def test_a_trace_whose_tiles_go_by_columns_computes_the_same() -> None:
+    workload, target = workloads.matmul(40, 96, 64), registry.get("cpu")
+    inputs, (rtol, atol) = workload.make_inputs(0), workload.tolerance
+    rng, found = np.random.default_rng(1), 0
+    for sketch in [each for each in generate(workload, target.hardware).sketches if each.groups][:4]:
+        choices = np.stack([rng.integers(len(g.table), size=200) for g in sketch.groups], axis=1).astype(np.int32)
+        traces = [sketch.trace(row) for row in choices[sketch.legal(choices)][:1]]
+        other = exchanged(traces[0]) if traces else None
+        if other is None:
+            continue
+        found += 1
+        assert other != traces[0] and exchanged(other) is not None
+        program = program_of(workload, sketch.algorithm, other)
+        kernel = target.load(target.build(program))
+        np.testing.assert_allclose(kernel.bind(inputs).run(2), workload.reference(*inputs), rtol, atol)
+    assert found
+
+
+def test_there_is_no_other_order_without_two_fused_axes() -> None:
+    assert exchanged(Trace(())) is None
+    assert exchanged(Trace((Fuse("Y", ("i", "j")), Annotate("Y", "i_j", "unroll")))) is None
+    assert exchanged(Trace((Fuse("Y", ("i", "j", "k")), Annotate("Y", "i_j_k", "parallel")))) is None
 
 
 def test_a_trace_is_opened_in_the_forms_in_which_it_holds() -> None:

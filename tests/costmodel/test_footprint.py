@@ -105,3 +105,21 @@ def test_an_index_read_from_memory_touches_as_many_rows_as_it_takes_values() -> 
     nest = Nest(statement, Columns(Tape(), (), loops=True))
     access = next(a for a in statement.inputs if a.buffer is source)
     assert nest.footprint(access)[0].number == 8 * LINE
+
+
+def test_a_fused_loop_goes_through_what_its_remainder_says_again_and_again() -> None:
+    source = programs.buffer("x", 8, 4, 16)
+    for index, wanted in (
+        ((p % 4, const(0), j), [3, 1]),
+        ((p // 4, const(0), j), [1, 1]),  # neighbours in time read the same
+        ((p // 4, p % 4, j), [1, 1]),
+        ((const(0), const(0), j), [1, 1]),
+        (((p + 1) % 4, const(0), j), [1, 1]),  # it may be so, and is not looked for
+    ):
+        (statement,) = statements(programs.copy(index, source, *serial(p=12, j=16)))
+        nest = Nest(statement, Columns(Tape(), (), loops=True))
+        access = next(a for a in statement.inputs if a.buffer is source)
+        assert [rounds.number for rounds in nest.rounds(access)] == wanted, index
+        footprint, rounds = nest.footprint(access), nest.rounds(access)
+        brought = [value.number for value in nest.carried(footprint, rounds)]
+        assert brought[1] == brought[0] * wanted[0]

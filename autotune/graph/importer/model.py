@@ -7,8 +7,8 @@ from onnx import inliner
 
 from autotune.graph.errors import ModelError
 from autotune.graph.importer.functions import has_body
-from autotune.graph.importer.nodes import DEFAULT, SHAPES, import_nodes, repeatable
-from autotune.graph.importer.registry import HANDLERS, Context
+from autotune.graph.importer.nodes import SHAPES, import_nodes, repeatable
+from autotune.graph.importer.registry import DEFAULT, Context, handler_of
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.onnx_file import array_of
@@ -81,7 +81,7 @@ def _unsupported(graph: onnx.GraphProto, opset: int) -> list[onnx.NodeProto]:
     for node in graph.node:
         if node.op_type in SHAPES or (all(name in known for name in node.input) and repeatable(node)):
             known.update(node.output)
-        elif node.domain not in DEFAULT or (node.op_type not in HANDLERS and not has_body(node, opset)):
+        elif handler_of(node) is None and (node.domain not in DEFAULT or not has_body(node, opset)):
             unsupported.append(node)
     return unsupported
 

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from autotune.graph.errors import ModelError
 from autotune.graph.importer.functions import body_of, has_body
-from autotune.graph.importer.registry import HANDLERS, Call, Context, Result
+from autotune.graph.importer.registry import DEFAULT, Call, Context, Result, handler_of
 from autotune.graph.ir import Array, GraphError
 from autotune.graph.onnx_nodes import TYPED, NodeError, run_node
 from search_space.dtypes import FLOATS, NARROW
@@ -23,8 +23,6 @@ SHAPES = ("Shape", "Size")
 """Operators whose output is known where the shape of their input is."""
 MOST_FOLDED = 1 << 24
 """Elements of a constant that is computed at import from fewer; larger ones are left to the graph."""
-DEFAULT = ("", "ai.onnx")
-"""Names of the default domain."""
 
 
 def import_nodes(context: Context, nodes: Iterable[onnx.NodeProto]) -> None:
@@ -48,7 +46,7 @@ def import_node(context: Context, node: onnx.NodeProto) -> None:
     if node.op_type == "Size" and node.input[0] not in context.arrays:
         context.arrays[node.output[0]] = np.array(call.type(0).size, np.int64)
         return
-    handler = HANDLERS.get(node.op_type) if node.domain in DEFAULT else None
+    handler = handler_of(node)
     if foldable(node, context.arrays) and (handler is None or _small(node, context.arrays)):
         try:
             context.arrays.update(run_node(node, context.arrays, context.opset))

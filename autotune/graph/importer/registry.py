@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+import onnx
 
 from autotune.graph.errors import ModelError
 from autotune.graph.ir import Array, Builder, TensorType
@@ -163,16 +164,29 @@ HANDLERS: dict[str, Handler] = {}
 """ONNX operator → what adds its nodes and gives the name of its value, or all its results in order."""
 
 
-def imports(*names: str) -> Callable[[_Same], _Same]:
-    """Registers a function as the importer of operators."""
+DEFAULT = ("", "ai.onnx")
+"""Names of the default domain."""
+CONTRIBUTED: dict[tuple[str, str], Handler] = {}
+"""The same of operators of other domains, by domain and operator."""
+
+
+def imports(*names: str, domain: str = "") -> Callable[[_Same], _Same]:
+    """Registers a function as the importer of operators, of ONNX's own or of another domain."""
 
     def register(handler: _Same) -> _Same:
+        table: dict[Any, Handler] = CONTRIBUTED if domain else HANDLERS
         for name in names:
-            assert name not in HANDLERS, name
-            HANDLERS[name] = handler
+            key = (domain, name) if domain else name
+            assert key not in table, key
+            table[key] = handler
         return handler
 
     return register
+
+
+def handler_of(node: onnx.NodeProto) -> Handler | None:
+    """What imports a node; None where nothing does."""
+    return HANDLERS.get(node.op_type) if node.domain in DEFAULT else CONTRIBUTED.get((node.domain, node.op_type))
 
 
 def to_last(rank: int) -> tuple[int, ...]:

@@ -53,6 +53,13 @@ def _matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     return workloads.matmul(m, types[1].shape[-1], k, _dtype(types), constant_b=bool(constants[1]))
 
 
+def _matmul_nbits(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """(m, k) times weights of a few bits: bytes (groups, bytes of a group, n), scales (groups, n), zeros or none."""
+    m, k = _data(types, len(types) if len(types) == 4 else 3, 2)
+    group = types[1].shape[-2] * 8 // attrs["bits"] if len(types[1].shape) == 3 else 0
+    return workloads.matmul_nbits(m, types[1].shape[-1], k, attrs["bits"], group, zeros=len(types) == 4)
+
+
 def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """(b, m, k) times (b, k, n)."""
     b, m, k = _data(types, 2, 3)
@@ -164,6 +171,7 @@ register(
     GraphOp("depthwise_conv2d", Kind.compute, exactly(**_WINDOW), workload=_depthwise),
     GraphOp("matmul", Kind.compute, exactly(), workload=_matmul, narrow=True),
     GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul, narrow=True),
+    GraphOp("matmul_nbits", Kind.compute, exactly(bits=4), workload=_matmul_nbits),
     GraphOp("max_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0), workload=_max_pool),
     GraphOp(
         "avg_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0, count_padding=False), workload=_avg_pool

@@ -14,8 +14,10 @@ from autotune.graph.quantise.images import with_image_words
 from autotune.graph.quantise.imported import Imported, has_roundings, is_quantised, with_byte_layers
 from autotune.graph.quantise.rewriting import Quantised, quantise
 from autotune.graph.quantise.shifting import quantise_shift
+from autotune.graph.quantise.weights import BITS, quantise_weights_only
 
 __all__ = [
+    "BITS",
     "METHODS",
     "MODES",
     "TEST_INPUTS",
@@ -32,6 +34,7 @@ __all__ = [
     "measure_accuracy",
     "quantise",
     "quantise_shift",
+    "quantise_weights_only",
     "quantise_with_report",
     "random_feeds",
     "with_byte_layers",

@@ -38,6 +38,7 @@ class Accuracy:
         decibels: signal to noise of the logits.
         quantised_layers, float_layers: how many layers work on bytes, and how many do not.
         layers: of the values stored in bytes, in order.
+        stored: what layers are stored in: int8, or weights alone in weights8 or weights4.
     """
 
     network: str
@@ -49,6 +50,7 @@ class Accuracy:
     quantised_layers: int
     float_layers: int
     layers: tuple[Layer, ...]
+    stored: str = "int8"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -57,7 +59,7 @@ class Accuracy:
     def table(self) -> str:
         """As text: the totals, then a line a value."""
         lines = [
-            f"{self.network}: {self.quantised_layers} layers in int8, {self.float_layers} in float32; "
+            f"{self.network}: {self.quantised_layers} layers in {self.stored}, {self.float_layers} in float32; "
             f"on {self.inputs} inputs",
             f"top-1 agreement {self.top1:.1%}, error of the logits {self.rms_error:.2%} rms, {self.max_error:.2%} max, "
             f"{self.decibels:.1f} dB",
@@ -114,6 +116,7 @@ def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds])
         quantised.layers,
         len(quantised.left_float),
         tuple(_layers(graph, quantised, power)),
+        quantised.stored,
     )
 
 

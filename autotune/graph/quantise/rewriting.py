@@ -33,6 +33,7 @@ class Quantised:
         names: of those values in `graph`.
         layers: how many layers work on bytes.
         left_float: names of the layers that do not, and why.
+        stored: what layers are stored in.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class Quantised:
     names: Mapping[str, str]
     layers: int
     left_float: Mapping[str, str] = field(default_factory=dict)
+    stored: str = "int8"
 
 
 def quantise(graph: Graph, calibration: Calibration, options: Quantisation | None = None) -> Quantised:

@@ -34,6 +34,8 @@ ELEMENTS = (2, 4)  # bytes of elements whose neighbours in rows are loaded at on
 ACROSS = 0.5  # loads that each lane of 4 bytes then counts for: a quarter of one, and as many shuffles
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
+WAIT = 40.0
+"""Cycles until the result of that is in all lanes of what waits for it; others combined meanwhile share them."""
 LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
 REACHED = (0.5, 1.0, 1.0)
 """Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from
@@ -90,11 +92,13 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     started, latency = _rates_of(statement, rates)
     arithmetic = tape.const(work / started)
     if statement.reducing:
-        arithmetic = arithmetic.most(tape.const(latency * max(1.0, work)) / tile.most(1))
+        # Sums that are as many as hide each other's latency, and no more, never catch up with what delays one of them.
+        arithmetic = _together(arithmetic, tape.const(latency * max(1.0, work)) / tile.most(1))
         excess = (registers - hardware.vector_registers).most(0).least(tile)
         arithmetic = arithmetic + excess / tile.most(1) * SPILL
         if any(loop.kind == "vectorize" and statement.is_reduction(loop) for loop in statement.loops):
-            arithmetic = arithmetic + HORIZONTAL
+            others = nest.product(lambda loop: loop.kind in ("serial", "unroll") and not statement.is_reduction(loop))
+            arithmetic = arithmetic + HORIZONTAL + tape.const(WAIT) / others.most(1)
     if call is not None:
         arithmetic = arithmetic * tape.total(
             [LIBRARY[0], *(tape.const(cost) / extent for cost, extent in zip(LIBRARY[1:], call, strict=True))]
@@ -104,10 +108,13 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     issue = (instructions * (guards + work) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / rates.issue
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
-    carried = [nest.carried(footprint) for footprint in nest.footprints]
+    rounds = [nest.rounds(access) for access in nest.accesses]
+    carried = [nest.carried(footprint, again) for footprint, again in zip(nest.footprints, rounds, strict=True)]
+    everywhere = _everywhere(nest, rounds, busy)
     occupied = [size / KEPT for size in nest.working_sets]
+    of_all = [(size + more) / KEPT for size, more in zip(nest.working_sets, everywhere, strict=True)]
     traffic = tuple(
-        _traffic(nest, carried, occupied, capacity, ways, busy if ways else None)
+        _traffic(nest, carried, of_all if ways else occupied, capacity, ways, busy if ways else None)
         for capacity, ways in zip(capacities, (*hardware.ways, 0), strict=True)
     )
     if cold:
@@ -306,6 +313,24 @@ def _traffic(
             out = fits.otherwise(here, out)
         brought.append(out * (WRITTEN if access.writes else 1.0))
     return nest.tape.total(brought)
+
+
+def _everywhere(nest: Nest, rounds: Sequence[Sequence[Value]], busy: Value) -> list[Value]:
+    """Bytes, by level, that private caches hold in each core beside what one has: all cores go through them.
+
+    Args:
+        rounds: by access and runtime loop, see `Nest.rounds`.
+        busy: cores.
+    """
+    parallel = next((i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"), None)
+    found = [nest.tape.const(0)] * len(nest.trips)
+    if parallel is None:
+        return found
+    for footprint, again in zip(nest.footprints, rounds, strict=True):
+        others = (again[parallel] - 1).least(busy - 1).most(0)
+        for level in range(parallel + 1):
+            found[level] = found[level] + footprint[level] * others
+    return found
 
 
 def _constants(nest: Nest) -> Value:

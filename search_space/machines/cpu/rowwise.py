@@ -19,6 +19,10 @@ AT_ONCE = (1, 2, 4, 8)
 MOST_AT_ONCE = 16
 """Vectors of a short row that may all be done at once: it is then no loop."""
 
+FEW_ROWS = (2, 4, 8)
+BLOCKS_EACH = 4
+"""Blocks of rows for each core, at least, so that they can be dealt out evenly."""
+
 
 class RowWise(SketchRule):
     """Rows in parallel; every stage of a row attached to it; reductions kept in vectors of partial results."""
@@ -31,6 +35,10 @@ class RowWise(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         group = row_group(draft, stage, lambda s: bool(last_reduced(draft.state, s)))
         assert group is not None
+        return [*self.by_row(draft, stage, group, hardware), *self.blocks(draft, stage, group, hardware)]
+
+    def by_row(self, draft: Draft, stage: Stage, group: Sequence[Stage], hardware: Hardware) -> list[Draft]:
+        """One row after another."""
         output, lanes = stage.name, hardware.float_lanes
         rows = len(next(s for s in group if s.reducer is not None).axes)
         draft, accumulators = accumulators_of(draft, group, hardware)
@@ -55,6 +63,63 @@ class RowWise(SketchRule):
             elif len(member.axes) > rows:
                 draft = vectors(draft, name, member.spatial[-1], unroll, lanes)
         return [draft.variant("rows").finish(*(s.name for s in draft.state.stages))]
+
+    def blocks(self, draft: Draft, output: Stage, group: Sequence[Stage], hardware: Hardware) -> list[Draft]:
+        """A few rows at a time: while lanes of one are joined, vectors of the next are computed.
+
+        A variant for whole vectors of rows: what there is one of in each row, as the logarithm of a sum, is computed
+        for all of them at once.
+        """
+        rows = len(next(s for s in group if s.reducer is not None).axes)
+        if len(output.axes) == rows:
+            return []
+        most = rows_at_once(output, rows, group, hardware)
+        few = [n for n in FEW_ROWS if n <= most]
+        whole = [n for n in (hardware.float_lanes, 2 * hardware.float_lanes) if n <= most]
+        found = [self.block(draft, output, group, few, hardware).variant("few_rows")] if few else []
+        single = any(s.reducer is None and len(s.axes) == rows for s in group)
+        found += [self.block(draft, output, group, whole, hardware).variant("row_vectors")] if whole and single else []
+        return [draft.finish(*(s.name for s in draft.state.stages)) for draft in found]
+
+    def block(
+        self, draft: Draft, output: Stage, group: Sequence[Stage], counts: Sequence[int], hardware: Hardware
+    ) -> Draft:
+        """So many rows in each iteration of the parallel loop, every stage with a loop of its own over them."""
+        lanes, rows = hardware.float_lanes, len(next(s for s in group if s.reducer is not None).axes)
+        draft, accumulators = accumulators_of(draft, group, hardware)
+        along = [int(s.axes[-1].extent.value) for s in group if len(s.axes) > rows]
+        draft, unroll = draft.choose("unroll", vector_counts(along, hardware))
+        draft, at_once = draft.choose("rows", counts)
+        name = output.name
+        # Clamped: no row is checked for whether it is there, and the last block may compute some once more.
+        draft, (outer, _) = draft.split(name, output.spatial[rows - 1], (at_once,), "clamp")
+        draft, block = draft.fuse(name, (*output.spatial[: rows - 1], outer))
+        draft = draft.parallel(name, block)
+        for member in reversed(group):
+            name = member.name
+            if name != output.name:
+                draft = draft.compute_at(name, output.name, block)
+            row = draft.stage(name).leaves[rows - 1 if name != output.name else 1]
+            if member.reducer is not None:
+                draft, partial = in_parts(draft, name, accumulators, lanes)
+                draft = reduction(draft, name, partial, (name, row), lanes)
+            elif len(member.axes) > rows:
+                draft = vectors(draft, name, member.spatial[-1], unroll, lanes)
+            elif counts[0] % lanes:
+                draft = draft.unroll(name, row)
+            else:
+                draft, (_, lane) = draft.split(name, row, (lanes,))
+                draft = draft.vectorize(name, lane)
+        return draft
+
+
+def rows_at_once(output: Stage, rows: int, group: Sequence[Stage], hardware: Hardware) -> int:
+    """How many rows may be computed at a time, so that all that is read and made of them stays in the first-level
+    cache, and there are blocks enough for all cores."""
+    total, last = prod(int(a.extent.value) for a in output.axes[:rows]), int(output.axes[rows - 1].extent.value)
+    length = max(prod(int(a.extent.value) for a in s.reduce_axes) for s in group if s.reducer is not None)
+    row_bytes = 4 * length * (1 + sum(len(s.axes) > rows for s in group if s is not output))
+    return min(last, total // (BLOCKS_EACH * hardware.cores), hardware.l1_bytes // row_bytes)
 
 
 @dataclass(frozen=True)

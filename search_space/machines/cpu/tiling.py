@@ -12,7 +12,7 @@ from math import prod
 
 from search_space.hardware import Hardware
 from search_space.intrinsics import LANES_APART
-from search_space.ir.expr import Expr, dtype_bytes, lift, product, variables, walk
+from search_space.ir.expr import SHIFTS, Expr, dtype_bytes, lift, product, variables, walk
 from search_space.machines.shared.groups import MAX_VECTORS, group_tiles, group_width
 from search_space.machines.shared.instructions import interleavable, matching_intrinsic, packable
 from search_space.schedule.builder import Loop
@@ -91,9 +91,9 @@ class MultiLevelTiling(SketchRule):
         draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, tiles, "exact" if by_group else "guard")
         out = []
         # Orders of loops are other trees, and so sketches; all that is a number is a decision in each of them.
-        for reduce_order in self.reduce_orders(reduced):
+        for reduce_order in self.reduce_orders(producer):
             for order in self.serial_orders(tile):
-                nest = _Reduction(accumulator, reduce_order, intrinsic, along)
+                nest = _Reduction(accumulator, reduce_order, intrinsic, along, shifting(producer))
                 done = draft.reorder(stage.name, *tile.parallel, *order, *tile.inner)
                 done, block = done.fuse(stage.name, tile.parallel)
                 done = done.parallel(stage.name, block).in_registers(stage.name, tile.inner)
@@ -150,8 +150,14 @@ class MultiLevelTiling(SketchRule):
         return [tile.serial, (tile.serial[-1], *tile.serial[:-1])]
 
     # ------------------------------------------------------------------ the accumulators' loops
-    def reduce_orders(self, axes: Sequence[Axis]) -> list[tuple[Axis, ...]]:
-        """Window axes around the channels, or the long axis outermost: the same where a window is of one element."""
+    def reduce_orders(self, stage: Stage) -> list[tuple[Axis, ...]]:
+        """Window axes around the channels, or the long axis outermost: the same where a window is of one element.
+
+        Weights that share a scale with their neighbours are read in the order of the definition, group by group.
+        """
+        axes = stage.reduce_axes
+        if in_scaled_groups(stage):
+            return [tuple(sorted(axes, key=lambda a: a.extent.value != 1))]
         long = longest(axes)
         others = tuple(sorted((a for a in axes if a is not long), key=lambda a: a.extent.value == 1))
         if not others or others[0].extent.value == 1:
@@ -179,7 +185,8 @@ class MultiLevelTiling(SketchRule):
             if extent == 1:
                 outer.append(axis.name)
                 continue
-            rows = reduce_tiles(extent // depth, MAX_REDUCE_UNROLL)
+            # By how far bits are shifted stands in the instruction.
+            rows = [(extent,)] if axis.name in nest.shifting else reduce_tiles(extent // depth, MAX_REDUCE_UNROLL)
             draft, (factor,) = draft.choose_row(f"{output}.{axis.name}", ("unroll",), rows)
             tail = "exact" if all((extent // depth) % r[0] == 0 for r in rows) else "peel"
             factors[axis.name] = (factor, depth) if depth > 1 else (factor,)
@@ -317,6 +324,19 @@ def sliding(stage: Stage, reduced: Sequence[Axis], tiled: Sequence[str]) -> str 
     return None
 
 
+def in_scaled_groups(stage: Stage) -> bool:
+    """Whether weights are multiplied by what is the same for their neighbours along some of the axes summed over."""
+    reduced, last = {a.name for a in stage.reduce_axes}, stage.axes[-1].name
+    reads = [{v for i in node.args[1:] for v in variables(i)} for node in walk(stage.body) if node.op == "load"]
+    return len({frozenset(names & reduced) for names in reads if last in names}) > 1
+
+
+def shifting(stage: Stage) -> frozenset[str]:
+    """Reduce axes by which bits are shifted, as where words hold several numbers each."""
+    amounts = [node.args[1] for node in walk(stage.body) if node.op in SHIFTS]
+    return frozenset(variable for amount in amounts for variable in variables(amount))
+
+
 def longest(axes: Sequence[Axis]) -> Axis:
     return max(axes, key=lambda a: int(a.extent.value))
 
@@ -325,13 +345,15 @@ def longest(axes: Sequence[Axis]) -> Axis:
 class _Reduction:
     """The accumulating stage, its reduce axes outermost first, and the instruction that its innermost loops become.
 
-    The instruction runs over steps of the axis `long`, which is the longest where there is no instruction.
+    The instruction runs over steps of the axis `long`, which is the longest where there is no instruction. `shifting`
+    are axes that say which numbers of a word are taken.
     """
 
     stage: str
     order: tuple[Axis, ...]
     intrinsic: TensorIntrin | None
     long: Axis
+    shifting: frozenset[str] = frozenset()
 
     def depth(self, axis: Axis) -> int:
         """Steps of `axis` one instruction takes."""

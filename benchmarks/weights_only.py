@@ -1,0 +1,97 @@
+"""Products with weights of 4 and 8 bits beside ONNX Runtime's and OpenVINO's, and beside a plain read of the bytes.
+
+`python -m benchmarks.weights_only [--rows NAME,...] [--megabytes 64] [--threads 2] [--repeat 20]` writes
+`benchmarks/results/weights_only.json` and prints the table. Runtimes take turns, each in a process of its own. Kernels
+of ours are chosen without a trial. ONNX Runtime has two columns: sums in floats (`accuracy_level` 0), and with data
+in bytes (4), which costs accuracy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from benchmarks import results, tables
+from benchmarks.interleave import FEWEST_ROUNDS, interleave
+from benchmarks.peers.base import PeerError, PeerProcess
+
+_SIZES = ("rows", "depth", "columns", "bits", "group")
+ROWS: dict[str, dict[str, int]] = {
+    "x".join(map(str, sizes[:3])) + f"_{sizes[3]}_{sizes[4]}": dict(zip(_SIZES, sizes, strict=True))
+    for sizes in (
+        (1, 4096, 4096, 4, 32),
+        (1, 4096, 4096, 4, 128),
+        (1, 4096, 4096, 8, 32),
+        (1, 768, 3072, 4, 32),
+        (1, 2048, 5632, 4, 32),
+        (8, 2048, 5632, 4, 32),
+        (128, 2048, 5632, 4, 32),
+    )
+}
+"""Rows of the data, weights (depth, columns), bits, and weights that share a scale."""
+PEERS: dict[str, tuple[str, int]] = {
+    "autotune": ("autotune", 0),
+    "onnxruntime": ("onnxruntime", 0),
+    "onnxruntime_bytes": ("onnxruntime", 4),
+    "openvino": ("openvino", 0),
+}
+
+
+def compare(row: dict[str, int], options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of one product of each runtime, of a read of its bytes, and decibels beside our outputs."""
+    depth, columns = row["depth"], row["columns"]
+    nbytes = depth * columns * row["bits"] // 8 + -(-depth // row["group"]) * columns * 4
+    count = max(2, 2 * round(options.megabytes * 1e6 / nbytes / 2))
+    with ExitStack() as stack:
+        running, said, outputs = {}, {}, {}
+        for name, (runtime, level) in {**PEERS, "read": ("read", 0)}.items():
+            process = stack.enter_context(PeerProcess("benchmarks.peers.nbits_peer"))
+            request = {"op": "prepare", "runtime": runtime, "threads": options.threads, "nbytes": nbytes * count}
+            try:
+                reply = process.ask({**request, "chain": {**row, "count": count, "level": level}})
+            except PeerError as error:
+                if runtime in ("autotune", "read"):
+                    raise
+                said[name] = str(error)
+                continue
+            running[name] = process
+            outputs[name] = np.array(reply.get("output", []))
+        seconds = {name: found / count for name, found in interleave(running, options.repeat).items()}
+    ours = outputs["autotune"]
+    noise = {n: float(((o - ours) ** 2).sum()) for n, o in outputs.items() if n not in ("autotune", "read")}
+    decibels = {n: float(10 * np.log10((ours**2).sum() / power)) if power else 999.0 for n, power in noise.items()}
+    title = f"{row['rows']} x {depth} x {columns}, {row['bits']} bits by {row['group']}"
+    return {"title": title, "nbytes": nbytes, "count": count, "seconds": seconds, "decibels": decibels, "absent": said}
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.weights_only", description=__doc__)
+    parser.add_argument("--rows", default=",".join(ROWS), help="names, divided by commas")
+    parser.add_argument("--megabytes", type=float, default=64, help="of weights that an inference reads")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS)
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.rows.split(",") if name not in ROWS]:
+        parser.error(f"`--rows` must be among {', '.join(ROWS)}, but got {unknown[0]}")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, saves after each row, prints the table."""
+    options = parse(arguments)
+    document: dict[str, Any] = {"threads": options.threads, "rows": {}}
+    for name in options.rows.split(","):
+        document["rows"][name] = compare(ROWS[name], options)
+        results.save("weights_only", document)
+    sys.stdout.write(tables.weights_only(document) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

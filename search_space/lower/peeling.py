@@ -1,0 +1,67 @@
+"""Loops whose last iteration alone is cut short: it is written behind them, and all others are without checks.
+
+Where vectors do not divide a row, a mask is computed, and every access made under it, in each iteration; which lanes
+are past the end in the last one is known while code is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from search_space.ir.expr import Expr, const, substitute, variables, walk
+from search_space.ir.stmt import For, LoopProgram, Seq, Stmt, Store, map_children, map_exprs, seq, walk_stmt
+from search_space.lower.cleanup import tidied
+
+MOST_WRITTEN = 64
+"""Statements that a loop's body may have once it is unrolled: those of its last iteration are written once more."""
+
+
+def peeled(program: LoopProgram) -> LoopProgram:
+    """The same program with the last iteration apart of serial loops of vectors that nothing else cuts short.
+
+    Before:  for i in 9: vector v in 16: y[16 i + v] = x[16 i + v]  if 16 i + v < 130
+    After:   for i in 8: vector v in 16: y[16 i + v] = x[16 i + v]
+             vector v in 16: y[128 + v] = x[128 + v]  if 128 + v < 130
+
+    Loops of which something else is checked, too, stay as they are, as do those whose extent is no number.
+    """
+    return replace(program, body=_peeled(program.body, {}))
+
+
+def _peeled(stmt: Stmt, ranges: Mapping[str, Expr]) -> Stmt:
+    if not isinstance(stmt, For):
+        return map_children(stmt, lambda s: _peeled(s, ranges))
+    if stmt.kind == "serial" and stmt.extent.is_const and _may_be_written_twice(stmt) and _checks(stmt):
+        extent = int(stmt.extent.value)
+        most = tidied(replace(stmt, extent=const(extent - 1)), ranges)
+        if most is not None and not _checks(stmt, most):
+            last = tidied(map_exprs(stmt.body, lambda e: substitute(e, {stmt.var: extent - 1})), ranges)
+            return seq(most, *([] if last is None else [last]))
+    inner = {**ranges, stmt.var: stmt.extent}
+    return replace(stmt, body=_peeled(stmt.body, inner))
+
+
+def _may_be_written_twice(loop: For) -> bool:
+    """Whether a loop runs more than once, and its body is a few vectors, one behind the other."""
+    inner = [s for s in walk_stmt(loop.body) if not isinstance(s, Seq)]
+    if loop.extent.value < 2 or any(not isinstance(s, (For, Store)) for s in inner):
+        return False
+    written = sum(isinstance(s, Store) for s in inner)
+    for s in inner:
+        if isinstance(s, For):
+            if s.kind not in ("unroll", "vectorize"):
+                return False
+            written *= int(s.extent.value) if s.kind == "unroll" else 1
+    return written <= MOST_WRITTEN
+
+
+def _checks(loop: For, within: Stmt | None = None) -> list[Expr]:
+    """Conditions that differ from lane to lane and from iteration to iteration of `loop`."""
+    lanes = {s.var for s in walk_stmt(loop) if isinstance(s, For) and s.kind == "vectorize"}
+    found: list[Expr] = []
+    for s in walk_stmt(loop if within is None else within):
+        if isinstance(s, Store):
+            chosen = [e.args[0] for e in walk(s.value) if e.op == "select"]
+            found += [*chosen, *([] if s.predicate is None else [s.predicate])]
+    return [e for e in found if loop.var in variables(e) and variables(e) & lanes]

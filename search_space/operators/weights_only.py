@@ -1,0 +1,139 @@
+"""Products of float32 data with weights of 4 or 8 bits, quantised in groups along the sum: `matmul_nbits`."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from search_space import te
+from search_space.ir.expr import Expr, const
+from search_space.operators.base import Args, Array, Operator, Precision
+from search_space.operators.checks import flag, sizes
+from search_space.tags import CONSTANT
+
+WORD = 8
+"""Numbers of 4 bits in a word of 32, the first in the lowest bits."""
+
+
+def matmul_nbits(m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros: bool = False) -> dict[str, Any]:
+    """data (m, k) times weights (k, n) of a few bits, each of which stands for `(q - zero) * scale`.
+
+    Inputs are the data; the weights, uint8 (k / group, group * bits / 8, n), k / group rounded up: of 4 bits two
+    neighbours along the sum in a byte, the first in the low half; the scales (k / group, n); and the zeros, uint8
+    (k / group, n), where there are any: without, a zero is 2**(bits - 1).
+
+    Args:
+        bits: 4 or 8.
+        group: neighbours along the sum that share a scale and a zero, a multiple of 8; of the last group, those beyond
+            k count for nothing.
+        zeros: whether each group has a zero of its own.
+    """
+    args = {**sizes(m=m, n=n, k=k), **sizes(bits=bits, group=group)}
+    if args["bits"] not in (4, 8):
+        raise ValueError(f"`bits` must be 4 or 8, but got bits={bits!r}")
+    if args["group"] % WORD:
+        raise ValueError(f"`group` must be a multiple of {WORD}, but got group={group!r}")
+    return {**args, "zeros": flag("zeros", zeros)}
+
+
+BY_WORD = "by_word"
+"""The algorithm that multiplies the sum over a word by its scale, in place of each of its numbers.
+
+Of one row that is less; several would share the numbers that are multiplied.
+"""
+
+
+def _available(args: Args, algorithm: str) -> bool:
+    return algorithm != BY_WORD or (args["m"] == 1 and args["bits"] == 4 and not args["zeros"])
+
+
+def _tensors(args: Args, by_word: bool = False) -> list[te.Tensor]:
+    m, n, k, group, bits = (args[name] for name in ("m", "n", "k", "group", "bits"))
+    groups = -(-k // group)
+    data = te.placeholder((m, k), name="data")
+    weight = te.placeholder((groups, group * bits // 8, n), "uint8", "weight", constant=True)
+    scale = te.placeholder((groups, n), name="scale", constant=True)
+    zero = te.placeholder((groups, n), "uint8", "zero", constant=True) if args["zeros"] else None
+    source = data
+    if groups * group > k:
+        source = te.compute(
+            (m, groups * group), lambda i, r: te.if_then_else(r < k, data[i, r], 0.0), name="padded", tag="pad"
+        )
+    g = te.reduce_axis((0, groups), "g")
+
+    def number(q: Expr, j: te.IterVar) -> Expr:
+        """What `q` stands for; without zeros these are taken off already."""
+        by = scale[g, j]
+        return q * by if zero is None else q * by + zero[g, j].astype("float32") * -by
+
+    if bits == 8:
+        r = te.reduce_axis((0, group), "r")
+        of, axes = weight, [g, r]
+        if zero is None:  # as signed bytes, off which nothing has to be taken
+            of = te.compute(
+                weight.shape,
+                lambda g, r, j: (weight[g, r, j].astype("int32") - 128).astype("int8"),
+                name="signed",
+                tag=CONSTANT,
+            )
+
+        def product(i: te.IterVar, j: te.IterVar) -> Expr:
+            return source[i, g * group + r] * number(of[g, r, j].astype("float32"), j)
+
+    else:
+        words = te.compute(
+            (groups, group // WORD, n), lambda g, w, j: _word(weight, g, w, j), name="words", tag=CONSTANT
+        )
+        w, b = te.reduce_axis((0, group // WORD), "w"), te.reduce_axis((0, WORD), "b")
+        axes = [g, w, b]
+
+        def product(i: te.IterVar, j: te.IterVar) -> Expr:
+            q = (words[g, w, j] >> (b * 4).astype("int32")) % 16
+            whole = q if zero is not None else q - 8
+            return source[i, g * group + w * WORD + b] * number(whole.astype("float32"), j)
+
+        if by_word:
+            axes = [g, w]
+
+            def product(i: te.IterVar, j: te.IterVar) -> Expr:
+                numbers = [((words[g, w, j] >> const(4 * b, "int32")) % 16 - 8).astype("float32") for b in range(WORD)]
+                terms = [source[i, g * group + w * WORD + b] * q for b, q in enumerate(numbers)]
+                return reduce(lambda so_far, term: so_far + term, terms) * scale[g, j]
+
+    out = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=axes), name="matmul_nbits")
+    return [data, weight, scale, *([] if zero is None else [zero]), out]
+
+
+def _word(weight: te.Tensor, g: Any, w: Any, j: Any) -> Expr:
+    """Four bytes of `weight` as one number of 32 bits, so that a vector of them is read at once."""
+    parts = [weight[g, w * 4 + p, j].astype("int32") << 8 * p for p in range(4)]
+    return parts[0] + parts[1] + parts[2] + parts[3]
+
+
+def dequantised(args: Args, weight: Array, scale: Array, zero: Array | None = None) -> Array:
+    """The weights in float32 (k, n)."""
+    if args["bits"] == 4:
+        pairs = np.stack([weight & 15, weight >> 4], axis=2)
+        weight = pairs.reshape(weight.shape[0], -1, weight.shape[2])
+    zeros = np.float32(1 << (args["bits"] - 1)) if zero is None else zero.astype(np.float32)[:, None]
+    whole = (weight.astype(np.float32) - zeros) * scale[:, None]
+    found: Array = whole.reshape(-1, weight.shape[2])[: args["k"]]
+    return found
+
+
+def _reference(args: Args, data: Array, weight: Array, scale: Array, zero: Array | None = None) -> Array:
+    return data.astype(np.float32) @ dequantised(args, weight, scale, zero)
+
+
+MATMUL_NBITS = Operator(
+    "matmul_nbits",
+    matmul_nbits,
+    {"direct": _tensors, BY_WORD: lambda args: _tensors(args, by_word=True)},
+    _reference,
+    lambda args: 2 * int(args["m"] * args["n"] * args["k"]),
+    # Zeros are bytes, whatever the numbers are.
+    Precision(lambda args: int(args["k"]), lambda args: float((1 << args["bits"]) + 255 * args["zeros"])),
+    available=_available,
+)

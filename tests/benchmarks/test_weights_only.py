@@ -1,0 +1,70 @@
+"""Products with weights of a few bits beside peers: what peers compute, with times made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import results, tables, weights_only
+from benchmarks.interleave import Timed
+from benchmarks.peers import nbits_peer
+from benchmarks.peers.base import PeerError
+
+
+def test_runtimes_compute_the_same() -> None:
+    model = nbits_peer.chain(2, 32, 48, 4, 16, 3)
+    x = np.random.default_rng(0).standard_normal((2, 32)).astype(np.float32)
+    ours, theirs = (run(model, x, 1) for run in (nbits_peer.by_autotune, nbits_peer.by_onnxruntime))
+    assert ours[1].shape == (2, 48) and 0.1 < np.abs(ours[1]).mean() < 10  # activations keep their size
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(ours[0](), ours[1])
+
+
+class _Process:
+    """A peer that answers at once; OpenVINO takes no model."""
+
+    def __init__(self, module: str) -> None:
+        assert module == "benchmarks.peers.nbits_peer"
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["runtime"] == "openvino":
+            raise PeerError("OpenVINO does not take the model")
+        return {"output": [1.0, 2.0 + request["chain"]["level"] / 400]} if request["runtime"] != "read" else {}
+
+
+def made_up(peers: Mapping[str, Timed], repeat: int) -> dict[str, float]:
+    return {name: 7e-3 + 1e-3 * place for place, name in enumerate([*peers][::-1])}
+
+
+def test_a_row_is_measured_and_shown(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(weights_only, "PeerProcess", _Process)
+    monkeypatch.setattr(weights_only, "interleave", made_up)
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(results.save, "__defaults__", (tmp_path,))
+    assert weights_only.main(["--rows", "1x4096x4096_4_32", "--megabytes", "75"]) == 0
+    saved = results.load("weights_only", tmp_path)
+    assert saved is not None
+    (row,) = saved["rows"].values()
+    assert row["count"] == 8 and row["nbytes"] == 4096 * 4096 // 2 + 128 * 4096 * 4
+    assert row["absent"] == {"openvino": "OpenVINO does not take the model"}
+    assert row["decibels"]["onnxruntime"] == 999.0 and 40 < row["decibels"]["onnxruntime_bytes"] < 60
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.split(" | ")[1:4] == ["875", "1250", "70%"] and last.count("|") == 8
+    assert tables.weights_only(saved).splitlines()[-1] == last
+
+
+def test_an_unknown_row_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        weights_only.parse(["--rows", "1x2x3_4_16"])
+    assert "`--rows` must be among 1x4096x4096_4_32" in capsys.readouterr().err
