@@ -54,8 +54,19 @@ def noise_of_host(samples: int = 200) -> float:
     return float((high - low) / middle)
 
 
-def is_done(row: Mapping[str, Any] | None, common: Mapping[str, Any]) -> bool:
-    """Whether a row is of this commit, without changes, and of the same options and processor."""
-    if row is None or not common["commit"] or common["commit"].endswith("+"):
+def is_done(row: Mapping[str, Any] | None, same: Mapping[str, Any]) -> bool:
+    """Whether there is a row already, so that it need not be measured again.
+
+    Args:
+        row: that there is, or None.
+        same: what must be the same of it: options, processor, and where rows of other commits do not count, `commit`,
+            which must have no changes: the next run may be of others.
+    """
+    if row is None or ("commit" in same and not _is_whole(same["commit"])):
         return False
-    return all(row.get(name) == value for name, value in common.items())
+    return all(name in row and row[name] == value for name, value in same.items())
+
+
+def _is_whole(commit: str) -> bool:
+    """Whether what was run is that commit, as `benchmarks.survey.log.commit_of` names it."""
+    return bool(commit) and not commit.endswith("+")

@@ -91,7 +91,7 @@ def devices(
         typer.Option(metavar="FILE", help="Take the figures of a file from now on, `processor.json` of a run."),
     ] = None,
 ) -> None:
-    """Shows processor, GPUs and simulators as targets, and what was probed of the processor."""
+    """Shows processor, C compiler, GPUs and simulators as targets, and what was probed of the processor."""
     with bad_input():
         if probe_again and figures is not None:
             fail(f"`--probe-again` must stand without `--figures`, but got --figures {figures}")

@@ -73,7 +73,7 @@ def rebuild(
     if config.network.sizes:
         if records is not None:
             raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
-        from autotune.network.sized import write_sized_model
+        from autotune.network.sized_model import write_sized_model
 
         write_sized_model(config, model, folder)
         return folder, ["without records, by the roofline's choice: all"]
@@ -110,7 +110,7 @@ def rebuilt(config: RunConfig, model: ModelProto | None = None, whole: Whole | N
 
 def _rebuilt_sized(config: RunConfig, model: ModelProto | None, whole: Whole | None) -> Executable:
     """The same of a model of open sizes."""
-    from autotune.network.sized import load_sized_model
+    from autotune.network.sized_model import load_sized_model
 
     folder = config.folder / FOLDER
     found, in_one_file = load_sized_model(

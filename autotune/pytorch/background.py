@@ -99,6 +99,8 @@ def of_process() -> Background:
             _OF_PROCESS.append(Background())
             os.register_at_fork(after_in_child=_OF_PROCESS.clear)  # a child has the jobs and nobody who does them
             # `atexit` is too late: by then no thread may start another one, which ending children takes
+            # A thread that waits for the main one comes at no certain time beside the end of `concurrent.futures`,
+            # whose threads ending children needs, too. Python has no public hook before both.
             threading._register_atexit(_OF_PROCESS[0].stop)  # type: ignore[attr-defined]
         return _OF_PROCESS[0]
 

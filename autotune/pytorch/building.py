@@ -20,7 +20,7 @@ from autotune.graph.ir import Array, Graph
 from autotune.network.prepare import prepared
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
-from autotune.network.sized import load_sized
+from autotune.network.sized_graph import load_sized
 from autotune.network.tasks import tasks_of
 from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options

@@ -156,5 +156,5 @@ def in_turns(before: Path, after: Path, threads: int, stop: Stop) -> tuple[float
         for process, seconds in took * TURNS:
             if stop():
                 raise Stopped
-            seconds.append(float(np.median(process.time(2 * count)[count:])))
+            seconds.append(process.median(count))
     return of_turns(took[0][1]), of_turns(took[1][1])

@@ -1,4 +1,4 @@
-"""What this machine has to run kernels on: its processor with what was probed of it, GPUs, simulators."""
+"""What this machine has to run kernels on: its processor with what was probed of it, C compiler, GPUs, simulators."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from measure.host import cpu_name
 from measure.hostlock import alone
 from search_space.hardware import Hardware
 from targets import registry
+from targets.c.compiler import Compiler
+from targets.c.target import CTarget
 from targets.cpu import figures
 from targets.cpu.caches import host_caches
 from targets.cpu.figures import FiguresError
@@ -38,6 +40,7 @@ def facts(again: bool = False, source: Path | None = None) -> Facts:
     missing = missing_device()
     return {
         "processor": _processor(again, source),
+        "c": _c_compiler(),
         "gpus": [] if missing else [asdict(device) for device in gpu_devices()],
         "no_gpu": missing,
         "simulators": [_simulator(name) for name in registry.TARGETS if registry.get(name).simulated],
@@ -77,6 +80,23 @@ def _caches() -> list[Facts]:
     return [{"level": level, "bytes": size, "ways": ways, "source": by} for level, size, ways, by in rows]
 
 
+def _c_compiler() -> Facts:
+    """Of the target `c`: its compiler, and the processor that kernels are made for; or why there is none."""
+    target = CTarget(Compiler())
+    if missing := target.unavailable():
+        return {"target": target.name, "missing": missing}
+    hardware = target.hardware
+    return {
+        "target": target.name,
+        "missing": "",
+        "compiler": target.compiler.version,
+        "machine": target.compiler.machine,
+        "flags": list(target.compiler.flags),
+        "vector_bytes": hardware.vector_bytes,
+        "vector_registers": hardware.vector_registers,
+    }
+
+
 def _simulator(name: str) -> Facts:
     hardware: Hardware = registry.get(name).hardware
     return {
@@ -106,12 +126,20 @@ def text(found: Facts) -> str:
         )
     if processor["file"]:
         lines.append(f"  kept in      {processor['file']}")
+    lines.append(_c_line(found["c"]))
     lines += [f"{gpu['target']}: {gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB" for gpu in found["gpus"]]
     lines += [found["no_gpu"]] if found["no_gpu"] else []
     for simulator in found["simulators"]:
         sizes = ", ".join(f"{name} {size / 1024:.0f} KiB" for name, size in simulator["memories"].items())
         lines.append(f"{simulator['target']}: simulated at {simulator['clock_hz'] / 1e6:.0f} MHz, {sizes}")
     return "\n".join(lines)
+
+
+def _c_line(found: Facts) -> str:
+    if found["missing"]:
+        return f"target {found['target']} must have a C compiler for this machine: {found['missing']}"
+    vectors = f"vectors of {found['vector_bytes'] // 4} float32"
+    return f"{found['target']}: {found['compiler']}, for {found['machine']}, {vectors}, one thread"
 
 
 def _cache_line(cache: Facts) -> str:

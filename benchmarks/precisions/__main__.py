@@ -63,7 +63,7 @@ def measure(
     for subject in chosen:
         key = key_of({**common, "name": subject.name})
         before = (results.load(NAME, folder) or {"rows": {}})["rows"]
-        if not again and is_done(before.get(key), common):
+        if not again and results.is_done(before.get(key), common):
             sys.stderr.write(f"{subject.name}: is done at {common['commit']}, --again measures it anew\n")
             continue
         with tempfile.TemporaryDirectory(prefix="autotune-precisions-") as place:
@@ -71,13 +71,6 @@ def measure(
         results.save(NAME, {"rows": {**before, key: row}}, folder)
         sys.stderr.write(f"{line_of(row)}\n")
     return results.load(NAME, folder)
-
-
-def is_done(row: Mapping[str, Any] | None, common: Mapping[str, Any]) -> bool:
-    """Whether a row is of this commit, without changes, and of the same settings, processor and libraries."""
-    if row is None or not common["commit"] or common["commit"].endswith("+"):
-        return False
-    return all(row.get(name) == value for name, value in common.items())
 
 
 def line_of(row: Mapping[str, Any]) -> str:

@@ -48,7 +48,8 @@ def measure(models: Sequence[Model], options: argparse.Namespace) -> dict[str, A
     for model in models:
         key = f"{model.name}, {common['cpu']}, {common['threads']} threads"
         before = (results.load(NAME, options.results) or {"rows": {}})["rows"]
-        if not wanted(before.get(key), str(common["commit"]), options.again):
+        listed = {"library": model.library}
+        if results.is_done(before.get(key), {**listed, "commit": common["commit"]} if options.again else listed):
             continue
         if time.monotonic() >= deadline:
             break
@@ -56,11 +57,6 @@ def measure(models: Sequence[Model], options: argparse.Namespace) -> dict[str, A
         results.save(NAME, {"rows": {**before, key: row}}, options.results)
         sys.stderr.write(f"{line_of(row)}\n")
     return results.load(NAME, options.results)
-
-
-def wanted(row: dict[str, Any] | None, commit: str, again: bool) -> bool:
-    """Whether a model is to be measured: it has no row, or one of another commit that is to be made again."""
-    return row is None or (again and (row["commit"] != commit or commit.endswith("+")))
 
 
 def measured(model: Model, common: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

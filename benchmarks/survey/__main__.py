@@ -19,7 +19,7 @@ from autotune.units import latency, share
 from benchmarks import results
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.kept import Kept
-from benchmarks.survey.log import Log, Row, commit_of, is_done, key_of, row_of, versions
+from benchmarks.survey.log import Log, Row, commit_of, key_of, row_of, versions
 from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Facts, limited
 from benchmarks.survey.table import ratio, summary
@@ -92,7 +92,8 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
     deadline = time.monotonic() + options.minutes * 60
     for model in models:
         known = log.latest().get(key_of({**common, "name": model.name}))
-        if is_done(known, model, common["commit"] if options.again else None):
+        listed = {"library": model.library, "options": dict(model.options)}  # as the list has it now
+        if results.is_done(known, {**listed, "commit": common["commit"]} if options.again else listed):
             continue
         if time.monotonic() >= deadline:
             break

@@ -68,13 +68,6 @@ def key_of(row: Mapping[str, Any]) -> str:
     return f"{row['name']}, {row['cpu']}, {row['threads']} threads, {row['trials']} trials"
 
 
-def is_done(row: Mapping[str, Any] | None, model: Model, commit: str | None) -> bool:
-    """Whether a row is of this model as the list has it now, and, where one is given, of a commit without changes."""
-    if row is None or row["options"] != dict(model.options) or row["library"] != model.library:
-        return False
-    return commit is None or (row["commit"] == commit and not commit.endswith("+"))
-
-
 def row_of(model: Model, common: Mapping[str, Any], facts: Mapping[str, Any], ended: Ended) -> Row:
     """The row of a model.
 

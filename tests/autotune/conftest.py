@@ -1,9 +1,12 @@
-"""A GPU for tests, whose machine code is the text of kernels and whose devices are fake; runs without references."""
+"""A GPU for tests, whose machine code is the text of kernels and whose devices are fake; runs without references.
+
+Runs time their networks for a few turns only: on how many a figure stands is no matter of these tests.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -12,6 +15,14 @@ from targets.cuda.nvrtc import Compiled, Resources
 from tests.targets.cuda.fake_device import RecordingTarget
 
 KERNEL = re.compile(r"__launch_bounds__\(\d+\) (\w+)\(")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_turns() -> Iterator[None]:
+    """Runs time their network in 4 turns with ONNX Runtime, where 20 take 14 seconds; a module's fixtures do, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autotune.network.deploy.TURNS", 4)
+        yield
 
 
 @pytest.fixture(autouse=True)

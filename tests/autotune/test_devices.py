@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def test_json_has_the_processor_with_its_figures_gpus_and_simulators(quick: list
     assert [cache["level"] for cache in processor["caches"]] == [1, 2, 3]
     assert Path(processor["file"]).is_file() and processor["cores"] >= 1
     assert bool(found["gpus"]) != bool(found["no_gpu"]) and found["no_gpu"] == missing_device()
+    c = found["c"]
+    assert (c["target"], c["missing"]) == ("c", "") and c["compiler"] and c["machine"] and "-std=c99" in c["flags"]
     (vta,) = found["simulators"]
     assert vta["target"] == "vta" and set(vta["memories"]) == {"input", "weight", "accumulator"}
 
@@ -61,10 +64,22 @@ def test_text_says_it_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "236 GFLOP/s in float32, at 3.7 GHz" in shown
     assert "1 multiply-adds, 1 loads, 0.5 stores" in shown and "4 cycles of a multiply-add" in shown
     assert "cuda:sm_90: a GPU, 80 GiB" in shown and "vta: simulated at 100 MHz, input 32 KiB" in shown
+    (line,) = (line for line in shown.splitlines() if line.startswith("c: "))
+    assert re.fullmatch(r"c: .*cc.*, for .+, vectors of (4|8|16) float32, one thread", line)
     assert "disturbed" not in shown
     disturbed = devices.facts()
     disturbed["processor"]["figures"]["disturbed"] = True
     assert "`autotune devices --probe-again` on an idle machine" in devices.text(disturbed)
+
+
+def test_a_missing_c_compiler_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = devices.facts()
+    assert found["c"] == {
+        "target": "c",
+        "missing": "the compiler `cc` must be installed, but there is none of that name",
+    }
+    assert f"target c must have a C compiler for this machine: {found['c']['missing']}" in devices.text(found)
 
 
 def test_figures_of_a_run_are_taken_over(tmp_path: Path, quick: list[object]) -> None:

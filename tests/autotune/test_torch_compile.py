@@ -20,6 +20,7 @@ from torch import nn  # noqa: E402
 from autotune.pytorch import backend as backends  # noqa: E402
 from autotune.pytorch.backend import autotune_backend  # noqa: E402
 from autotune.pytorch.options import MOST_TRIALS, options_of  # noqa: E402
+from tests.graph.torch_models import Counting  # noqa: E402
 
 ONE = {"threads": 1}
 
@@ -109,15 +110,6 @@ def test_outputs_are_laid_out_as_pytorch_has_them() -> None:
 
 
 def test_an_input_that_is_written_to_is_written_to() -> None:
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(4))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.count += 1
-            return torch.relu(x) * self.count
-
     model, x = Counting(), torch.randn(3, 4)
     run = compiled(model)
     with torch.no_grad():

@@ -19,6 +19,7 @@ from torch import nn
 from autotune.pytorch import backend as backends
 from autotune.pytorch.backend import autotune_backend
 from autotune.pytorch.plain_graphs import NotPlain, aten_data, aten_module, function_name
+from tests.graph.torch_models import Counting
 
 
 class Traced:
@@ -178,18 +179,6 @@ def test_options_take_part_behind_the_trace(traced: Traced) -> None:
         assert not torch.equal(run(x), model(x))
         torch.testing.assert_close(run(x), model(x), rtol=3e-2, atol=3e-2)
     assert traced.times == 1
-
-
-class Counting(nn.Module):
-    """Writes to a buffer of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.count += 1
-        return torch.relu(x) * self.count
 
 
 class Viewing(nn.Module):

@@ -219,6 +219,8 @@ def test_transposed_convolutions_are_left_to_pytorch(graphs: list[Any]) -> None:
         (2, 5, 5, 5, {"dilation": 2, "padding": 2}),
         (1, 4, 8, 4, {"stride": 3, "padding": 2, "bias": False}),
         (2, 18, 17, 1, {"padding": 1}),
+        (2, 4, 8, 4, {"stride": (4, 2), "padding": (0, 3)}),
+        (2, 4, 4, 2, {"stride": 2, "dilation": 2, "padding": 2}),
     ],
 )
 def test_convolutions_of_any_groups(
@@ -231,7 +233,7 @@ def test_convolutions_of_any_groups(
 
 def test_depthwise_convolutions_on_kernels(kernels: list[Any]) -> None:
     train(nn.Conv2d(6, 6, 3, 2, 1, groups=6, bias=False), torch.randn(2, 6, 6, 5))
-    assert {node.op for graph in kernels for node in graph.nodes} >= {"depthwise_conv2d", "conv_filters"}
+    assert {node.op for graph in kernels for node in graph.nodes} >= {"depthwise_conv2d", "conv_filters", "conv_phases"}
 
 
 def test_what_becomes_of_a_model_in_training_is_explained() -> None:

@@ -94,9 +94,10 @@ def test_what_fails_is_a_row_that_says_where(monkeypatch: pytest.MonkeyPatch, tm
     rows = json.loads((tmp_path / "pytorch.json").read_text())["rows"]
     assert {row["failed"] for row in rows.values()} == {"compile by eager: the process was ended by SIGKILL"}
     assert "0 of 2 models are right" in capsys.readouterr().out
-    row = {"commit": "abc"}
-    assert not command.wanted(row, "def", again=False) and not command.wanted(row, "abc", again=True)
-    assert command.wanted(row, "def", again=True) and command.wanted({"commit": "abc+"}, "abc+", again=True)
+    monkeypatch.setattr(command, "commit_of", lambda: "another")
+    for again, count in (([], 2), (["--again"], 4), (["--again"], 4)):
+        assert command.main([*given, *again]) == 0
+        assert len(asked) == count
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from benchmarks import results, table
 from benchmarks.survey import __main__ as survey
 from benchmarks.survey import exports, one
 from benchmarks.survey.kept import Kept
-from benchmarks.survey.log import Log, commit_of, is_done, outcome
+from benchmarks.survey.log import Log, commit_of, outcome
 from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Ended
 from benchmarks.survey.table import summary
@@ -126,13 +127,24 @@ def test_it_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     assert len(saved["rows"]) == 4
 
 
-def test_rows_of_another_commit_or_model_are_not_done():
-    row = {"library": "onnx", "options": {"path": "a"}, "commit": "abc"}
+def test_rows_of_another_commit_or_model_are_not_done(tmp_path, monkeypatch):
+    measured = []
+    monkeypatch.setattr(survey, "surveyed", lambda model, common, *_: measured.append(model) or row(model, common))
+
+    def row(model, common):
+        return {**model.to_json(), **common, "status": "right", "reason": ""}
+
+    def run(model, commit, again):
+        monkeypatch.setattr(survey, "commit_of", lambda: commit)
+        options = Namespace(threads=1, trials=0, seed=0, turns=1, minutes=1.0, again=again)
+        survey.run([model], Log(tmp_path / "log"), options)
+        return len(measured)
+
     model = Model("m", "onnx", "f", {"path": "a"})
-    assert is_done(row, model, None) and is_done(row, model, "abc")
-    assert not is_done(None, model, None) and not is_done(row, model, "abd")
-    assert not is_done({**row, "commit": "abc+"}, model, "abc+")  # files have changed, perhaps again
-    assert not is_done(row, Model("m", "onnx", "f", {"path": "b"}), None)
+    assert run(model, "abc", False) == run(model, "abd", False) == run(model, "abc", True) == 1
+    assert run(model, "abd", True) == 2
+    assert run(Model("m", "onnx", "f", {"path": "b"}), "abd", False) == 3
+    assert run(Model("m", "torch", "f", {"path": "b"}), "abd", False) == 4
 
 
 def test_a_model_that_the_end_cuts_off_has_no_row(tmp_path, monkeypatch, capsys):

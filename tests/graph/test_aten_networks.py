@@ -22,7 +22,7 @@ from autotune.graph.onnx_model import load_model  # noqa: E402
 from autotune.graph.partition import partition  # noqa: E402
 from autotune.graph.passes import optimise  # noqa: E402
 from benchmarks.survey.exports import written  # noqa: E402
-from tests.graph.torch_models import MODELS  # noqa: E402
+from tests.graph.torch_models import MODELS, Counting  # noqa: E402
 
 
 def exported(module: Any, *inputs: Any) -> Graph:
@@ -95,14 +95,5 @@ def test_shapes_that_are_not_known_are_refused() -> None:
 
 
 def test_a_program_that_changes_its_state_is_refused() -> None:
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(4))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.count += 1
-            return x * self.count
-
     with pytest.raises(ModelError, match="a program must not change its state, but it gives"):
         exported(Counting(), torch.randn(4))

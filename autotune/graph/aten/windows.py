@@ -231,7 +231,9 @@ def _added(
 
 
 def _of_grouped_data(call: AtenCall, slope: str, weight: str, windows: Windows, padding: Sequence[int]) -> str:
-    """The same of groups: where windows stride, there are zeros between the slopes."""
+    """The same of groups: in phases where windows stride; of dilated ones there are zeros between the slopes."""
+    if set(windows.stride) != {1} and set(windows.dilation) == {1}:
+        return _in_phases(call, slope, weight, windows)
     n, k, *count = call.shape(slope)
     sides = []
     for extent, m, s, p, before in zip(windows.extent, count, windows.stride, windows.padding, padding, strict=True):
@@ -246,6 +248,29 @@ def _of_grouped_data(call: AtenCall, slope: str, weight: str, windows: Windows, 
         last = tuple((m - 1) * s + 1 for m, s in zip(count, windows.stride, strict=True))
         slope = call.add("slice", [slope], begin=(0,) * (windows.rank + 2), size=(n, k, *last))
     return _slid(call, slope, _turned(call, weight, windows), windows.back, sides)
+
+
+def _in_phases(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
+    """Where windows stride: what meets the same elements of windows is a convolution of its own."""
+    rank, groups, strides = windows.rank, windows.groups, windows.stride
+    width, depth = windows.k // groups, windows.c // groups
+    filters = call.reshaped(weight, (groups, width, depth, *windows.kernel))
+    filters = call.add("transpose", [filters], axes=(*range(3, rank + 3), 1, 0, 2))
+    filters = call.reshaped(filters, (*windows.kernel, width, windows.c))
+    more = tuple(-k % s for k, s in zip(windows.kernel, strides, strict=True))
+    if any(more):  # an element that the filters lack is zero
+        filters = call.add("pad", [filters], before=(0,) * (rank + 2), after=(*more, 0, 0), value=0.0)
+    parts = [-(-k // s) for k, s in zip(windows.kernel, strides, strict=True)]
+    pairs = [n for pair in zip(parts, strides, strict=True) for n in pair]
+    filters = call.reshaped(filters, (*pairs, width, windows.c))
+    attrs = {"extent": windows.extent, "stride": strides, "padding": windows.padding, "groups": groups}
+    out = call.add("conv_phases", [channels_last(call, slope), filters], **attrs)
+    counts = [-(-n // s) for n, s in zip(windows.extent, strides, strict=True)]
+    whole = tuple(m * s for m, s in zip(counts, strides, strict=True))
+    out = call.reshaped(out, (windows.n, *whole, windows.c))
+    if whole != windows.extent:
+        out = call.add("slice", [out], begin=(0,) * (rank + 2), size=(windows.n, *windows.extent, windows.c))
+    return channels_first(call, out)
 
 
 def _of_filters(call: AtenCall, slope: str, data: str, windows: Windows) -> str:

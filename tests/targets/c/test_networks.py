@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from autotune.tuning.task import Task
 from autotune.tuning.untimed import by_roofline
 from search_space.workloads import Workload
 from targets.c import network
+from targets.c.compiler import Compiler
 from targets.registry import get as get_target
 from tests.aarch64 import rootfs
 from tests.graph.nets import branches, compile_graph, feeds, residual
@@ -75,6 +77,14 @@ class Compiled:
     folder: Path
     given: Any
     wanted: Any
+
+
+@pytest.fixture(scope="module", autouse=True)
+def texts_are_compiled_once() -> Iterator[None]:
+    """Networks of these tests have kernels in common: the same text by the same compiler is the same library."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compiler, "_made", cache(Compiler._made))
+        yield
 
 
 @pytest.fixture(scope="module")

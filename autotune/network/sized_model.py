@@ -1,92 +1,27 @@
-"""Networks of open sizes: from an ONNX model whose shapes leave some open to one executable for all of them.
-
-The model is read at a few sizes, and what the graphs have in common is compiled (`autotune.executable.opening`). There
-are no trials: schedules are the roofline's choice.
-"""
+"""Model files whose shapes leave some sizes open: read at any sizes, and compiled for all of them without trials."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, RunConfig, errors_at
-from autotune.executable.compile_sizes import SizedCompiler
-from autotune.executable.opening import GraphAt, NotOpen, Opening
-from autotune.executable.ranges import sampling_of
 from autotune.graph.ir import Array, Graph
 from autotune.graph.onnx_file import is_of_one_file, reading_once
 from autotune.graph.quantise import BITS
 from autotune.network.schedules import Schedules
-from autotune.network.writing import Keep, load_written, write_compiled
+from autotune.network.sized_graph import load_sized, write_sized
+from autotune.network.writing import Keep
 from autotune.run.resolve import settings_of
 from autotune.run.workloads import cache_of, limits_of, network_of
 from autotune.tuning.settings import Settings
 from measure.notices import notice_if_slow
-from search_space.ir.intervals import Span
 from search_space.terms import Point
 from targets.executable import Executable
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-
-def write_sized(
-    graph_at: GraphAt,
-    sizes: Mapping[str, Span],
-    schedules: Schedules,
-    folder: Path,
-    settings: Settings,
-    weights_file: bool = True,
-) -> Sequence[Array] | Array:
-    """Writes the executable of a network of open sizes to `folder`.
-
-    Args:
-        graph_at: sizes, in the order of `sizes`, → the network's graph, ready for kernels.
-        sizes: least and greatest value of each, by name.
-        schedules: of kernels at known sizes.
-        folder: to write.
-        settings: target and threads.
-        weights_file: whether the weights are written, too.
-
-    Returns:
-        The weights, see `Compiler.write`.
-
-    Raises:
-        NotOpen: the network is not one at all sizes, or no kernel of a part of it holds for a range.
-        ConfigError, BuildError, RuntimeError: as of `write_graph`.
-    """
-    target = settings.target
-    if not target.open_sizes:
-        raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target.name}")
-
-    def compiler() -> SizedCompiler:
-        sampling = sampling_of(sizes)
-        opening = Opening(graph_at, sizes, sampling.known, sampling.least, target.alignment)
-        cold = settings.measure.cache == "network"
-        built, cache = schedules.built, schedules.cache
-        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, cache, built, cold)
-
-    return write_compiled(compiler, schedules, folder, weights_file)
-
-
-def load_sized(
-    graph_at: GraphAt,
-    sizes: Mapping[str, Span],
-    schedules: Schedules,
-    folder: Path,
-    settings: Settings,
-    keep: Keep | None = None,
-) -> Executable:
-    """The executable of a network of open sizes; its weights do not go through a file.
-
-    Args:
-        folder: for its other files, and for the weights if it is saved or pickled.
-        keep: called with the weights beside loading.
-    """
-    write = partial(write_sized, graph_at, sizes, schedules, folder, settings)
-    return load_written(write, folder, settings, keep)
 
 
 def write_sized_model(config: RunConfig, model: ModelProto | None, folder: Path) -> None:

@@ -1,0 +1,108 @@
+"""Gradients of the data of a convolution whose windows stride, a phase of the data beside the other.
+
+Elements of data that lie a stride apart are met by the same elements of windows: they are a phase, and its gradient is
+a convolution of the slopes by these elements alone. Nothing is multiplied by zeros between slopes, and no slope is
+moved (sub-pixel convolution: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, frozen, register
+from autotune.graph.types import Array, Attributes
+from search_space import te
+from search_space.dtypes import NARROW
+from search_space.ir.expr import FLOATS
+from search_space.operators.naming import over
+from search_space.operators.windows import Window, pad, padded
+
+_PER_AXIS = ("extent", "stride", "padding")
+
+
+def _counts(attrs: Attributes) -> list[int]:
+    """Elements of a phase along each axis; where the stride does not divide the extent, the last may be beyond it."""
+    return [-(-n // s) for n, s in zip(attrs["extent"], attrs["stride"], strict=True)]
+
+
+def _window(attrs: Attributes, slope: Sequence[int], filters: Sequence[int]) -> Window:
+    """Over the slopes, of a phase: as many elements of a window as the filters have for it."""
+    rank = len(slope) - 2
+    parts, sides = filters[: 2 * rank : 2], []
+    for m, q, j, s, p in zip(slope[1:-1], _counts(attrs), parts, attrs["stride"], attrs["padding"], strict=True):
+        sides.append((max(0, j - 1 - p // s), max(0, q + (s - 1 + p) // s - m)))
+    return Window(tuple(slope[1:-1]), tuple(parts), (1,) * rank, tuple(sides), (1,) * rank)
+
+
+def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    slope, filters = types
+    rank = len(slope.shape) - 2
+    if not 1 <= rank <= 3 or slope.dtype not in FLOATS or filters.dtype != slope.dtype:
+        raise ValueError(f"slopes and filters must be floats, slopes (batch, spatial..., channels), but got {slope}")
+    attrs = {**{name: frozen(given[name]) for name in _PER_AXIS}, "groups": int(given["groups"])}
+    if any(len(attrs[name]) != rank for name in _PER_AXIS) or len(filters.shape) != 2 * rank + 2:
+        raise ValueError(f"filters must be (parts, stride of each axis, width, channels), but got {filters}")
+    groups, (width, channels) = attrs["groups"], filters.shape[-2:]
+    if groups < 1 or channels % groups or slope.shape[-1] != width * groups:
+        raise ValueError(f"`groups` must divide channels, but got groups={groups}, {slope} and {filters}")
+    if filters.shape[1 : 2 * rank : 2] != attrs["stride"]:
+        raise ValueError(f"filters must have a part for each phase of stride={attrs['stride']}, but got {filters}")
+    return attrs
+
+
+def _conv_phases(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """(batch, (count, phase) of each axis, channels): with the pairs joined, the gradient with what is beyond it."""
+    slope, filters = tensors
+    window, dtype = _window(attrs, slope.shape, filters.shape), slope.op.dtype
+    width, channels = filters.shape[-2:]
+    depth = channels // attrs["groups"]
+    source = pad(slope, window, 0.0)
+    parts = [te.reduce_axis((0, n), f"r{name}") for n, name in zip(window.kernel, window.spatial, strict=True)]
+    inner = [te.reduce_axis((0, width), "ro")] if width > 1 else []
+
+    def body(n: Any, *rest: Any) -> te.Reduction:
+        *at, c = rest
+        places, taps = [], []
+        sides = zip(at[::2], at[1::2], parts, attrs["stride"], attrs["padding"], window.before, strict=True)
+        for q, a, j, s, p, before in sides:
+            places.append(q + (a + p) // s - j + before)
+            taps += [j, (a + p) % s]
+        o = inner[0] if inner else 0
+        channel = c if depth == width == 1 else c // depth * width + o
+        return te.sum(source[(n, *places, channel)] * filters[(*taps, o, c)], axis=[*parts, *inner])
+
+    pairs = [n for pair in zip(_counts(attrs), attrs["stride"], strict=True) for n in pair]
+    names = ("n", *(name for axis in window.spatial for name in (axis, f"p{axis}")), "c")
+    out = te.compute((slope.shape[0], *pairs, channels), over(names, body), name="conv_phases")
+    return out if dtype not in NARROW else te.compute(out.shape, lambda *i: out[i].astype(dtype), name="narrow")
+
+
+def _computed(attrs: Attributes, slope: Array, filters: Array) -> Array:
+    window, groups = _window(attrs, slope.shape, filters.shape), attrs["groups"]
+    width, channels = filters.shape[-2:]
+    counts, strides = _counts(attrs), attrs["stride"]
+    source = padded(slope.astype(np.float64), window)
+    source = source.reshape(*source.shape[:-1], groups, width)
+    weight = filters.astype(np.float64).reshape(*filters.shape[:-1], groups, channels // groups)
+    pairs = [n for pair in zip(counts, strides, strict=True) for n in pair]
+    found = np.zeros((slope.shape[0], *pairs, channels))
+    for phase in product(*map(range, strides)):
+        out = found[(slice(None), *(each for a in phase for each in (slice(None), a)))]
+        for part in product(*map(range, window.kernel)):
+            taps, cut = [], []
+            for a, j, s, p, before, q in zip(
+                phase, part, strides, attrs["padding"], window.before, counts, strict=True
+            ):
+                begin = (a + p) // s - j + before
+                cut.append(slice(begin, begin + q))
+                taps += [j, (a + p) % s]
+            met = np.einsum("...gk,kgc->...gc", source[(slice(None), *cut)], weight[tuple(taps)])
+            out += met.reshape(out.shape)
+    return found
+
+
+register(GraphOp("conv_phases", Kind.compute, _attributes, _conv_phases, compute=_computed))

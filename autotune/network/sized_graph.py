@@ -1,0 +1,77 @@
+"""From a graph function of open sizes to one executable for all of them, see `autotune.executable.opening`.
+
+There are no trials: schedules at known sizes are given, or the roofline's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from autotune.executable.compile_sizes import SizedCompiler
+from autotune.executable.opening import GraphAt, NotOpen, Opening
+from autotune.executable.ranges import sampling_of
+from autotune.graph.ir import Array
+from autotune.network.schedules import Schedules
+from autotune.network.writing import Keep, load_written, write_compiled
+from autotune.tuning.settings import Settings
+from search_space.ir.intervals import Span
+from targets.executable import Executable
+
+
+def write_sized(
+    graph_at: GraphAt,
+    sizes: Mapping[str, Span],
+    schedules: Schedules,
+    folder: Path,
+    settings: Settings,
+    weights_file: bool = True,
+) -> Sequence[Array] | Array:
+    """Writes the executable of a network of open sizes to `folder`.
+
+    Args:
+        graph_at: sizes, in the order of `sizes`, → the network's graph, ready for kernels.
+        sizes: least and greatest value of each, by name.
+        schedules: of kernels at known sizes.
+        folder: to write.
+        settings: target and threads.
+        weights_file: whether the weights are written, too.
+
+    Returns:
+        The weights, see `Compiler.write`.
+
+    Raises:
+        NotOpen: the network is not one at all sizes, or no kernel of a part of it holds for a range.
+        ConfigError, BuildError, RuntimeError: as of `write_graph`.
+    """
+    target = settings.target
+    if not target.open_sizes:
+        raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target.name}")
+
+    def compiler() -> SizedCompiler:
+        sampling = sampling_of(sizes)
+        opening = Opening(graph_at, sizes, sampling.known, sampling.least, target.alignment)
+        cold = settings.measure.cache == "network"
+        built, cache = schedules.built, schedules.cache
+        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, cache, built, cold)
+
+    return write_compiled(compiler, schedules, folder, weights_file)
+
+
+def load_sized(
+    graph_at: GraphAt,
+    sizes: Mapping[str, Span],
+    schedules: Schedules,
+    folder: Path,
+    settings: Settings,
+    keep: Keep | None = None,
+) -> Executable:
+    """The executable of a network of open sizes; its weights do not go through a file.
+
+    Args:
+        folder: for its other files, and for the weights if it is saved or pickled.
+        keep: called with the weights beside loading.
+    """
+    write = partial(write_sized, graph_at, sizes, schedules, folder, settings)
+    return load_written(write, folder, settings, keep)
