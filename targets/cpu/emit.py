@@ -310,11 +310,8 @@ class Function:
         """Whether the loop's variable says which element is stored (false for the loops of a reduction)."""
         known = self._indexing.get(id(loop))
         if known is None:
-            stores = [
-                s if isinstance(s, Store) else s.output
-                for s in walk_stmt(loop.body)
-                if isinstance(s, Store | Intrinsic)
-            ]
+            inside = [s for s in walk_stmt(loop.body) if isinstance(s, Store | Intrinsic)]
+            stores = [s if isinstance(s, Store) else s.output for s in inside]
             known = self._indexing[id(loop)] = any(loop.var in variables(i) for s in stores for i in s.indices)
         return known
 
