@@ -428,8 +428,7 @@ class Function:
         return True
 
     def _alone(self, store: Waiting) -> None:
-        limits = (ENDS[store.dtype][0], store.high)
-        value = self.values.ops.byte(store.number, store.added, limits, store.dtype)
+        value = self.values.ops.byte(store.number, store.added, (ENDS[store.dtype][0], store.high), store.dtype)
         self.values.memory.store(value, self.values.addresses.pointer(*store.place))
 
     def _is_product(self, stmt: Store) -> bool:
