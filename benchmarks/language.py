@@ -27,6 +27,8 @@ from targets import registry
 
 NAME = "language"
 PEERS = ("onnxruntime", "torch")
+QUANTISED = ("weights8", "weights4")
+"""Ours with other weights, by the name of `quantise`, in groups of 32."""
 CASES = (("prefill", 128), ("prefill", 512), ("step", 65), ("step", 513))
 """Tokens of a prompt, and of a sequence with the token of the step."""
 LONGEST = 1024
@@ -107,7 +109,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
         return results.load(NAME, folder)
     with ExitStack() as stack:
         given = {**sizes, "positions": LONGEST, "longest": LONGEST}
-        names = ("ours", *PEERS)
+        names = ("ours", *QUANTISED, *PEERS)
         running = {name: stack.enter_context(PeerProcess(name, options.threads, given)) for name in names}
         for case in todo:
             row = {**common, "seconds_to_compile": running["ours"].seconds, **compared(case, running, options)}
@@ -141,17 +143,20 @@ def language(document: Mapping[str, Any]) -> str:
         tokens = count if what == "prefill" else 1
         best = min(took[peer] for peer in PEERS)
         share = "" if what == "prefill" else f"{row['read_bytes'] / row['bandwidth'] / took['ours']:.0%}"
-        every = [f"{took[who] * 1e3:.2f}" for who in ("ours", *PEERS)]
-        lines.append([of, *every, f"{tokens / took['ours']:.1f}", f"{best / took['ours']:.2f}x", share])
+        every = [f"{took[who] * 1e3:.2f}" for who in ("ours", *PEERS, *QUANTISED)]
+        rates = " / ".join(f"{tokens / took[who]:.1f}" for who in ("ours", *QUANTISED))
+        lines.append([of, *every, rates, f"{best / took['ours']:.2f}x", share])
     sizes = [f"{row['sizes']['layers']} layers of {row['sizes']['hidden']}" for row in rows]
     facts = "; ".join(
         dict.fromkeys(f"{row['cpu']}, {row['threads']} threads, {of}" for row, of in zip(rows, sizes, strict=True))
     )
     commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
-    worst = max(error for row in rows for error in row["errors"].values())
+    worst = max(error for row in rows for who, error in row["errors"].items() if who in PEERS)
+    apart = ", ".join(f"of {who} {max(row['errors'][who] for row in rows):.1%}" for who in QUANTISED)
     said = f"Compiling without a cache: {max(row['seconds_to_compile'] for row in rows):.1f} s. "
-    said += f"Logits differ by {worst:.0e} of the largest at most."
-    head = ["", "ours ms", "ONNX Runtime ms", "PyTorch ms", "our tokens/s", "ratio to best peer", "of the bandwidth"]
+    said += f"Logits differ by {worst:.0e} of the largest at most, those {apart}."
+    head = ["", "ours ms", "ONNX Runtime ms", "PyTorch ms", "ours, 8 bits, ms", "ours, 4 bits, ms"]
+    head += ["our tokens/s, in floats, 8 and 4 bits", "ratio to best peer, floats", "of the bandwidth, floats"]
     return f"**{facts}**{f' (commit {commits})' if commits else ''}. {said}\n\n{table(head, lines)}"
 
 

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,8 +39,8 @@ class Ours:
         seconds: that compiling took, without a cache.
     """
 
-    def __init__(self, model: Model, longest: int, threads: int) -> None:
-        self._network = language.compile(model, longest, threads=threads, cache="none")
+    def __init__(self, model: Model, longest: int, threads: int, quantise: str | None = None) -> None:
+        self._network = language.compile(model, longest, threads=threads, quantise=quantise, cache="none")
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
         """See `Peer`."""
@@ -212,6 +213,8 @@ def exported(model: Model) -> onnx.ModelProto:
 
 PEERS: dict[str, Callable[[Model, int, int], Peer]] = {
     "ours": Ours,
+    "weights8": partial(Ours, quantise="weights8"),
+    "weights4": partial(Ours, quantise="weights4"),
     "onnxruntime": OnnxRuntime,
     "torch": Torch,
 }

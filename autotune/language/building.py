@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from autotune.cache.place import open_cache
-from autotune.config import Measure
+from autotune.config import Measure, Quantisation
 from autotune.executable.compile_sizes import SizedCompiler
 from autotune.executable.opening import Opening
 from autotune.executable.ranges import sampling_of
 from autotune.executable.weights import Weights
 from autotune.graph.ir import Array, Graph
+from autotune.graph.quantise.weights import BITS, Known, quantise_weights_only
 from autotune.language.graphs import Decoder
 from autotune.language.model import Model
 from autotune.language.parts import LEAST, PREFILL, STEP
@@ -26,12 +27,23 @@ from measure.notices import notice_if_slow
 from search_space.ir.intervals import Span
 from targets import registry
 from targets.arrays import aligned
-from targets.base import Target
 
 COPIES = 3
 """Of the weights that there is room for: as they are, as a step takes them, and as a prompt does."""
 
-Ready = Callable[[Graph, Target, str], Graph]
+Change = Callable[[Graph], Graph]
+
+
+def quantiser(mode: str, options: Quantisation) -> Change:
+    """Makes weights of a few bits, of several graphs that share theirs once; see `quantise_weights_only`.
+
+    Raises:
+        ValueError: no mode of weights.
+    """
+    if mode not in BITS:
+        raise ValueError(f"`quantise` must be one of {', '.join(BITS)} or None, but got quantise={mode!r}")
+    known: Known = {}
+    return lambda graph: quantise_weights_only(graph, mode, options, known).graph
 
 
 def built(
@@ -41,13 +53,13 @@ def built(
     threads: int | None,
     precision: str,
     cache: str | None,
-    ready: Ready = prepared,
+    change: Change | None = None,
 ) -> Array:
     """Writes the executables of a prompt and of a step to folders in `folder`.
 
     Args:
         longest: positions at most.
-        ready: brings a graph into the form that kernels are made of.
+        change: of the graphs in floats; None: they stay as they are.
 
     Returns:
         The weights of both, (n,) bytes: those of the step are the first of them, and the prompt's all.
@@ -63,7 +75,7 @@ def built(
     ]
     with notice_if_slow(f"compiling {model.name} for prompts and steps"):
         for name, graph_of, span in parts:
-            _write(name, graph_of, span, folder, settings, weights, ready, precision, cache)
+            _write(name, graph_of, span, folder, settings, weights, change, precision, cache)
     whole = weights.whole
     return whole if isinstance(whole, np.ndarray) else _joined(whole)
 
@@ -75,7 +87,7 @@ def _write(
     folder: Path,
     settings: Settings,
     weights: Weights,
-    ready: Ready,
+    change: Change | None,
     precision: str,
     cache: str | None,
 ) -> None:
@@ -86,7 +98,7 @@ def _write(
         sizes = {"n": span}
         sampling = sampling_of(sizes)
         opening = Opening(
-            lambda point: ready(graph_of(*point), target, precision),
+            lambda point: prepared(graph_of(*point), target, precision, change),
             sizes,
             sampling.known,
             sampling.least,

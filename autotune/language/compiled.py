@@ -34,6 +34,9 @@ def compile(
     *,
     threads: int | None = None,
     precision: str = "float32",
+    quantise: str | None = None,
+    group: int = 32,
+    symmetric: bool = True,
     cache: str | os.PathLike[str] | None = None,
 ) -> LanguageModel:
     """Compiles a decoder for this machine; its kernels are what the roofline chooses.
@@ -48,10 +51,14 @@ def compile(
         threads: that the kernels are chosen for, and run on; None: one a core.
         precision: `float32`, `bfloat16` or `float16` of weights and of what is multiplied, see docs/precision.md. Keys
             and values are kept in float32.
+        quantise: `weights4` or `weights8`: weights of products in 4 or 8 bits, see docs/quantisation.md; None: floats.
+        group: weights along the sum that share a scale, where they are quantised.
+        symmetric: whether they have no zero of their own.
         cache: folder of what compiling has found out before, or `none`; see `autotune.compile`.
 
     Raises:
         ModelError: a length that the model does not take.
+        ValueError: an unknown `quantise`, or a group that is none.
         ConfigError, BuildError, RuntimeError: as of `autotune.compile`.
     """
     known = model.sizes.positions
@@ -59,11 +66,13 @@ def compile(
     if not SHORTEST <= longest <= (known or longest):
         most = "" if known is None else f" and at most {known}, the positions that the model knows"
         raise ModelError(f"`longest` must be at least {SHORTEST}{most}, but got longest={longest}")
-    from autotune.language.building import built
+    from autotune.config import Quantisation
+    from autotune.language.building import built, quantiser
 
+    change = None if quantise is None else quantiser(quantise, Quantisation(group=group, symmetric=symmetric))
     kept = tempfile.TemporaryDirectory(prefix="autotune-language-")
     folder = Path(kept.name)
-    weights = built(model, longest, folder, threads, precision, None if cache is None else os.fspath(cache))
+    weights = built(model, longest, folder, threads, precision, None if cache is None else os.fspath(cache), change)
     found = LanguageModel(*_executables(folder, threads, weights), weights)
     weakref.finalize(found.step_network, kept.cleanup)
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Graph
@@ -15,18 +17,22 @@ from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from targets.base import Target
 
 
-def prepared(graph: Graph, target: Target, precision: str = FULL) -> Graph:
+def prepared(
+    graph: Graph, target: Target, precision: str = FULL, change: Callable[[Graph], Graph] | None = None
+) -> Graph:
     """The graph after all passes, ready to be split into tasks.
 
     Args:
         graph: as an importer gives it.
         target: of its kernels.
         precision: float32: as the graph is; bfloat16 or float16: what it has in float32 is lowered to that.
+        change: of the optimised graph in floats, as those that quantise are.
 
     Raises:
         ValueError: a precision that the graph's own 16-bit floats exclude.
     """
-    graph = optimise(with_loops(graph, target, precision == FULL))
+    graph = optimise(with_loops(graph, target, precision == FULL and change is None))
+    graph = graph if change is None else change(graph)
     check_precision(graph, precision, "a graph")
     imported = with_byte_layers(graph) if precision == FULL else None
     graph = for_kernels(graph if imported is None else imported.graph, target)

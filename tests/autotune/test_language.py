@@ -133,6 +133,31 @@ def test_in_bfloat16_it_is_near() -> None:
         assert np.abs(found - wanted[place]).max() < 0.05 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize(("quantise", "most"), [("weights8", 0.02), ("weights4", 0.3)])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_with_weights_of_a_few_bits_it_is_near(name: str, quantise: str, most: float, tmp_path: Path) -> None:
+    model, oracle = made(name)
+    network = language.compile(model, LONGEST, threads=1, quantise=quantise, group=16)
+    tokens = prompt(network, 20)
+    wanted = oracle(tokens)
+    found = [network.prefill(tokens[:12]), *(network.step(int(token)) for token in tokens[12:])]
+    errors = [np.abs(f - w).max() / np.abs(wanted).max() for f, w in zip(found, wanted[11:], strict=True)]
+    assert 0 < max(errors) < most
+    close(network.prefill(tokens), found[-1])
+    network.save(tmp_path)
+    np.testing.assert_array_equal(language.load(tmp_path).prefill(tokens[:12]), found[0])
+
+
+def test_weights_that_cannot_be_of_a_few_bits_are_refused() -> None:
+    model, _ = made("gpt2")
+    with pytest.raises(
+        ValueError, match="`quantise` must be one of weights8, weights4 or None, but got quantise='int8'"
+    ):
+        language.compile(model, LONGEST, quantise="int8")
+    with pytest.raises(ValueError, match="group"):
+        language.compile(model, LONGEST, quantise="weights4", group=-1)
+
+
 # ------------------------------------------------------------------ graphs
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_graphs_evaluated_in_numpy_agree_with_the_oracle(name: str) -> None:

@@ -25,8 +25,9 @@ def test_cases_are_compared_once(
     saved = results.load(language.NAME, tmp_path)
     assert saved is not None and len(saved["rows"]) == 2
     for row in saved["rows"].values():
-        assert max(row["errors"].values()) < 1e-4
-        assert {"ours", *language.PEERS} == set(row["seconds"])
+        assert max(row["errors"][peer] for peer in language.PEERS) < 1e-4
+        assert 1e-4 < row["errors"]["weights8"] < row["errors"]["weights4"] < 0.3
+        assert {"ours", *language.QUANTISED, *language.PEERS} == set(row["seconds"])
         assert row["read_bytes"] == 4 * (32 * 50 + 4 * 32 * 32 + 2 * 32 * 128)
     monkeypatch.setattr(language, "compared", lambda *_: pytest.fail("both are done"))
     assert language.main(given) == 0

@@ -6,12 +6,15 @@ taken among a few that clip its ends more or less.
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from autotune.config import Quantisation
 from autotune.graph.ir import Array, Builder, Graph, GraphError, Node, rewrite
 from autotune.graph.quantise.formats import Format
 from autotune.graph.quantise.rewriting import Quantised
+from targets.arrays import contiguous
 
 BITS = {"weights8": 8, "weights4": 4}
 """Of weights, by the names of `network.quantise`."""
@@ -81,13 +84,20 @@ def quantise_weights(weight: Array, bits: int, group: int, symmetric: bool = Tru
     return (numbers, scales) if symmetric else (numbers, scales, zeros)
 
 
-def quantise_weights_only(graph: Graph, mode: str, options: Quantisation | None = None) -> Quantised:
+Known = dict[bytes, tuple[Array, ...]]
+"""What weights were made into, by a digest of them: a network of open sizes is made at several."""
+
+
+def quantise_weights_only(
+    graph: Graph, mode: str, options: Quantisation | None = None, known: Known | None = None
+) -> Quantised:
     """The graph with weights of products in groups of a few bits.
 
     Args:
         graph: in floats, optimised.
         mode: one of `BITS`.
         options: `group`, `symmetric`, `first`, `last` and `floats` are read.
+        known: of weights that were quantised before by the same mode and options; what is made now is added.
 
     Raises:
         GraphError: no product with constant weights.
@@ -112,7 +122,7 @@ def quantise_weights_only(graph: Graph, mode: str, options: Quantisation | None 
         group = min(options.group or len(weight), -(-len(weight) // MULTIPLE) * MULTIPLE)
         group = -(-group // MULTIPLE) * MULTIPLE
         if node.inputs[1] not in shared:
-            made = quantise_weights(np.asarray(weight, np.float32), bits, group, options.symmetric)
+            made = _made_once(np.asarray(weight, np.float32), bits, group, options.symmetric, known)
             shared[node.inputs[1]] = [builder.constant(array, node.inputs[1]) for array in made]
         formats[node.name] = Groups(bits, group)
         names[node.name] = builder.add("matmul_nbits", [inputs[0], *shared[node.inputs[1]]], node.name, bits=bits)
@@ -120,6 +130,17 @@ def quantise_weights_only(graph: Graph, mode: str, options: Quantisation | None 
 
     made = rewrite(graph, visit)
     return Quantised(made, formats, names, len(formats), skipped, mode)
+
+
+def _made_once(weight: Array, bits: int, group: int, symmetric: bool, known: Known | None) -> tuple[Array, ...]:
+    if known is None:
+        return quantise_weights(weight, bits, group, symmetric)
+    key = hashlib.sha256(repr((weight.shape, bits, group, symmetric)).encode())
+    key.update(contiguous(weight).data)
+    digest = key.digest()
+    if digest not in known:
+        known[digest] = quantise_weights(weight, bits, group, symmetric)
+    return known[digest]
 
 
 def _quantisable(graph: Graph, node: Node) -> bool:
