@@ -46,9 +46,13 @@ def test_floats_have_no_accuracy(tmp_path: Path) -> None:
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
     model = load_model(str(two_layers(tmp_path / "two.onnx")))
-    with pytest.raises(ValueError, match="`quantise` must be one of int8, shift8 or None, but got quantise='int4'"):
+    with pytest.raises(
+        ValueError, match="`quantise` must be one of int8, shift8, weights8, weights4 or None, but got quantise='int4'"
+    ):
         load_network(model, "two", quantise="int4")
-    with pytest.raises(ConfigError, match=r"c:network\.quantise: must be 'int8' or 'shift8', but got 'int4'"):
+    with pytest.raises(
+        ConfigError, match=r"c:network\.quantise: must be 'int8', 'shift8', 'weights8' or 'weights4', but got 'int4'"
+    ):
         check_config({"name": "c", "model": "m", "network": {"quantise": "int4"}}, "c")
     nothing = save(tmp_path / "relu.onnx", [onnx.helper.make_node("Relu", ["x"], ["y"])], {"x": (1, 8)}, [])
     with pytest.raises(GraphError, match="must have a layer with constant weights"):

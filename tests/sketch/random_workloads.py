@@ -106,6 +106,11 @@ DRAWN: dict[str, Callable[[Draw], Workload]] = {
     ),
     "conv2d_transpose": _convolution(workloads.conv2d_transpose, 2),
     "matmul": lambda pick: workloads.matmul(_size(pick), _size(pick), _size(pick), pick(*DTYPES), pick(True, False)),
+    "matmul_nbits": lambda pick: Workload(
+        "matmul_nbits",
+        {name: _size(pick) for name in "mnk"}
+        | {"bits": pick(4, 8), "group": pick(8, 16, 32), "zeros": pick(True, False)},
+    ),
     "batch_matmul": lambda pick: workloads.batch_matmul(pick(1, 3), _size(pick), _size(pick), _size(pick)),
     "dense": lambda pick: workloads.dense(_size(pick), _size(pick), _size(pick), **_layer(pick)),
     "conv2d_blocked": _blocked_convolution,
