@@ -118,8 +118,12 @@ class SizedCompiler(Compiler):
 
     def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
         for case in self._cases:
-            scope = self._opening.scope(case.least) if case.known else self._network
+            scope = self._scope(case)
             yield from ((scope, group, 1) for group in scope.groups)
+
+    def _scope(self, case: _Case) -> Scope:
+        """The network of known sizes, or at the largest ones."""
+        return self._opening.scope(case.least) if case.known else self._network
 
     def _arena_bytes(self, memory: MemoryPlan) -> int:
         known = (self._plan_at(point) for point in self._opening.known)
@@ -223,7 +227,7 @@ class SizedCompiler(Compiler):
         numbers: list[int] = []
         kernels: list[Kernel | OpenKernel] = []
         for case in self._cases:
-            scope = self._opening.scope(case.least) if case.known else self._network
+            scope = self._scope(case)
             for call, group in enumerate(scope.groups):
                 number = len(kernels)
                 made = self._of_known(scope, group, number) if case.known else case.kernels[call].kernel
@@ -241,7 +245,7 @@ class SizedCompiler(Compiler):
     def _steps(self, offsets: Mapping[str, int], numbers: Iterator[int]) -> Sequence[Step | Loop | Choice]:
         cases = []
         for case in self._cases:
-            scope = self._opening.scope(case.least) if case.known else self._network
+            scope = self._scope(case)
             where = self._roots(scope, self._plan_at(case.least).offsets if case.known else offsets)
             steps = []
             for call, group in enumerate(scope.groups):

@@ -9,9 +9,6 @@ import numpy as np
 
 from autotune.cache.place import open_cache
 from autotune.config import Measure, Quantisation
-from autotune.executable.compile_sizes import SizedCompiler
-from autotune.executable.opening import Opening
-from autotune.executable.ranges import sampling_of
 from autotune.executable.weights import Weights
 from autotune.graph.ir import Array, Graph
 from autotune.graph.quantise.weights import BITS, Known, quantise_weights_only
@@ -21,12 +18,12 @@ from autotune.language.parts import LEAST, PREFILL, STEP
 from autotune.network.prepare import prepared
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits
-from autotune.network.writing import write_compiled
+from autotune.network.sized_graph import write_sized
 from autotune.tuning.settings import Settings
 from measure.notices import notice_if_slow
 from search_space.ir.intervals import Span
+from search_space.terms import Point
 from targets import registry
-from targets.arrays import aligned
 
 COPIES = 3
 """Of the weights that there is room for: as they are, as a step takes them, and as a prompt does."""
@@ -73,45 +70,14 @@ def built(
         (STEP, decoder.step, (2, longest)),
         (PREFILL, decoder.prefill, (least, longest)),
     ]
+    schedules = Schedules({}, settings, Limits(hardware=target.hardware), cache=open_cache(cache))
     with notice_if_slow(f"compiling {model.name} for prompts and steps"):
         for name, graph_of, span in parts:
-            _write(name, graph_of, span, folder, settings, weights, change, precision, cache)
+
+            def graph_at(point: Point, graph_of: Callable[[int], Graph] = graph_of) -> Graph:
+                return prepared(graph_of(*point), target, precision, change)
+
+            write_sized(graph_at, {"n": span}, schedules, folder / name, settings, False, weights)
     whole = weights.whole
-    return whole if isinstance(whole, np.ndarray) else _joined(whole)
-
-
-def _write(
-    name: str,
-    graph_of: Callable[[int], Graph],
-    span: Span,
-    folder: Path,
-    settings: Settings,
-    weights: Weights,
-    change: Change | None,
-    precision: str,
-    cache: str | None,
-) -> None:
-    target = settings.target
-    schedules = Schedules({}, settings, Limits(hardware=target.hardware), cache=open_cache(cache))
-
-    def compiler() -> SizedCompiler:
-        sizes = {"n": span}
-        sampling = sampling_of(sizes)
-        opening = Opening(
-            lambda point: prepared(graph_of(*point), target, precision, change),
-            sizes,
-            sampling.known,
-            sampling.least,
-            target.alignment,
-        )
-        built, kept = schedules.built, schedules.cache
-        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, kept, built, weights=weights)
-
-    write_compiled(compiler, schedules, folder / name, weights_file=False)
-
-
-def _joined(parts: object) -> Array:
-    assert isinstance(parts, (list, tuple))
-    data = aligned((max(64, sum(part.nbytes for part in parts)),), "uint8", np.empty)
-    np.concatenate(parts, out=data[: sum(part.nbytes for part in parts)])
-    return data
+    assert isinstance(whole, np.ndarray), "there is room for them"
+    return whole

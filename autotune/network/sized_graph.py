@@ -12,6 +12,7 @@ from pathlib import Path
 from autotune.executable.compile_sizes import SizedCompiler
 from autotune.executable.opening import GraphAt, NotOpen, Opening
 from autotune.executable.ranges import sampling_of
+from autotune.executable.weights import Weights
 from autotune.graph.ir import Array
 from autotune.network.schedules import Schedules
 from autotune.network.writing import Keep, load_written, write_compiled
@@ -27,6 +28,7 @@ def write_sized(
     folder: Path,
     settings: Settings,
     weights_file: bool = True,
+    weights: Weights | None = None,
 ) -> Sequence[Array] | Array:
     """Writes the executable of a network of open sizes to `folder`.
 
@@ -37,6 +39,7 @@ def write_sized(
         folder: to write.
         settings: target and threads.
         weights_file: whether the weights are written, too.
+        weights: as of `Compiler`.
 
     Returns:
         The weights, see `Compiler.write`.
@@ -54,7 +57,7 @@ def write_sized(
         opening = Opening(graph_at, sizes, sampling.known, sampling.least, target.alignment)
         cold = settings.measure.cache == "network"
         built, cache = schedules.built, schedules.cache
-        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, cache, built, cold)
+        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, cache, built, cold, weights)
 
     return write_compiled(compiler, schedules, folder, weights_file)
 

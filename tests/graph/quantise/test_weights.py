@@ -84,7 +84,8 @@ def test_products_with_constant_weights_are_quantised() -> None:
     graph = two_products()
     found = quantise_weights_only(graph, "weights8", Quantisation(group=16))
     assert [node.op for node in found.graph.nodes].count("matmul_nbits") == found.layers == 3
-    assert found.graph.node("scores") is not None and found.graph.node("scores").op == "matmul"  # type: ignore[union-attr]
+    scores = found.graph.node("scores")
+    assert scores is not None and scores.op == "matmul"
     assert {str(kind) for kind in found.formats.values()} == {"int8 by 16"}
     # The second and the third product share their weights still.
     assert sum(array.dtype == np.uint8 for array in found.graph.constants.values()) == 2
