@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.executable.schedule import Schedule
 from autotune.tuning.finals import Best, by_algorithm
@@ -31,12 +31,18 @@ class Limits:
             and up to `algorithms.USUAL_ERROR` where none are.
         max_extra_bytes: by which transformed weights may be larger than the weights, all tasks together; None: any.
         hardware: on which algorithms must have a schedule, where none are named; None: on some.
+        open_sizes: whether schedules are for kernels of open sizes, whose definitions must follow from the sizes.
     """
 
     algorithms: Sequence[str] | None = None
     max_error: float | None = None
     max_extra_bytes: int | None = None
     hardware: Hardware | None = None
+    open_sizes: bool = False
+
+    def for_open_sizes(self) -> Limits:
+        """The same, for kernels of open sizes."""
+        return replace(self, open_sizes=True)
 
     def allowed(self, workload: Workload) -> list[str]:
         """Algorithms of which a workload's kernel may be: never a library's, as an executable stands by itself.
@@ -44,6 +50,8 @@ class Limits:
         Where none is left, those that are exact to rounding are.
         """
         own = [name for name in workload.algorithms if name != LIBRARY]
+        if self.open_sizes:
+            own = [name for name in own if name not in facts.KNOWN_SIZES]
         if self.algorithms is None and self.hardware is not None and len(own) > 1:
             own = [name for name in own if name in algorithms_on(workload, self.hardware)] or own
         exact = [name for name in own if name not in facts.RELATIVE_ERROR]

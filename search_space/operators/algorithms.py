@@ -10,6 +10,9 @@ from search_space.operators.base import Args
 RELATIVE_ERROR: Mapping[str, float] = {**winograd.RELATIVE_ERROR, strassen.STRASSEN: strassen.RELATIVE_ERROR}
 """Greatest error to expect of algorithms that are not exact to rounding, as a share of the greatest output."""
 
+KNOWN_SIZES = (strassen.STRASSEN,)
+"""Algorithms that are not one definition at all sizes: they cut rows into halves."""
+
 USUAL_ERROR = 1e-2
 """Greatest error of algorithms that are chosen where nothing is said of errors."""
 

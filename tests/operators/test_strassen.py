@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -22,6 +23,14 @@ from tests.golden.cases import HARDWARE
 from tests.interpreter import interpret
 from tests.operators.test_definitions import check, interpreted
 from tests.operators.test_winograd import random_candidates
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """Small layers have it here, which are quick to check."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strassen, "LEAST_DEPTH", 32)
+        yield
 
 
 def conv(height: int = 8, width: int = 5, channels: tuple[int, int] = (32, 32), **more: object) -> Workload:
@@ -54,6 +63,12 @@ def test_it_is_defined_where_there_are_halves_worth_it_and_constant_weights(work
     assert STRASSEN not in workload.algorithms
     with pytest.raises(ValueError, match="`algorithm` must be one of"):
         workload.tensors(STRASSEN)
+
+
+def test_few_channels_or_filters_are_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strassen, "LEAST_DEPTH", 128)
+    for n, k, worth in ((128, 128, True), (126, 128, False), (128, 126, False)):
+        assert (STRASSEN in workloads.matmul(m=64, n=n, k=k).algorithms) is worth
 
 
 def test_seven_products_make_all_four_quarters() -> None:
@@ -133,7 +148,7 @@ def test_interpreter_agrees_and_both_ways_to_lower_do() -> None:
 
 def test_sketches_differ_in_the_order_of_blocks_and_where_sums_are_taken_and_pack_the_weights() -> None:
     sketches = generate(workloads.matmul(m=128, n=256, k=64), HARDWARE, [STRASSEN]).sketches
-    assert [s.name for s in sketches] == ["strassen:rows", "strassen:columns", "strassen:block"]
+    assert [s.name for s in sketches] == ["strassen:image", "strassen:block"]
     for sketch in sketches:
         packed = next(b for b in sketch.program.params if b.name == "right.packed")
         assert packed.constant and "b" not in {b.name for b in sketch.program.params}
@@ -188,6 +203,7 @@ def test_networks_that_must_be_exact_go_without() -> None:
     assert STRASSEN in within(workload.algorithms)
     assert STRASSEN in Limits().allowed(workload)
     assert Limits(max_error=0.0).allowed(workload) == ["direct"]
+    assert Limits().for_open_sizes().allowed(workload) == ["direct"]  # halves of rows are not known there
 
 
 def test_on_gpus_it_has_no_schedule() -> None:

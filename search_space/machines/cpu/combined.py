@@ -20,9 +20,9 @@ from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import block_counts, clamped_tiles, reduce_tiles, vector_tiles
 from search_space.tags import TRANSFORM
 
-WHERE = ("rows", "columns", "block")
-"""Variants: blocks go along the columns of the output first, or along its rows; or along its columns, and the left
-factor's sums are taken for each block of rows."""
+WHERE = ("image", "block")
+"""Variants: the left factor's sums are all taken before, and blocks go along the rows of the output first, so that
+weights are read once; or they are taken for each block of rows, whose columns follow one another."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,7 @@ class CombinedProducts(SketchRule):
         draft, (columns, side, lane) = draft.split(name, last.name, (2, lanes), tail)
         draft, (k0, k1, k2) = draft.split(name, columns, (numbers.count, numbers.vectors), "guard")
         point += [side, lane]
-        parallel = (k0, *blocks) if where == "columns" else blocks if where == "block" else (*blocks, k0)
-        serial = (k0,) if where == "block" else ()
+        parallel, serial = (blocks, [k0]) if where == "block" else ([k0, *blocks], [])
         draft = draft.reorder(name, *parallel, *serial, *within, k1, k2, *point)
         draft, around = draft.fuse(name, tuple(parallel))
         draft = draft.parallel(name, around).in_registers(name, point)
