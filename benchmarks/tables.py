@@ -10,6 +10,7 @@ from benchmarks import transfer_figures
 from benchmarks.choices import choices
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch
+from benchmarks.in_network import in_network
 from benchmarks.interleave import geometric_mean
 from benchmarks.language import language
 from benchmarks.lengths import lengths
@@ -371,6 +372,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "language": language,
     "lengths": lengths,
     "sizes": sizes,
+    "in_network": in_network,
     "survey": survey,
     "gpu": beside_torch,
     "gpu_offline": offline,

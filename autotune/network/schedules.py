@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
@@ -18,7 +19,7 @@ from autotune.config import ConfigError, Measure
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.crew import Answer, Crew
-from autotune.network.selection import Chosen, Limits
+from autotune.network.selection import Chosen, Limits, extra_bytes
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from measure.host import allowed_cores, end_with
@@ -99,7 +100,8 @@ class Schedules:
 
         Args:
             workloads: for which schedules will be asked.
-            then: called, while processes go on, with each workload whose kernel has been built to be chosen.
+            then: called, while processes go on, with each workload whose kernel has been built to be chosen, if nothing
+                can change the choice any more, as `keep_within` may.
 
         Raises:
             ConfigError: a workload without a legal candidate.
@@ -121,8 +123,34 @@ class Schedules:
         for workload, answer in zip(missing, self._crew.ask(requests, ahead=2), strict=True):
             found = _chosen(answer)
             self._keep(workload, found)
-            if found.module is not None:
+            if found.module is not None and self._limits.max_extra_bytes is None:
                 then(workload, found.module)
+
+    def keep_within(self, workloads: Sequence[Workload]) -> None:
+        """Holds what algorithms make of constants, of all these workloads together, to the bytes that limits allow.
+
+        Those that lose least time for each byte, by the estimate, go without such an algorithm, one by one. Schedules
+        of records, which `select` has held to it, stay.
+        """
+        most = self._limits.max_extra_bytes
+        if most is None:
+            return
+        counts = Counter(tuned_as(workload).key for workload in workloads)
+        known = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
+        extra = {key: counts[key] * extra_bytes(each, self(each).algorithm) for key, each in known.items()}
+        found = {key: self._plain(known[key]) for key in extra if extra[key] > 0 and key not in self._best}
+        lost = {key: counts[key] * (plain[1] - self._made[key][1]) / extra[key] for key, plain in found.items()}
+        for key in sorted(found, key=lambda key: (lost[key], key)):
+            if sum(extra.values()) <= most:
+                return
+            self._made[key] = found[key]
+            extra[key] = 0
+
+    def _plain(self, workload: Workload) -> Estimated:
+        """The choice among algorithms that take constants as they are."""
+        allowed = self._limits.allowed(workload)
+        plain = [algorithm for algorithm in allowed if not extra_bytes(workload, algorithm)]
+        return _choice(self._task(workload), self._settings, replace(self._limits, algorithms=plain)).made
 
     def built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
         """Modules of kernels, in this order, each as soon as it is built; by the processes that chose, if any did.

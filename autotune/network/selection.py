@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.executable.schedule import Schedule
 from autotune.tuning.finals import Best, by_algorithm
@@ -11,7 +11,7 @@ from autotune.tuning.task import Task
 from measure.record import Record
 from measure.recordlog import RecordLog
 from search_space.hardware import Hardware
-from search_space.operators import winograd
+from search_space.operators import algorithms as facts
 from search_space.operators.base import LIBRARY
 from search_space.schedule.trace import Trace
 from search_space.space import algorithms_on
@@ -28,15 +28,21 @@ class Limits:
     Attributes:
         algorithms: names to choose from; None: all.
         max_error: greatest error of an algorithm, as a share of the greatest output; None: any of those that are named,
-            and up to `winograd.USUAL_ERROR` where none are.
+            and up to `algorithms.USUAL_ERROR` where none are.
         max_extra_bytes: by which transformed weights may be larger than the weights, all tasks together; None: any.
         hardware: on which algorithms must have a schedule, where none are named; None: on some.
+        open_sizes: whether schedules are for kernels of open sizes, whose definitions must follow from the sizes.
     """
 
     algorithms: Sequence[str] | None = None
     max_error: float | None = None
     max_extra_bytes: int | None = None
     hardware: Hardware | None = None
+    open_sizes: bool = False
+
+    def for_open_sizes(self) -> Limits:
+        """The same, for kernels of open sizes."""
+        return replace(self, open_sizes=True)
 
     def allowed(self, workload: Workload) -> list[str]:
         """Algorithms of which a workload's kernel may be: never a library's, as an executable stands by itself.
@@ -44,23 +50,23 @@ class Limits:
         Where none is left, those that are exact to rounding are.
         """
         own = [name for name in workload.algorithms if name != LIBRARY]
+        if self.open_sizes:
+            own = [name for name in own if name not in facts.KNOWN_SIZES]
         if self.algorithms is None and self.hardware is not None and len(own) > 1:
             own = [name for name in own if name in algorithms_on(workload, self.hardware)] or own
-        exact = [name for name in own if name not in winograd.RELATIVE_ERROR]
+        exact = [name for name in own if name not in facts.RELATIVE_ERROR]
         kept = [name for name in own if self.algorithms is None or name in self.algorithms]
         if self.max_error is not None or self.algorithms is None:
-            kept = winograd.within(kept, self.max_error)
+            kept = facts.within(kept, self.max_error)
         return kept or exact
 
 
 def extra_bytes(workload: Workload, algorithm: str) -> int:
     """By which an algorithm's constants are larger than the workload's."""
-    args = workload.args
-    operator = workload.operator
-    if operator == "fused":
-        anchor = Workload.from_json(args["anchor"])
-        args, operator = anchor.args, anchor.operator
-    return winograd.constant_bytes(args, algorithm) if operator == "conv2d" else 0
+    if algorithm not in facts.RELATIVE_ERROR:
+        return 0
+    anchor = Workload.from_json(workload.args["anchor"]) if workload.operator == "fused" else workload
+    return facts.extra_bytes(anchor.args, anchor.inputs[1].shape, algorithm)
 
 
 def select(

@@ -61,7 +61,8 @@ def load_sized_model(
 def _prepared(config: RunConfig, model: ModelProto | None) -> tuple[_Reader, Schedules, Settings]:
     _check(config)
     settings = settings_of(config)
-    return _Reader(config, model), Schedules({}, settings, limits_of(config), None, cache_of(config)), settings
+    schedules = Schedules({}, settings, limits_of(config).for_open_sizes(), None, cache_of(config))
+    return _Reader(config, model), schedules, settings
 
 
 class _Reader:

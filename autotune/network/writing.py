@@ -53,6 +53,7 @@ def write_compiled(
     try:
         compiler = make()
         schedules.prepare(compiler.workloads, compiler.pack)
+        schedules.keep_within(compiler.workloads)
         weights = compiler.write(folder, weights_file)
     finally:
         schedules.close()

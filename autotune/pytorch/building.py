@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -133,6 +133,7 @@ class Plan:
         Raises:
             NotOpen: the graph is not one at all sizes.
         """
+        plan = replace(self, limits=self.limits.for_open_sizes())
         ready: dict[Point, Graph] = {}
 
         def at(point: Point) -> Graph:
@@ -147,9 +148,9 @@ class Plan:
                 at(tuple(high for _, high in sizes.values()))
                 sampling = sampling_of(sizes)
                 tasks = [task for p in (*sampling.known, *sampling.found_at) for task in self.tasks(at(p))]
-            best = self.tuned(list({task.workload.key: task for task in tasks}.values()))
+            best = plan.tuned(list({task.workload.key: task for task in tasks}.values()))
         with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-            executable = load_sized(at, sizes, self.schedules(best), Path(place), self.settings)
+            executable = load_sized(at, sizes, plan.schedules(best), Path(place), self.settings)
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
 

@@ -35,7 +35,7 @@ from measure.notices import notice_if_slow
 from measure.pool import MeasurePool
 from measure.record import Record
 from search_space import template as templates
-from search_space.operators import winograd
+from search_space.operators.algorithms import within
 from search_space.space import SearchSpace, algorithms_on, generate
 from search_space.te import Tensor
 from search_space.template import TuningTemplate
@@ -259,7 +259,7 @@ def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
     for name in wanted or ():
         if name not in names:
             raise ConfigError(f"`algorithms` must be among {', '.join(names)}, but got {name!r}", "search.algorithms")
-    usual = winograd.within(names)
+    usual = within(names)
     if wanted is None and len(usual) < len(names):
         return [name for name in algorithms_on(task.workload, settings.target.hardware) if name in usual]
     return wanted

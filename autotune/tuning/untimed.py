@@ -18,7 +18,7 @@ from autotune.tuning.task import Task
 from costmodel.features import FeatureExtractor
 from costmodel.features.estimators.least import least_seconds
 from search_space.hardware import Hardware
-from search_space.operators import winograd
+from search_space.operators.algorithms import within
 from search_space.operators.base import LIBRARY
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
@@ -103,7 +103,7 @@ def by_roofline(
     """
     workload, settings = task.workload, settings.of(task)
     machine, cold = hardware or settings.target.hardware, settings.measure.cache == "network"
-    usual = winograd.within(workload.algorithms)
+    usual = within(workload.algorithms)
     own = [algorithm for algorithm in usual if algorithm != LIBRARY]  # there are loops to see
     shown = list(own if algorithms is None else algorithms) if space is None else [""]
     least = {name: least_seconds(workload.tensors(name), machine, cold) if name else 0.0 for name in shown}

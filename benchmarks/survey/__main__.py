@@ -42,7 +42,7 @@ def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, 
     with tempfile.TemporaryDirectory(prefix="autotune-survey-") as place:
         facts = Facts(Path(place) / "facts.jsonl")
         request = _request(model, options, Path(place))
-        request |= {name: common[name] for name in ("threads", "trials", "seed", "turns")}
+        request |= {name: common[name] for name in ("threads", "trials", "each_task", "seed", "turns")}
         if model.library == "onnx":
             request["file"], workers = str(model.options["path"]), WORKERS[1:]
         elif options.exports is not None:
@@ -84,6 +84,7 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
         "cpu": describe_host()["cpu"],
         "threads": options.threads or len(allowed_cores()),
         "trials": options.trials,
+        "each_task": options.each_task,
         "seed": options.seed,
         "turns": options.turns,
         "commit": commit_of(),
@@ -151,6 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=_positive, default=float("inf"), help="end after so long; resume later")
     parser.add_argument("--threads", type=_count, help="all cores by default")
     parser.add_argument("--trials", type=int, default=0, help="of each model; 0: the schedules of the roofline")
+    parser.add_argument("--each-task", action="store_true", help="so many trials for each of its tasks")
     parser.add_argument("--turns", type=_count, default=20, help="that each runtime takes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--exporter", choices=EXPORTERS, help="of torch.onnx; the first that can by default")

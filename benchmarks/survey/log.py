@@ -65,7 +65,12 @@ class Log:
 
 def key_of(row: Mapping[str, Any]) -> str:
     """What tells a row from another: model, processor, threads and trials."""
-    return f"{row['name']}, {row['cpu']}, {row['threads']} threads, {row['trials']} trials"
+    return f"{row['name']}, {row['cpu']}, {row['threads']} threads, {budget_of(row)}"
+
+
+def budget_of(row: Mapping[str, Any]) -> str:
+    """Trials of a row's model in words: of all its tasks together, or of each."""
+    return f"{row['trials']} trials{' a task' if row.get('each_task') else ''}"
 
 
 def row_of(model: Model, common: Mapping[str, Any], facts: Mapping[str, Any], ended: Ended) -> Row:

@@ -72,10 +72,10 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
     facts.add(import_seconds=time.perf_counter() - start, tasks=len(network.tasks))
 
     facts.begin("compile")
-    config = _config(request)
+    config = _config(request, len(network.tasks))
     settings = settings_of(config)
     start = time.perf_counter()
-    place = compiled(network, config, settings, request["trials"], folder)
+    place = compiled(network, config, settings, folder)
     facts.add(compile_seconds=time.perf_counter() - start)
 
     with Beside(network, place, threads, folder) as runtimes:
@@ -93,12 +93,12 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
     facts.add(stage="")
 
 
-def _config(request: Mapping[str, Any]) -> RunConfig:
+def _config(request: Mapping[str, Any], tasks: int) -> RunConfig:
     document = {
         "model": request["file"],
         "name": request["name"],
         "seed": request["seed"],
-        "trials": request["trials"],
+        "trials": request["trials"] * (tasks if request["each_task"] else 1),
         "output": str(Path(request["folder"]) / "run"),
         "measure": {"cache": "network", "threads": request["threads"]},
         "tracking": {"backend": "none"},  # nothing else shall go on meanwhile
@@ -106,9 +106,9 @@ def _config(request: Mapping[str, Any]) -> RunConfig:
     return check_config(document, WHERE)
 
 
-def compiled(network: Network, config: RunConfig, settings: Settings, trials: int, folder: Path) -> Path:
+def compiled(network: Network, config: RunConfig, settings: Settings, folder: Path) -> Path:
     """Folder of the executable: tuned from nothing, or by the roofline's choice where there are no trials."""
-    if trials:
+    if config.trials:
         run(config, WHERE)
         return config.folder / FOLDER
     write_network(network, Schedules({}, settings, limits_of(config)), folder / FOLDER, settings)

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
-from benchmarks.survey.log import STATUSES
+from benchmarks.survey.log import STATUSES, budget_of
 
 Row = Mapping[str, Any]
 
@@ -43,13 +43,13 @@ def summary(rows: Iterable[Row]) -> str:
 
 def survey(document: Mapping[str, Any]) -> str:
     """A summary and a table for each processor, number of threads and of trials."""
-    groups: dict[tuple[str, int, int], list[Row]] = {}
+    groups: dict[tuple[str, int, str], list[Row]] = {}
     for row in document["rows"].values():
-        groups.setdefault((row["cpu"], row["threads"], row["trials"]), []).append(row)
+        groups.setdefault((row["cpu"], row["threads"], budget_of(row)), []).append(row)
     parts = []
-    for (cpu, threads, trials), rows in sorted(groups.items(), key=lambda item: item[0]):
+    for (cpu, threads, budget), rows in sorted(groups.items(), key=lambda item: item[0]):
         commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
-        title = f"**{cpu}**, {threads} threads, {trials} trials{f' (commit {commits})' if commits else ''}."
+        title = f"**{cpu}**, {threads} threads, {budget}{f' (commit {commits})' if commits else ''}."
         parts += [f"{title} {summary(rows)}", _lines(rows)]
     return "\n\n".join(parts)
 

@@ -98,8 +98,10 @@ def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifie
     if source.derived is not None:
         element = _derived(source.derived, indices, inner_simplify)
         # A derived constant such as Winograd's weights is a choice by position in the tile: unrolled, each copy is the
-        # few operations of its own position. Long axes stay loops, or the text would grow without bound.
-        conditions = {v for n in walk(element) if n.op == "select" for v in variables(n.args[0])}
+        # few operations of its own position. Long axes stay loops, or the text would grow without bound; so do those
+        # of which only a bound is asked.
+        asked = [n.args[0] for n in walk(element) if n.op == "select" and n.args[0].op == "eq"]
+        conditions = {v for condition in asked for v in variables(condition)}
         short = [loop for loop in loops if ranges[loop].is_const and ranges[loop].value <= MAX_UNROLL]
         unrolled = [loop for loop in short if loop in conditions]
     value = select(inside, element, const(0, source.dtype))

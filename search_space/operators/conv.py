@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
-from search_space.operators import even, winograd
+from search_space.operators import even, strassen, winograd
 from search_space.operators.base import LIBRARY, REQUIRED, Args, Definition, Operator, Precision
 from search_space.operators.checks import sizes
 from search_space.operators.convolution import (
@@ -122,13 +122,16 @@ def conv3d(
 def _available(args: Args, algorithm: str) -> bool:
     if algorithm in winograd.TILES and not args["constant_weight"]:
         return False  # what it makes of weights is made once
+    if algorithm == strassen.STRASSEN:
+        return strassen.convolves(args)
     if algorithm == even.PAIRS:
         return even.available(args)
     return winograd.available(args, algorithm) if algorithm in winograd.TILES else ungrouped(args, algorithm)
 
 
 def _operator(normalise: Callable[P, dict[str, Any]], more: Mapping[str, Definition] = {}) -> Operator[P]:
-    definitions = {"direct": direct, "im2col": im2col, LIBRARY: library, even.PAIRS: even.even, **more}
+    plain = {"direct": direct, "im2col": im2col, LIBRARY: library}
+    definitions = {**plain, even.PAIRS: even.even, **more, strassen.STRASSEN: strassen.convolution}
     accuracy = (
         Precision(terms, winograd.scale, winograd.floor, rounding=winograd.rounding) if more else Precision(terms)
     )

@@ -12,7 +12,7 @@ from typing import Any
 from search_space import te, te_json
 from search_space.dtypes import NARROW
 from search_space.ir.expr import Expr, load, transform
-from search_space.operators import estimates, evaluation, winograd
+from search_space.operators import estimates, evaluation, strassen, winograd
 from search_space.operators.base import FLOOR, LIBRARY, Args, Array, Operator, Precision
 from search_space.operators.naming import over
 from search_space.schedule.state import operations, rename_loads
@@ -164,8 +164,8 @@ class _Algorithms(Mapping[str, Any]):
 
 def _available(args: Args, algorithm: str) -> bool:
     operator, checked = _anchor(args)
-    # Winograd's transforms read vectors along the channels, libraries matrices as they are given.
-    if args["axes"] and algorithm in (*winograd.TILES, LIBRARY):
+    # Transforms read vectors along the channels, libraries matrices as they are given.
+    if args["axes"] and algorithm in (*winograd.TILES, strassen.STRASSEN, LIBRARY):
         return False
     if args["stored"] and algorithm == LIBRARY:
         return False

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from search_space import te
 from search_space.ir.expr import Expr
+from search_space.operators import strassen
 from search_space.operators.arithmetic import OPERANDS, fast, product
 from search_space.operators.base import LIBRARY, Args, Array, Operator, Precision, callable_library
 from search_space.operators.checks import choice, flag, sizes
 from search_space.operators.convolution import ending
 from search_space.operators.epilogue import finished, with_epilogue
 from search_space.operators.naming import over
+from search_space.operators.strassen import STRASSEN
 from search_space.tags import PAIRS as PAIRED
 
 
@@ -54,17 +57,27 @@ PAIRS = "pairs"
 
 
 def _available(args: Args, algorithm: str) -> bool:
+    if algorithm == STRASSEN:
+        constant = args["dtype"] == "float32" and args["constant_b"]
+        return bool(constant and strassen.multiplies(args["m"], args["n"], args["k"]))
     if algorithm == PAIRS:
         return bool(args["dtype"] == "bfloat16" and args["k"] % 2 and args["k"] > 1)
     return callable_library(args, algorithm)
 
 
-def _matmul(args: Args, tag: str = "") -> list[te.Tensor]:
+def _dense_available(args: Args, algorithm: str) -> bool:
+    if algorithm == STRASSEN:
+        sizes = args["batch"], args["out_features"], args["in_features"]
+        return args["dtype"] == "float32" and strassen.multiplies(*sizes)
+    return callable_library(args, algorithm)
+
+
+def _matmul(args: Args, algorithm: str = "direct") -> list[te.Tensor]:
     m, n, k = args["m"], args["n"], args["k"]
     left, right = OPERANDS[args["dtype"]]
     a = te.placeholder((m, k), left, "a")
     b = te.placeholder((k, n), right, "b", constant=args["constant_b"])
-    return [a, b, _product(a, b, args["dtype"], "matmul", tag)]
+    return [a, b, _product(a, b, args["dtype"], "matmul", algorithm)]
 
 
 def _batch_matmul(args: Args) -> list[te.Tensor]:
@@ -104,14 +117,17 @@ def _last_apart(args: Args) -> list[te.Tensor]:
     return [a, b, te.compute(shape, over(names, lambda *index: sums[index] + term(index, k - 1)), name=name)]
 
 
-def _dense(args: Args, tag: str = "") -> list[te.Tensor]:
+def _dense(args: Args, algorithm: str = "direct") -> list[te.Tensor]:
     left, right = OPERANDS[args["dtype"]]
     data = te.placeholder((args["batch"], args["in_features"]), left, "data")
     weight = te.placeholder((args["in_features"], args["out_features"]), right, "weight", constant=True)
-    return with_epilogue(args, [data, weight], _product(data, weight, args["dtype"], "dense", tag))
+    return with_epilogue(args, [data, weight], _product(data, weight, args["dtype"], "dense", algorithm))
 
 
-def _product(a: te.Tensor, b: te.Tensor, dtype: str, name: str, tag: str) -> te.Tensor:
+def _product(a: te.Tensor, b: te.Tensor, dtype: str, name: str, algorithm: str) -> te.Tensor:
+    if algorithm == STRASSEN:
+        return strassen.product(a, b, name)
+    tag = LIBRARY if algorithm == LIBRARY else ""
     r = te.reduce_axis((0, a.shape[1]), "r")
     shape = (a.shape[0], b.shape[1])
     return te.compute(shape, lambda i, j: te.sum(product(a[i, r], b[r, j], dtype), axis=r), name=name, tag=tag)
@@ -137,7 +153,7 @@ _DEPTH = Precision(lambda args: int(args["k"]))
 MATMUL = Operator(
     "matmul",
     matmul,
-    {"direct": _matmul, LIBRARY: lambda args: _matmul(args, LIBRARY), PAIRS: _last_apart},
+    {**{name: partial(_matmul, algorithm=name) for name in ("direct", LIBRARY, STRASSEN)}, PAIRS: _last_apart},
     _reference,
     _flops,
     _DEPTH,
@@ -155,9 +171,9 @@ BATCH_MATMUL = Operator(
 DENSE = Operator(
     "dense",
     dense,
-    {"direct": _dense, LIBRARY: lambda args: _dense(args, LIBRARY)},
+    {name: partial(_dense, algorithm=name) for name in ("direct", LIBRARY, STRASSEN)},
     _dense_reference,
     _dense_flops,
     Precision(lambda args: int(args["in_features"])),
-    available=callable_library,
+    available=_dense_available,
 )

@@ -46,9 +46,6 @@ and 6.0e-6 with 512; F(2x2) 1.7e-7, 3.1e-7, 6.9e-7 and 9.2e-7. Tiles rounded to 
 F(4x4) 3.2e-2, 1.6e-2, 1.4e-2 and 1.5e-2. Over all outputs, signal to noise is 48 and 39 decibels with any number.
 """
 
-USUAL_ERROR = 1e-2
-"""Greatest error of algorithms that are chosen where nothing is said of errors."""
-
 ROUNDED = {"winograd2_dot": 0.025, "winograd4_dot": 0.1}
 """Error admitted where tiles are rounded to 16 bits, by the root of the channels."""
 
@@ -148,12 +145,6 @@ def available(args: Args, algorithm: str) -> bool:
     return defined(args) and (pairs or algorithm not in DOT)
 
 
-def within(algorithms: Sequence[str], error: float | None = None) -> list[str]:
-    """Those of some algorithms whose greatest error is no more than `error`; by default, than `USUAL_ERROR`."""
-    most = USUAL_ERROR if error is None else error
-    return [name for name in algorithms if RELATIVE_ERROR.get(name, 0.0) <= most]
-
-
 def scale(args: Args) -> float:
     """What multiplies the tolerance, so that it admits F(4x4)."""
     return 1.5 if defined(args) else 1.0
@@ -200,27 +191,25 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
 
     weight_rows = te.compute(
         (size, 3, depth, outputs),
-        lambda i, s, c, k: _chosen(i, weight_pass([_wide(weight, r, s, c, k) for r in range(3)])),
+        lambda i, s, c, k: chosen(i, weight_pass([_wide(weight, r, s, c, k) for r in range(3)])),
         name="weight_rows",
         tag=CONSTANT,
     )
     weight_tiles = te.compute(
         (size, size, depth, outputs),
-        lambda i, j, c, k: _chosen(j, weight_pass([weight_rows[i, s, c, k] for s in range(3)])).astype(kept),
+        lambda i, j, c, k: chosen(j, weight_pass([weight_rows[i, s, c, k] for s in range(3)])).astype(kept),
         name="weight_tiles",
         tag=CONSTANT,
     )
     data_rows = te.compute(
         (size, size, batch, rows, columns, depth),
-        lambda i, s, n, y, x, c: _chosen(
-            i, data_pass([_wide(source, n, y * m + r, x * m + s, c) for r in range(size)])
-        ),
+        lambda i, s, n, y, x, c: chosen(i, data_pass([_wide(source, n, y * m + r, x * m + s, c) for r in range(size)])),
         name="data_rows",
         tag=TRANSFORM,
     )
     data_tiles = te.compute(
         (size, size, batch, rows, columns, depth),
-        lambda i, j, n, y, x, c: _chosen(j, data_pass([data_rows[i, s, n, y, x, c] for s in range(size)])).astype(kept),
+        lambda i, j, n, y, x, c: chosen(j, data_pass([data_rows[i, s, n, y, x, c] for s in range(size)])).astype(kept),
         name="data_tiles",
         tag=TRANSFORM,
     )
@@ -235,13 +224,13 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     )
     output_rows = te.compute(
         (m, size, batch, rows, columns, outputs),
-        lambda i, j, n, y, x, k: _chosen(i, output_pass([products[r, j, n, y, x, k] for r in range(size)])),
+        lambda i, j, n, y, x, k: chosen(i, output_pass([products[r, j, n, y, x, k] for r in range(size)])),
         name="output_rows",
         tag=TRANSFORM,
     )
     layer = te.compute(
         (batch, *window.output, outputs),
-        lambda n, h, w, k: _chosen(
+        lambda n, h, w, k: chosen(
             w % m, output_pass([output_rows[h % m, s, n, h // m, w // m, k] for s in range(size)])
         ),
         name="conv",
@@ -256,7 +245,7 @@ def _wide(tensor: te.Tensor, *index: Expr | te.IterVar | int) -> Expr:
     return tensor[index].astype("float32")
 
 
-def _chosen(index: Expr | te.IterVar, values: Sequence[Expr]) -> Expr:
+def chosen(index: Expr | te.IterVar, values: Sequence[Expr]) -> Expr:
     """`values[index]`."""
     *others, chosen = values
     for place, value in reversed(list(enumerate(others))):

@@ -15,7 +15,7 @@ from autotune.config import ConfigError
 from autotune.executable.schedule import Kernel, kernel_of, module_of
 from autotune.network import crew, schedules
 from autotune.network.schedules import FEWEST, Schedules
-from autotune.network.selection import Limits
+from autotune.network.selection import Limits, extra_bytes
 from autotune.tuning.settings import Settings
 from search_space.schedule.errors import ScheduleError
 from search_space.workloads import Workload, softmax
@@ -53,6 +53,22 @@ def test_processes_choose_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -
         chosen.prepare(WORKLOADS)  # nothing is missing
     assert found == of_one_by_one(WORKLOADS, SETTINGS, limits)
     assert chosen.untuned == {workload.key for workload in WORKLOADS}
+
+
+def test_constants_are_held_to_the_bytes_allowed() -> None:
+    """Those go without larger constants that lose least for each byte; with nothing allowed, all do."""
+    layer = {"kernel": 3, "padding": 1, "height": 16, "width": 16}
+    small, large = (Workload("conv2d", {**layer, "in_channels": n, "out_channels": n}) for n in (16, 64))
+    free = Schedules({}, SETTINGS)
+    algorithms = {w.key: free(w).algorithm for w in (small, large)}
+    assert set(algorithms.values()) == {"winograd4"}, "both take larger weights where nothing is said"
+    bytes_of = {w.key: extra_bytes(w, algorithms[w.key]) for w in (small, large)}
+    every = 2 * bytes_of[small.key] + bytes_of[large.key]
+    for most, kept in ((every, {small.key, large.key}), (every - 1, None), (0, set())):
+        chosen = Schedules({}, SETTINGS, Limits(max_extra_bytes=most))
+        chosen.keep_within([small, large, small])
+        expanded = {w.key for w in (small, large) if extra_bytes(w, chosen(w).algorithm)}
+        assert len(expanded) == 1 if kept is None else expanded == kept
 
 
 @pytest.mark.usefixtures("two_cores")

@@ -122,9 +122,11 @@ def test_it_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     assert "3 models: 3 right" in captured.out
     assert [row["name"] for row in Log(log).rows] == ["b", "a", "c"]
     survey.main(command(tmp_path, file, "--trials", "5", "--only", "a"))  # is something else
-    assert [row["trials"] for row in Log(log).rows] == [0, 0, 0, 5]
+    survey.main(command(tmp_path, file, "--trials", "5", "--each-task", "--only", "a"))  # and so is this
+    assert [(row["trials"], row["each_task"]) for row in Log(log).rows[3:]] == [(5, False), (5, True)]
     saved = results.load("survey", tmp_path / "results")
-    assert len(saved["rows"]) == 4
+    assert len(saved["rows"]) == 5
+    assert "5 trials a task" in table_of(saved) and "5 trials (" in table_of(saved)
 
 
 def test_rows_of_another_commit_or_model_are_not_done(tmp_path, monkeypatch):
@@ -136,7 +138,7 @@ def test_rows_of_another_commit_or_model_are_not_done(tmp_path, monkeypatch):
 
     def run(model, commit, again):
         monkeypatch.setattr(survey, "commit_of", lambda: commit)
-        options = Namespace(threads=1, trials=0, seed=0, turns=1, minutes=1.0, again=again)
+        options = Namespace(threads=1, trials=0, each_task=False, seed=0, turns=1, minutes=1.0, again=again)
         survey.run([model], Log(tmp_path / "log"), options)
         return len(measured)
 

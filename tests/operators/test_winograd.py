@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from measure.pool import Trial
 from search_space import te, te_json, workloads
 from search_space.operators import winograd
+from search_space.operators.algorithms import within
 from search_space.space import Sketch, algorithms_on, concrete, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
@@ -89,9 +90,9 @@ def test_references_are_shared_by_algorithms_of_one_tolerance() -> None:
 
 
 def test_by_default_an_error_of_a_hundredth_is_the_most() -> None:
-    assert winograd.within(["direct", *winograd.TILES]) == ["direct", *WINOGRAD, "winograd2_dot"]
-    assert winograd.within(["direct", *winograd.TILES], 0.0) == ["direct"]
-    assert winograd.within(winograd.TILES, 0.04) == list(winograd.TILES)
+    assert within(["direct", *winograd.TILES]) == ["direct", *WINOGRAD, "winograd2_dot"]
+    assert within(["direct", *winograd.TILES], 0.0) == ["direct"]
+    assert within(winograd.TILES, 0.04) == list(winograd.TILES)
 
 
 def rounded(array: NDArray[np.float64]) -> NDArray[np.float64]:

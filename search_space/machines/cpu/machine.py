@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from search_space.machines.base import Machine
 from search_space.machines.cpu.chained import ChainedProducts
+from search_space.machines.cpu.combined import CombinedProducts
 from search_space.machines.cpu.elementwise import Elementwise
 from search_space.machines.cpu.library import LibraryCall
 from search_space.machines.cpu.paired import PairedSums
@@ -26,6 +27,7 @@ CPU = Machine(
         ReductionInParts(),
         RowWise(),
         TransformedProducts(),
+        CombinedProducts(),
         ChainedProducts(),
         MultiLevelTiling(),
         Elementwise(),

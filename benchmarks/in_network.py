@@ -1,0 +1,180 @@
+"""Why kernels take longer in a network than alone: each of its kernels in the network, and alone with weights that are
+cached and with weights from memory, in turns.
+
+`python -m benchmarks.in_network [--models resnet18,bert_base,FILE.onnx] [--repeat 20]` compiles models without trials,
+writes `benchmarks/results/in_network.json` and prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.config import check_config
+from autotune.executable.loading import load
+from autotune.graph.onnx_model import load_model
+from autotune.network.build import make_feeds, write_network
+from autotune.network.load import Network, load_network
+from autotune.network.schedules import Schedules
+from autotune.run.resolve import settings_of
+from autotune.run.workloads import limits_of
+from autotune.tuning.settings import Settings
+from benchmarks import results
+from benchmarks.markdown import table
+from benchmarks.survey.log import commit_of
+from measure.host import cores_for, describe_host
+from measure.hostlock import alone
+from measure.timing import rotation_copies
+from search_space.space import program_of
+from search_space.workloads import Workload
+from targets.base import Bound
+
+NAME = "in_network"
+MODELS = ("resnet18", "mobilenet_v2", "bert_base")
+ROTATED = 1 << 30
+"""Bytes of copies of a kernel's constants at most."""
+WORTH = 0.97
+"""Share of the network's time whose kernels are timed alone, those that take longest first."""
+WARM_TIMES = 3
+"""Executions of which one is timed where arrays are to be in the cache."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A kernel that is timed by itself.
+
+    Attributes:
+        warm: bound to one set of arrays, which stay in cache as far as they fit.
+        cold: bound to so many copies of its constants that each is in memory when its turn comes; None: it has none.
+    """
+
+    warm: Bound
+    cold: Bound | None
+
+    def seconds(self) -> tuple[float, float]:
+        """Of one execution with cached weights, and with weights from memory."""
+        warm = float(self.warm.time(WARM_TIMES)[-1])
+        return warm, warm if self.cold is None else float(self.cold.time(1)[0])
+
+
+def bound_alone(workload: Workload, schedules: Schedules, settings: Settings) -> Alone:
+    """The kernel that a network has for a workload, with random inputs."""
+    target, schedule = settings.target, schedules(workload)
+    kernel = target.load(target.build(program_of(workload, schedule.algorithm, schedule.trace)))
+    inputs = workload.make_inputs(seed=0)
+    nbytes = sum(array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant)
+    copies = max(2, rotation_copies(nbytes, target.cache_bytes, ROTATED)) if nbytes else 1
+    return Alone(kernel.bind(inputs), kernel.bind(inputs, copies) if nbytes else None)
+
+
+def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The row of a model: seconds of its kernels in it and alone, each (rounds,) of sums over the network."""
+    document = {
+        "model": name,
+        "name": NAME,
+        "output": str(folder),
+        "tracking": {"backend": "none"},
+        "seed": options.seed,
+        "trials": 0,
+    }
+    config = check_config({**document, "measure": {"cache": "network", "threads": options.threads}}, NAME)
+    network: Network = load_network(load_model(name), Path(name).stem, options.seed)
+    settings = settings_of(config)
+    schedules = Schedules({}, settings, limits_of(config))
+    write_network(network, schedules, folder, settings)
+    os.sched_setaffinity(0, cores_for(options.threads))
+    executable = load(folder, options.threads)
+    feeds = make_feeds(network, 0)
+    executable(*(feeds[p.name] for p in executable.inputs))
+    steps = [step["workload"] for step in executable.manifest["steps"]]
+    with alone():
+        kernels = _longest(steps, executable.profile(5))
+        workloads = {task.workload.key: task.workload for task in network.tasks}
+        bound = {key: bound_alone(workloads[key], schedules, settings) for key in kernels}
+        rounds = []
+        for _ in range(options.repeat):
+            within, whole = executable.profile(2)[-1], executable.time(2)[-1]
+            took = {key: each.seconds() for key, each in bound.items()}
+            rounds.append([whole, within.sum(), *_sums(steps, within, took)])
+    whole, profiled, shown, warm, cold = np.median(rounds, axis=0).tolist()
+    return {"whole": whole, "steps": profiled, "shown": shown, "warm": warm, "cold": cold, "kernels": len(bound)}
+
+
+def _longest(steps: Sequence[str], profiled: np.ndarray[Any, Any]) -> list[str]:
+    """The kernels that take `WORTH` of the time together."""
+    took: Counter[str] = Counter()
+    for key, seconds in zip(steps, np.median(profiled, axis=0).tolist(), strict=True):
+        took[key] += seconds
+    found, left = [], (1 - WORTH) * sum(took.values())
+    for key, seconds in sorted(took.items(), key=lambda item: item[1]):
+        left -= seconds
+        if left < 0:
+            found.append(key)
+    return found
+
+
+def _sums(steps: Sequence[str], within: Sequence[float], took: Mapping[str, tuple[float, float]]) -> list[float]:
+    """Seconds of the kernels that are timed alone: in the network, alone with cached and with cold weights."""
+    kept = [(float(seconds), *took[key]) for key, seconds in zip(steps, within, strict=True) if key in took]
+    return np.sum(kept, axis=0).tolist()
+
+
+def in_network(document: Mapping[str, Any]) -> str:
+    """The table: a line a model."""
+    rows = list(document["rows"].values())
+    lines = [
+        [
+            row["name"],
+            f"{row['whole'] * 1e3:.2f}",
+            f"{row['shown'] * 1e3:.2f}",
+            f"{row['warm'] * 1e3:.2f}",
+            f"{row['cold'] * 1e3:.2f}",
+            f"{(row['cold'] - row['warm']) / row['shown']:.1%}",
+            f"{(row['shown'] - row['cold']) / row['shown']:.1%}",
+            row["kernels"],
+        ]
+        for row in rows
+    ]
+    facts = "; ".join(dict.fromkeys(f"{row['cpu']}, {row['threads']} threads, commit {row['commit']}" for row in rows))
+    head = ["network", "whole ms", "its kernels ms", "alone, weights cached, ms", "alone, weights from memory, ms"]
+    return f"**{facts}**\n\n{table([*head, 'weights', 'all else', 'kernels'], lines)}"
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.in_network", description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", default=",".join(MODELS), help="names of the zoo or files, with commas between")
+    parser.add_argument("--repeat", type=int, default=20, help="rounds of turns")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of in_network.json")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures the models."""
+    options = parse(arguments)
+    common = {"cpu": describe_host()["cpu"], "threads": options.threads, "commit": commit_of()}
+    rows = {}
+    for name in options.models.split(","):
+        with tempfile.TemporaryDirectory(prefix="autotune-in-network-") as place:
+            row = measured(name, options, Path(place))
+        shown = Path(name).stem
+        rows[f"{shown}, {common['cpu']}"] = {"name": shown, **common, **row}
+        results.save(NAME, {"rows": rows}, options.results)
+    saved = results.load(NAME, options.results)
+    sys.stdout.write(f"{in_network(saved)}\n" if saved else "no result\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""Strassen's product of matrices: seven products of quarters in place of eight.
+
+    [[c11, c12], [c21, c22]] = [[a11, a12], [a21, a22]] [[b11, b12], [b21, b22]]
+
+Strassen, "Gaussian elimination is not optimal", 1969: one level of it multiplies an eighth less. Where b is a constant
+its sums are taken before the first call; those of a are taken once, and those of the products of a block while these
+are in cache (Huang et al., "Strassen's algorithm reloaded", 2016), so they cost little beside what they save.
+
+A convolution is such a product for every place of its window: of the upper and the lower half of its rows, the halves
+of its channels, and the halves of its filters. The left factor's sums are taken of the padded input, pixel by pixel.
+
+Columns belong to the two halves in turns of `WIDTH`, so that vectors of the output are stored as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from search_space import te
+from search_space.ir.expr import Expr
+from search_space.operators.base import Args
+from search_space.operators.convolution import placeholders
+from search_space.operators.epilogue import with_epilogue
+from search_space.operators.naming import over
+from search_space.operators.windows import Window, pad
+from search_space.operators.winograd import chosen
+from search_space.operators.winograd import defined as has_winograd
+from search_space.tags import CONSTANT, TRANSFORM
+
+STRASSEN = "strassen"
+"""The algorithm's name."""
+
+PRODUCTS = 7
+"""Products of quarters, in place of eight."""
+
+WIDTH = 16
+"""Neighbouring columns of the output that lie in the same half."""
+
+RELATIVE_ERROR = 4e-6
+"""Greatest error to expect, as a share of the greatest output; a sum in float32 as it is defined has up to 2.5e-6."""
+
+LEAST_ROWS = 32
+LEAST_DEPTH = 128
+"""Channels, and filters, below which sums cost about what they save: nothing was gained with 64 of either."""
+
+
+def _left(a: Sequence[Expr]) -> list[Expr]:
+    a11, a12, a21, a22 = a
+    return [a11 + a22, a21 + a22, a11, a22, a11 + a12, a21 - a11, a12 - a22]
+
+
+def _right(b: Sequence[Expr]) -> list[Expr]:
+    b11, b12, b21, b22 = b
+    return [b11 + b22, b11, b12 - b22, b21 - b11, b22, b11 + b12, b21 + b22]
+
+
+def _output(m: Sequence[Expr]) -> list[Expr]:
+    m1, m2, m3, m4, m5, m6, m7 = m
+    return [m1 + m4 - m5 + m7, m3 + m5, m2 + m4, m1 - m2 + m3 + m6]
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of products over windows and channels, of which a product of matrices is one without a window.
+
+    Attributes:
+        source: (batch..., rows, spatial..., channels), padded.
+        weight: (kernel..., channels, filters).
+        output: extents of rows and spatial axes of the output.
+        spatial: names of these.
+        window: how it slides; None: there is none.
+    """
+
+    source: te.Tensor
+    weight: te.Tensor
+    output: tuple[int, ...]
+    spatial: tuple[str, ...]
+    window: Window | None = None
+
+
+def product(a: te.Tensor, b: te.Tensor, name: str) -> te.Tensor:
+    """a (m, k) times the constant b (k, n), both float32; k is even."""
+    return _combined(_Sum(a, b, (int(a.shape[0]),), ("i",)), name)
+
+
+def convolution(args: Args) -> list[te.Tensor]:
+    """Inputs..., output, of a dense convolution."""
+    window = Window.of(args)
+    data, weight = placeholders(args)
+    layer = _combined(_Sum(pad(data, window, 0.0), weight, window.output, window.spatial, window), "conv")
+    return with_epilogue(args, [data, weight], layer)
+
+
+def multiplies(m: int, n: int, k: int) -> bool:
+    """Whether a product of these sizes has the algorithm."""
+    return k % 2 == 0 and m >= LEAST_ROWS and min(n, k) >= LEAST_DEPTH
+
+
+def convolves(args: Args) -> bool:
+    """Whether a convolution has the algorithm: a dense one, of an even number of rows, that Winograd's does not fit."""
+    rows, *others = Window.of(args).output
+    dense = args["groups"] == 1 and args["dtype"] == "float32" and args["constant_weight"] and not has_winograd(args)
+    return bool(dense and rows % 2 == 0 and multiplies(rows * prod(others), args["out_channels"], args["in_channels"]))
+
+
+def constant_bytes(weight: Sequence[int]) -> int:
+    """Bytes of the sums of a weight (kernel..., channels, filters) beyond its own, which a kernel no longer reads."""
+    *inputs, outputs = weight
+    return 4 * prod(inputs) * (PRODUCTS * _columns(outputs) // 2 - outputs)
+
+
+def _columns(n: int) -> int:
+    return -(-n // (2 * WIDTH)) * WIDTH
+
+
+def _combined(s: _Sum, name: str) -> te.Tensor:
+    """The output (batch..., rows, spatial..., filters)."""
+    *batch, _, _ = s.source.shape[: len(s.source.shape) - len(s.output) + 1]
+    *kernel, channels, filters = s.weight.shape
+    half, depth, columns = -(-s.output[0] // 2), channels // 2, _columns(filters)
+    step, reach = (s.window.stride[0], s.window.reach[0]) if s.window is not None else (1, 1)
+    first = len(batch)  # of the axes, rows
+
+    def below(index: tuple[Expr | te.IterVar, ...]) -> Expr:
+        """What the source holds for the lower half, in whose last row there may be nothing."""
+        row = index[first] + half * step
+        value = s.source[(*index[:first], row, *index[first + 1 :])]
+        return value if s.output[0] % 2 == 0 else te.if_then_else(row < s.source.shape[first], value, 0.0)
+
+    def left_of(p: te.IterVar, *index: te.IterVar) -> Expr:
+        *place, c = index
+        upper = [s.source[(*place, c)], s.source[(*place, c + depth)]]
+        return chosen(p, _left([*upper, below((*place, c)), below((*place, c + depth))]))
+
+    def right_of(p: te.IterVar, *index: te.IterVar) -> Expr:
+        *within, c, k = index
+        column = k // WIDTH * (2 * WIDTH) + k % WIDTH
+
+        def at(c: Expr | te.IterVar, k: Expr) -> Expr:
+            value = s.weight[(*within, c, k)]
+            return value if filters % (2 * WIDTH) == 0 else te.if_then_else(k < filters, value, 0.0)
+
+        return chosen(p, _right([at(r, j) for r in (c, c + depth) for j in (column, column + WIDTH)]))
+
+    names = [*("n" for _ in batch), *s.spatial]
+    rows = (half - 1) * step + reach
+    extents = (*batch, rows, *s.source.shape[first + 1 : -1])
+    left = te.compute((PRODUCTS, *extents, depth), over(("p", *names, "c"), left_of), name="left", tag=TRANSFORM)
+    right = te.compute(
+        (PRODUCTS, *kernel, depth, columns),
+        over(("p", *(f"r{x}" for x in s.spatial[: len(kernel)]), "c", "k"), right_of),
+        name="right",
+        tag=CONSTANT,
+    )
+    within, rc = [] if s.window is None else s.window.reduce_axes(), te.reduce_axis((0, depth), "rc")
+
+    def sums(p: te.IterVar, *index: te.IterVar) -> te.Reduction:
+        *place, k = index
+        at = place[first:] if s.window is None else s.window.index(place[first:], within)
+        return te.sum(left[(p, *place[:first], *at, rc)] * right[(p, *within, rc, k)], axis=[*within, rc])
+
+    shape = (*batch, half, *s.output[1:])
+    products = te.compute((PRODUCTS, *shape, columns), over(("p", *names, "k"), sums), name="products", tag=TRANSFORM)
+
+    def output_of(*index: te.IterVar) -> Expr:
+        *place, k = index
+        column = k // (2 * WIDTH) * WIDTH + k % WIDTH
+        at = (*place[:first], place[first] % half, *place[first + 1 :], column)
+        quarter = place[first] // half * 2 + k // WIDTH % 2
+        return chosen(quarter, _output([products[(p, *at)] for p in range(PRODUCTS)]))
+
+    return te.compute((*batch, *s.output, filters), over((*names, "k"), output_of), name=name)
