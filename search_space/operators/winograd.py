@@ -19,6 +19,7 @@ above and 23 times at 0, 3/2, -3/2, 2/3, -2/3 and infinity, the least of all set
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from math import prod
 
@@ -54,81 +55,71 @@ ROUNDED = {"winograd2_dot": 0.025, "winograd4_dot": 0.1}
 
 Transform = Callable[[Sequence[Expr]], list[Expr]]
 
-
-def _data2(d: Sequence[Expr]) -> list[Expr]:
-    return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
-
-
-def _weight2(g: Sequence[Expr]) -> list[Expr]:
-    ends, middle = (g[0] + g[2]) * 0.5, g[1] * 0.5
-    return [g[0], ends + middle, ends - middle, g[2]]
-
-
-def _output2(m: Sequence[Expr]) -> list[Expr]:
-    return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]]
-
-
-def _data4(d: Sequence[Expr]) -> list[Expr]:
-    even, odd = d[4] - d[2], d[3] - d[1]
-    first, last = d[0] - d[2] + even + odd * 1.5, d[5] - d[3] - odd + even * 1.5
-    one, other = even + odd + (d[3] + d[2]) * 1.5, even - odd + (d[3] - d[2]) * 1.5
-    return [first, one, other, even + odd * 2.0, even + odd * -0.5, last]
-
-
-def _weight4(g: Sequence[Expr]) -> list[Expr]:
-    ends, middle = (g[0] + g[2]) * (1 / 3), g[1] * (1 / 3)
-    half = (g[0] * 4.0 + g[1] * 2.0 + g[2]) * (-4 / 15)
-    two = (g[0] - g[1] * 2.0 + g[2] * 4.0) * (1 / 15)
-    return [g[0], ends + middle, middle - ends, half, two, g[2]]
-
-
-def _output4(m: Sequence[Expr]) -> list[Expr]:
-    even, odd = m[1] + m[2], m[1] - m[2]
-    return [
-        m[0] + even + (m[3] + m[4]),
-        odd + m[3] * 0.5 + m[4] * -2.0,
-        even + m[3] * 0.25 + m[4] * 4.0,
-        odd + m[5] + m[3] * 0.125 + m[4] * -8.0,
-    ]
-
-
-_NEAR, _FAR = 2 / 3, 3 / 2
-_SQUARES = _NEAR**2 + _FAR**2
-
-
-def _data4_dot(d: Sequence[Expr]) -> list[Expr]:
-    far, far_odd = d[4] - d[2] * _NEAR**2, d[3] * _FAR - d[1] * _NEAR
-    near, near_odd = d[4] - d[2] * _FAR**2, d[3] * _NEAR - d[1] * _FAR
-    first, last = d[0] + d[4] - d[2] * _SQUARES, d[1] + d[5] - d[3] * _SQUARES
-    return [first, far + far_odd, far - far_odd, near + near_odd, near - near_odd, last]
-
-
-def _weight4_dot(g: Sequence[Expr]) -> list[Expr]:
-    out = [g[0]]
-    for point, other in ((_FAR, _NEAR), (_NEAR, _FAR)):
-        share = 1 / (2 * point**2 * (point**2 - other**2))
-        even, odd = g[0] * share + g[2] * (share * point**2), g[1] * (share * point)
-        out += [even + odd, even - odd]
-    return [*out, g[2]]
-
-
-def _output4_dot(m: Sequence[Expr]) -> list[Expr]:
-    far, far_odd, near, near_odd = m[1] + m[2], m[1] - m[2], m[3] + m[4], m[3] - m[4]
-    return [
-        m[0] + far + near,
-        far_odd * _FAR + near_odd * _NEAR,
-        far * _FAR**2 + near * _NEAR**2,
-        m[5] + far_odd * _FAR**3 + near_odd * _NEAR**3,
-    ]
-
-
-_TWO, _FOUR = (_data2, _weight2, _output2), (_data4, _weight4, _output4)
-_TRANSFORMS: dict[str, tuple[Transform, Transform, Transform]] = {
-    "winograd2": _TWO,
-    "winograd4": _FOUR,
-    "winograd2_dot": _TWO,
-    "winograd4_dot": (_data4_dot, _weight4_dot, _output4_dot),
+POINTS: Mapping[int, tuple[Fraction, ...]] = {
+    4: (Fraction(1),),
+    6: (Fraction(3, 2), Fraction(2, 3)),
+    8: (Fraction(1, 2), Fraction(1), Fraction(2)),
+    10: (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(3)),
 }
+"""By the positions along a side of a transformed tile: where polynomials are evaluated besides 0 and infinity, each
+point with its negative."""
+
+
+def transforms(m: int, taps: int) -> tuple[Transform, Transform, Transform]:
+    """Of data, weights and output, along one axis: F(m, taps), of m + taps - 1 positions; of one tap nothing changes.
+
+    Toom and Cook's algorithm. Values at a point and at its negative share their even and their odd terms.
+    """
+    size = m + taps - 1
+    if size == 1:
+        return list, list, list
+    points = POINTS[size]
+    whole = _with_roots(points)
+
+    def data(d: Sequence[Expr]) -> list[Expr]:
+        pairs: list[Expr] = []
+        for point in points:
+            others = _with_roots([other for other in points if other != point])
+            even, odd = _sum(others, d[2::2]), _sum([point * factor for factor in others], d[1::2])
+            pairs += [even + odd, even - odd]
+        return [_sum(whole, d[0::2]), *pairs, _sum(whole, d[1::2])]
+
+    def weight(g: Sequence[Expr]) -> list[Expr]:
+        pairs: list[Expr] = []
+        for point in points:
+            share = 2 * point**2 * prod(point**2 - other**2 for other in points if other != point)
+            powers = [point**place / share for place in range(taps)]
+            even, odd = _sum(powers[0::2], g[0::2]), _sum(powers[1::2], g[1::2])
+            pairs += [even + odd, even - odd]
+        return [_sum([1 / whole[0]], g), *pairs, g[-1]]
+
+    def output(values: Sequence[Expr]) -> list[Expr]:
+        first, *pairs, last = values
+        parts = [(a + b, a - b) for a, b in zip(pairs[0::2], pairs[1::2], strict=True)]
+        ends = [[first], *([] for _ in range(m - 2)), [last]]
+        powers = [[Fraction(1)] * len(ends[place]) + [point**place for point in points] for place in range(m)]
+        return [_sum(powers[place], [*ends[place], *(part[place % 2] for part in parts)]) for place in range(m)]
+
+    return data, weight, output
+
+
+def _with_roots(points: Sequence[Fraction]) -> list[Fraction]:
+    """Coefficients of 1, x ** 2, x ** 4, ... of the polynomial that is 0 at some points and at their negatives."""
+    found = [Fraction(1)]
+    for point in points:
+        lower, same = [Fraction(0), *found], [*found, Fraction(0)]
+        found = [low - point**2 * high for low, high in zip(lower, same, strict=True)]
+    return found
+
+
+def _sum(factors: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
+    """Values by as many factors, added up; what is only added comes first, so that the others are multiply-adds."""
+    terms = sorted(zip(factors, values, strict=False), key=lambda term: (abs(term[0]) != 1, term[0] < 0))
+    (factor, value), *others = terms
+    total = value if factor == 1 else value * float(factor)
+    for factor, value in others:
+        total = total + value if factor == 1 else total - value if factor == -1 else total + value * float(factor)
+    return total
 
 
 def defined(args: Args) -> bool:
@@ -191,7 +182,7 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     tiles that an algorithm of `DOT` has rounded.
     """
     m, kept = TILES[algorithm], args["dtype"] if algorithm in DOT else "float32"
-    data_pass, weight_pass, output_pass = _TRANSFORMS[algorithm]
+    data_pass, weight_pass, output_pass = transforms(m, 3)
     data, weight = placeholders(args)
     window, size = Window.of(args), m + 2
     batch, depth, outputs = args["batch"], args["in_channels"], args["out_channels"]

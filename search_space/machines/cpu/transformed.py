@@ -7,7 +7,7 @@ transforms run in registers, vectors along the channels. Tiles and weights of 16
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift, product
@@ -68,7 +68,7 @@ class _Numbers:
 
 
 class TransformedProducts(SketchRule):
-    """Blocks of tiles in parallel, the input transformed for each block; or for the whole image, before."""
+    """Blocks of tiles or of filters in parallel, the input transformed for each; or for the whole image, before."""
 
     name = "transformed_products"
 
@@ -100,14 +100,15 @@ class TransformedProducts(SketchRule):
         draft, numbers = self.decisions(draft, chain, hardware)
         out = []
         # By blocks the transformed input stays in cache, but weights are read once for each; of the whole image it is
-        # the other way round.
-        for whole in (False, True):
+        # the other way round. Cores that divide the filters among them read all tiles: either what others have
+        # transformed comes from their caches, or each transforms all it reads by itself.
+        for name, filters, whole in (("block", False, False), ("image", True, True), ("filters", True, False)):
             done = self.limits(draft, chain, numbers, whole, hardware)
-            done, around = self.output(done, chain, numbers, whole, hardware)
+            done, around = self.output(done, chain, numbers, filters, hardware)
             done, sums = self.multiply(done, chain, numbers, hardware)
             done = self.transform(done, chain, None if whole else around, hardware)
             names = (chain.output, chain.back, chain.products, sums, chain.tiles, chain.rows)
-            out.append(done.variant("image" if whole else "block").finish(*names))
+            out.append(done.variant(name).finish(*names))
         return out
 
     # ------------------------------------------------------------------ decisions
@@ -140,9 +141,13 @@ class TransformedProducts(SketchRule):
 
     # ------------------------------------------------------------------ loops
     def output(
-        self, draft: Draft, chain: _Chain, numbers: _Numbers, whole: bool, hardware: Hardware
+        self, draft: Draft, chain: _Chain, numbers: _Numbers, filters: bool, hardware: Hardware
     ) -> tuple[Draft, Loop]:
-        """Blocks in parallel, tile by tile inside, the transform back in registers; and the loop over blocks."""
+        """Blocks in parallel, tile by tile inside, the transform back in registers; and the loop over blocks.
+
+        Args:
+            filters: whether blocks of filters run in parallel, too.
+        """
         name, lanes = chain.output, hardware.float_lanes
         n, *sides, k = draft.stage(name).axes
         blocks, tiles, point = [], [], []
@@ -154,16 +159,15 @@ class TransformedProducts(SketchRule):
             tiles.append(within)
             point.append(row)
         draft, (k0, k1, k2, k3) = draft.split(name, k.name, (numbers.blocks, numbers.vectors, lanes), "guard")
-        # Filters outermost where all is transformed before: a block of weights serves all tiles before the next one is
-        # read.
-        parallel, serial = ((k0, n.name, *blocks), ()) if whole else ((n.name, *blocks), (k0,))
+        # Filters outermost: a block of weights serves all tiles before the next one is read.
+        parallel, serial = ((k0, n.name, *blocks), ()) if filters else ((n.name, *blocks), (k0,))
         draft = draft.reorder(name, *parallel, *serial, *tiles, k1, k2, *point, k3)
         draft, around = draft.fuse(name, parallel)
         draft = draft.parallel(name, around).in_registers(name, (*point, k3)).set_scope(chain.back, "local")
         # The copy that is stored may be clamped and computed twice; the sums themselves must not.
         draft, _ = draft.cache_write(chain.products, "local")
         draft = draft.compute_at(chain.back, name, k2)
-        draft = draft.compute_at(chain.products, name, around if whole else k0)
+        draft = draft.compute_at(chain.products, name, around if filters else k0)
         i, j, *place, c = draft.stage(chain.back).spatial
         return draft.reorder(chain.back, *place, j, i, c).in_registers(chain.back, (j, i, c)), around
 
@@ -216,12 +220,10 @@ class TransformedProducts(SketchRule):
         tail = "exact" if draft.stage(name).axes[-1].extent.value % lanes == 0 else "guard"
         draft, (vectors, vector) = draft.split(name, c, (lanes,), tail)
         draft = draft.reorder(name, *place, vectors, i, j, vector).in_registers(name, (i, j, vector))
-        if block is not None:
-            outer = (chain.output, block)
-        else:
+        if block is None:
             draft, fused = draft.fuse(name, place)
-            draft, outer = draft.parallel(name, fused), (name, fused)
+            draft = draft.parallel(name, fused)
         draft = draft.compute_at(chain.rows, name, vectors).set_scope(chain.rows, "local")
         i, s, *place, c = draft.stage(chain.rows).spatial
         draft = draft.reorder(chain.rows, *place, s, i, c).in_registers(chain.rows, (s, i, c))
-        return replace(spread(draft, name, hardware), anchors={**draft.anchors, chain.rows: (outer,)})
+        return spread(draft, name, hardware)
