@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from autotune.network.selection import Limits, extra_bytes
+from autotune.network.selection import Limits, extra_bytes, share_of_products
 from autotune.tuning.result import multiplied, peak_flops
 from autotune.tuning.task import Task
 from search_space.hardware import Hardware
@@ -39,16 +39,10 @@ def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limit
     def seconds(task: Task, algorithm: str) -> float:
         workload, nbytes = task.workload, _constant_bytes(task.workload, algorithm)
         reads = task.places or task.weight if nbytes <= hardware.l3_bytes else task.weight
-        products = workload.flops * _products(algorithm) / peak(workload, algorithm)
+        products = workload.flops * share_of_products(workload, algorithm) / peak(workload, algorithm)
         return max(task.weight * products, reads * nbytes / hardware.bandwidth)
 
     return sum((min(seconds(task, name) for name in limits.allowed(task.workload)) for task in tasks), 0.0)
-
-
-def _products(algorithm: str) -> float:
-    """Products of an algorithm as a share of those of the definition."""
-    tile = winograd.TILES.get(algorithm)
-    return 1.0 if tile is None else (tile + 2) ** 2 / (9 * tile**2)
 
 
 def _constant_bytes(workload: Workload, algorithm: str) -> int:

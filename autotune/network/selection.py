@@ -12,7 +12,7 @@ from measure.record import Record
 from measure.recordlog import RecordLog
 from search_space.hardware import Hardware
 from search_space.operators import winograd
-from search_space.operators.base import LIBRARY
+from search_space.operators.base import LIBRARY, Args
 from search_space.schedule.trace import Trace
 from search_space.space import algorithms_on
 from search_space.workloads import Workload
@@ -55,12 +55,20 @@ class Limits:
 
 def extra_bytes(workload: Workload, algorithm: str) -> int:
     """By which an algorithm's constants are larger than the workload's."""
-    args = workload.args
-    operator = workload.operator
-    if operator == "fused":
-        anchor = Workload.from_json(args["anchor"])
-        args, operator = anchor.args, anchor.operator
-    return winograd.constant_bytes(args, algorithm) if operator == "conv2d" else 0
+    args = _convolution(workload)
+    return 0 if args is None else winograd.constant_bytes(args, algorithm)
+
+
+def share_of_products(workload: Workload, algorithm: str) -> float:
+    """Products of an algorithm as a share of those of the definition."""
+    args = _convolution(workload)
+    return 1.0 if args is None else winograd.product_share(args, algorithm)
+
+
+def _convolution(workload: Workload) -> Args | None:
+    """Arguments of the convolution over two axes that a workload is, or that its anchor is; None of others."""
+    anchor = Workload.from_json(workload.args["anchor"]) if workload.operator == "fused" else workload
+    return anchor.args if anchor.operator == "conv2d" else None
 
 
 def select(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, dtype_bytes, lift, product
+from search_space.ir.expr import Expr, dtype_bytes, lift, product, variables, walk
 from search_space.machines.cpu.spread import spread
 from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, PREFETCH_BYTES
 from search_space.machines.shared.instructions import matching_intrinsic
@@ -18,6 +18,7 @@ from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.reads import reads_of
 from search_space.sketch.tables import nested_tiles, reduce_tiles, vector_tiles
 from search_space.tags import TRANSFORM
 
@@ -37,7 +38,8 @@ class _Chain:
         tiles, rows: (i, j, n, y, x, c) the second and the first pass of the transform of the input.
         weights: (i, j, c, k) the transformed weights, a constant.
         intrinsic: the instruction that the innermost loops of the products become; None: multiply-adds of vectors.
-        m: output rows and columns of a tile; size: positions along one side of a transformed tile.
+        m: output rows and columns of a tile.
+        positions: in a transformed tile.
     """
 
     output: str
@@ -47,8 +49,8 @@ class _Chain:
     rows: str
     weights: str
     intrinsic: TensorIntrin | None
-    m: int
-    size: int
+    m: tuple[int, int]
+    positions: int
 
     @property
     def steps(self) -> int:
@@ -89,8 +91,20 @@ class TransformedProducts(SketchRule):
         if products.reducer != "sum" or len(constants) != 1:
             return None
         intrinsic, _ = matching_intrinsic(draft, products, hardware) or (None, None)
-        m, size = (int(s.axes[0].extent.value) for s in (back, products))
-        return _Chain(output.name, back.name, products.name, tiles.name, rows.name, constants[0], intrinsic, m, size)
+        positions = int(products.axes[0].extent.value * products.axes[1].extent.value)
+        names = (output.name, back.name, products.name, tiles.name, rows.name, constants[0])
+        return _Chain(*names, intrinsic, self.tile(draft, output, back), positions)
+
+    def tile(self, draft: Draft, output: Stage, back: Stage) -> tuple[int, int]:
+        """Output rows and columns of a tile: by which the output's place is divided to find the tile it is made of."""
+        index = reads_of(draft, output, back.name)[0]
+        found = []
+        for axis, place in zip(output.axes[1:3], index[3:5], strict=True):
+            divided = [n.args[1] for n in walk(place) if n.op == "floordiv" and axis.name in variables(n)]
+            # One that is not divided is the tile's own place, or there is but one tile.
+            alone = 1 if axis.name in variables(place) else axis.extent
+            found.append(int((divided[0] if divided else lift(alone)).value))
+        return found[0], found[1]
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         chain = self.chain(draft, stage, hardware)
@@ -136,7 +150,7 @@ class TransformedProducts(SketchRule):
         # Of the whole image the transformed input is in memory anyway: only the products count.
         kept = lift(numbers.blocks) * numbers.vectors * hardware.float_lanes * FLOAT_BYTES
         kept = kept + (0 if whole else depth * dtype_bytes(draft.stage(chain.tiles).dtype))
-        tile = product(numbers.block) * chain.size**2
+        tile = product(numbers.block) * chain.positions
         return draft.require("bytes between transforms", kept * tile, 2 * hardware.l2_bytes)
 
     # ------------------------------------------------------------------ loops
@@ -151,9 +165,9 @@ class TransformedProducts(SketchRule):
         name, lanes = chain.output, hardware.float_lanes
         n, *sides, k = draft.stage(name).axes
         blocks, tiles, point = [], [], []
-        for axis, block in zip(sides, numbers.block, strict=True):
-            tail = "exact" if axis.extent.value % chain.m == 0 else "guard"
-            draft, (tile, row) = draft.split(name, axis.name, (chain.m,), tail)
+        for axis, block, m in zip(sides, numbers.block, chain.m, strict=True):
+            tail = "exact" if axis.extent.value % m == 0 else "guard"
+            draft, (tile, row) = draft.split(name, axis.name, (m,), tail)
             draft, (outer, within) = draft.split(name, tile, (block,), "clamp")
             blocks.append(outer)
             tiles.append(within)
@@ -203,7 +217,7 @@ class TransformedProducts(SketchRule):
         draft = draft.pack(chain.weights, ((), (), pairs, (numbers.blocks, lift(numbers.vectors) * lanes)), parts)
         weights = draft.state.input(chain.weights)
         assert weights is not None
-        if dtype_bytes(weights.dtype) * chain.size**2 * depth * int(weights.shape[-1]) > hardware.l1_bytes:
+        if dtype_bytes(weights.dtype) * chain.positions * depth * int(weights.shape[-1]) > hardware.l1_bytes:
             draft = draft.pragma(sums, r0, "prefetch_bytes", PREFETCH_BYTES)
         return draft, sums
 
