@@ -1,19 +1,19 @@
-"""Winograd convolution: F(2x2, 3x3) and F(4x4, 3x3), which multiply 2.25 and 4 times less than the definition.
+"""Winograd convolution: F(2x2, 3x3) and F(4x4, 3x3), which multiply 2.25 and 4 times less than the definition, and the
+same along one axis, for windows such as 1x3, 5x1 or 1x7: F(2, 3), F(4, 3), F(2, 5), F(4, 5) and F(4, 7).
 
-The output is cut into tiles of m x m, each made from m + 2 rows and columns of the padded input:
+The output is cut into tiles of m x m, each made from m + r - 1 rows and columns of the padded input, r being taps:
 
     output tile = A^T [sum over channels of (G g G^T) * (B^T d B)] A
 
-Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. The polynomials of F(4x4) are evaluated at
-0, 1, -1, 1/2, -2 and infinity, whose rounding errors are a third of those at 0, 1, -1, 2, -2 and infinity (measured;
-Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020,
-recommend them). It takes 16 operations instead of 12 for one pass over six inputs. The transforms are written as two
-one-dimensional passes, each a choice by its position in the tile: where that loop is unrolled, what remains is a few
-additions and multiplications. G g G^T depends on weights alone: it is computed before the first call.
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. Any points will do at which polynomials are
+evaluated, but errors differ: those here are the least of all sets of small fractions that were tried whose points come
+in pairs of both signs, which share half of their operations (Barabasz et al., "Error Analysis and Improving the
+Accuracy of Winograd Convolution for Deep Neural Networks", 2020). The transforms are written as two one-dimensional
+passes, each a choice by its position in the tile: where that loop is unrolled, what remains is a few additions and
+multiplications. G g G^T depends on weights alone: it is computed before the first call.
 
-In bfloat16 both may be rounded once more, so that an instruction multiplies pairs of channels. There the error is that
-of the two roundings, amplified by the transforms: 2.8 times the power for F(2x2); for F(4x4) 48 times at the points
-above and 23 times at 0, 3/2, -3/2, 2/3, -2/3 and infinity, the least of all sets of small fractions that were tried.
+In bfloat16 those of 3x3 may be rounded once more, so that an instruction multiplies pairs of channels. There the error
+is that of the two roundings, amplified by the transforms: 2.8 times the power for F(2x2), 23 times for F(4x4).
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ DOT = ROUNDING
 RELATIVE_ERROR = {"winograd2": 1.5e-6, "winograd4": 1e-5, "winograd2_dot": 8e-3, "winograd4_dot": 4e-2}
 """Greatest error to expect, as a share of the greatest output; a sum in float32 as it is defined has up to 2.5e-6.
 
-Measured against float64 on uniform inputs of both signs: F(4x4) 1.3e-6 with 1 channel, 2.3e-6 with 64, 3.4e-6 with 256
-and 6.0e-6 with 512; F(2x2) 1.7e-7, 3.1e-7, 6.9e-7 and 9.2e-7. Tiles rounded to bfloat16, of bfloat16 inputs, which
+Measured against float64 on uniform inputs of both signs: F(4x4) 1.4e-6 with 64 channels and 3.6e-6 with 512; F(2x2)
+4.5e-7 and 1.0e-6. Along one axis, with 512: F(2, 3) and F(2, 5) 1.2e-6, F(4, 3) 1.2e-6, F(4, 5) 4.9e-6, F(4, 7) 8.0e-6.
+Tiles rounded to bfloat16, of bfloat16 inputs, which
 `direct` multiplies exactly: F(2x2) 6.6e-3 with 1 channel, 4.1e-3 with 64, 3.7e-3 with 256 and 3.8e-3 with 512;
 F(4x4) 3.2e-2, 1.6e-2, 1.4e-2 and 1.5e-2. Over all outputs, signal to noise is 48 and 39 decibels with any number.
 """
@@ -232,9 +233,9 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     )
     data_tiles = te.compute(
         (size, size_across, batch, rows, columns, depth),
-        lambda i, j, n, y, x, c: _chosen(
-            j, along[0]([data_rows[i, s, n, y, x, c] for s in range(size_across)])
-        ).astype(kept),
+        lambda i, j, n, y, x, c: _chosen(j, along[0]([data_rows[i, s, n, y, x, c] for s in range(size_across)])).astype(
+            kept
+        ),
         name="data_tiles",
         tag=TRANSFORM,
     )

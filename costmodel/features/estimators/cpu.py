@@ -365,9 +365,7 @@ def _others_wrote(nest: Nest, access: Access, dealt: Mapping[str, Loop]) -> bool
     return access.buffer.name in dealt and dealt[access.buffer.name].var not in around
 
 
-def _by_several(
-    nest: Nest, rounds: Sequence[Sequence[Value]], busy: Value, wanted: Callable[[Access], bool]
-) -> Value:
+def _by_several(nest: Nest, rounds: Sequence[Sequence[Value]], busy: Value, wanted: Callable[[Access], bool]) -> Value:
     """Bytes of some accesses that cores read which another one has read or written, all cores together.
 
     A core that reads no more than its share is taken to be alone with that.
