@@ -136,7 +136,8 @@ class TransformedProducts(SketchRule):
             sides.append(side)
         table = vector_tiles(filters, hardware.float_lanes, MAX_VECTORS)
         draft, (blocks, vectors) = draft.choose_row(f"{name}.k", ("blocks", "vectors"), table)
-        unrolls = reduce_tiles(depth // chain.steps, MAX_REDUCE_UNROLL)
+        # Few steps are never better; where many are too many, the next fewer are not.
+        unrolls = reduce_tiles(depth // chain.steps, MAX_REDUCE_UNROLL)[-2:]
         draft, (unroll,) = draft.choose_row(f"{name}.c", ("unroll",), unrolls)
         (y, x) = sides
         return draft, _Numbers((y[0], x[0]), (y[1], x[1]), blocks, vectors, unroll)
