@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from autotune.network.selection import Limits, extra_bytes
+from autotune.network.selection import Limits, extra_bytes, share_of_products
 from autotune.tuning.result import multiplied, peak_flops
 from autotune.tuning.task import Task
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes
 from search_space.operators import winograd
-from search_space.operators.algorithms import products
 from search_space.workloads import Workload
 
 
@@ -40,8 +39,8 @@ def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limit
     def seconds(task: Task, algorithm: str) -> float:
         workload, nbytes = task.workload, _constant_bytes(task.workload, algorithm)
         reads = task.places or task.weight if nbytes <= hardware.l3_bytes else task.weight
-        work = workload.flops * products(algorithm) / peak(workload, algorithm)
-        return max(task.weight * work, reads * nbytes / hardware.bandwidth)
+        products = workload.flops * share_of_products(workload, algorithm) / peak(workload, algorithm)
+        return max(task.weight * products, reads * nbytes / hardware.bandwidth)
 
     return sum((min(seconds(task, name) for name in limits.allowed(task.workload)) for task in tasks), 0.0)
 

@@ -159,29 +159,41 @@ class Nest:
         """How often each runtime loop goes through all positions of an access, from the first to the last.
 
         A loop over rows and columns that were fused reads a column's constants again in each row: their index has the
-        loop's variable modulo the number of columns, and nowhere else.
+        loop's variable modulo the number of columns, and nowhere else. So it is of the last few of more that were
+        fused.
         """
         found = []
         for loop, extent in zip(self.levels, self.level_extents, strict=True):
-            period = _period(access, loop.var)
-            found.append(self.tape.const(1) if period is None else (extent / self.columns(period).most(1)).most(1))
+            period = self.tape.const(1)
+            for each in _periods(access, loop.var):
+                period = period.most(self.columns(each))
+            found.append((extent / period).most(1) if _periods(access, loop.var) else self.tape.const(1))
         return found
 
 
-def _period(access: Access, loop: str) -> Expr | None:
-    """After how many iterations the positions of an access are those of the first ones again; None where never."""
-    periods: set[Expr] = {
-        n.args[1] for index in access.indices for n in walk(index) if n.op == "mod" and n.args[0] is var(loop)
-    }
-    if len(periods) != 1 or any(_beside(index, loop) for index in access.indices):
+def _periods(access: Access, loop: str) -> list[Expr]:
+    """After how many iterations the positions of an access are those of the first ones again: the most of these.
+
+    None where it is never.
+    """
+    found = [period for index in access.indices for n in walk(index) if (period := _period(n, loop)) is not None]
+    return [] if any(_beside(index, loop) for index in access.indices) else list(dict.fromkeys(found))
+
+
+def _period(e: Expr, loop: str) -> Expr | None:
+    """n of `loop % n`, m * n of `loop // m % n`."""
+    if e.op != "mod":
         return None
-    (period,) = periods
-    return period
+    of, count = e.args
+    if of.op == "floordiv" and of.args[0] is var(loop) and loop not in variables(of.args[1]):
+        period: Expr = of.args[1] * count
+        return period
+    return count if of is var(loop) else None
 
 
 def _beside(e: Expr, loop: str) -> bool:
     """Whether a loop's variable stands elsewhere than as what a remainder is taken of."""
-    if loop not in variables(e) or (e.op == "mod" and e.args[0] is var(loop)):
+    if loop not in variables(e) or _period(e, loop) is not None:
         return False
     return e.op == "var" or any(_beside(part, loop) for part in e.operands)
 

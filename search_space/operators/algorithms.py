@@ -23,12 +23,11 @@ def within(algorithms: Sequence[str], error: float | None = None) -> list[str]:
     return [name for name in algorithms if RELATIVE_ERROR.get(name, 0.0) <= most]
 
 
-def products(algorithm: str) -> float:
+def products(args: Args, algorithm: str) -> float:
     """Products of an algorithm as a share of those of the definition."""
     if algorithm == strassen.STRASSEN:
         return strassen.PRODUCTS / 8
-    tile = winograd.TILES.get(algorithm)
-    return 1.0 if tile is None else (tile + 2) ** 2 / (9 * tile**2)
+    return winograd.product_share(args, algorithm) if algorithm in winograd.TILES else 1.0
 
 
 def extra_bytes(args: Args, weight: Sequence[int], algorithm: str) -> int:

@@ -1,24 +1,25 @@
-"""Winograd convolution: F(2x2, 3x3) and F(4x4, 3x3), which multiply 2.25 and 4 times less than the definition.
+"""Winograd convolution: F(2x2, 3x3) and F(4x4, 3x3), which multiply 2.25 and 4 times less than the definition, and the
+same along one axis, for windows such as 1x3, 5x1 or 1x7: F(2, 3), F(4, 3), F(2, 5), F(4, 5) and F(4, 7).
 
-The output is cut into tiles of m x m, each made from m + 2 rows and columns of the padded input:
+The output is cut into tiles of m x m, each made from m + r - 1 rows and columns of the padded input, r being taps:
 
     output tile = A^T [sum over channels of (G g G^T) * (B^T d B)] A
 
-Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. The polynomials of F(4x4) are evaluated at
-0, 1, -1, 1/2, -2 and infinity, whose rounding errors are a third of those at 0, 1, -1, 2, -2 and infinity (measured;
-Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020,
-recommend them). It takes 16 operations instead of 12 for one pass over six inputs. The transforms are written as two
-one-dimensional passes, each a choice by its position in the tile: where that loop is unrolled, what remains is a few
-additions and multiplications. G g G^T depends on weights alone: it is computed before the first call.
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. Any points will do at which polynomials are
+evaluated, but errors differ: those here are the least of all sets of small fractions that were tried whose points come
+in pairs of both signs, which share half of their operations (Barabasz et al., "Error Analysis and Improving the
+Accuracy of Winograd Convolution for Deep Neural Networks", 2020). The transforms are written as two one-dimensional
+passes, each a choice by its position in the tile: where that loop is unrolled, what remains is a few additions and
+multiplications. G g G^T depends on weights alone: it is computed before the first call.
 
-In bfloat16 both may be rounded once more, so that an instruction multiplies pairs of channels. There the error is that
-of the two roundings, amplified by the transforms: 2.8 times the power for F(2x2); for F(4x4) 48 times at the points
-above and 23 times at 0, 3/2, -3/2, 2/3, -2/3 and infinity, the least of all sets of small fractions that were tried.
+In bfloat16 those of 3x3 may be rounded once more, so that an instruction multiplies pairs of channels. There the error
+is that of the two roundings, amplified by the transforms: 2.8 times the power for F(2x2), 23 times for F(4x4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from math import prod
 
@@ -34,14 +35,18 @@ from search_space.tags import CONSTANT, ROUNDING, TRANSFORM
 TILES = {"winograd2": 2, "winograd4": 4, "winograd2_dot": 2, "winograd4_dot": 4}
 """Output rows and columns of a tile, by algorithm."""
 
+LONGEST = {"winograd2": (3, 5), "winograd4": (3, 5, 7)}
+"""Taps along the one axis of windows such as 1x7, by algorithm."""
+
 DOT = ROUNDING
 """Algorithms whose transformed tiles are rounded to 16 bits, two of which one instruction multiplies and adds."""
 
-RELATIVE_ERROR = {"winograd2": 1e-6, "winograd4": 6e-6, "winograd2_dot": 8e-3, "winograd4_dot": 4e-2}
+RELATIVE_ERROR = {"winograd2": 1.5e-6, "winograd4": 1e-5, "winograd2_dot": 8e-3, "winograd4_dot": 4e-2}
 """Greatest error to expect, as a share of the greatest output; a sum in float32 as it is defined has up to 2.5e-6.
 
-Measured against float64 on uniform inputs of both signs: F(4x4) 1.3e-6 with 1 channel, 2.3e-6 with 64, 3.4e-6 with 256
-and 6.0e-6 with 512; F(2x2) 1.7e-7, 3.1e-7, 6.9e-7 and 9.2e-7. Tiles rounded to bfloat16, of bfloat16 inputs, which
+Measured against float64 on uniform inputs of both signs: F(4x4) 1.4e-6 with 64 channels and 3.6e-6 with 512; F(2x2)
+4.5e-7 and 1.0e-6. Along one axis, with 512: F(2, 3) and F(2, 5) 1.2e-6, F(4, 3) 1.2e-6, F(4, 5) 4.9e-6, F(4, 7) 8.0e-6.
+Tiles rounded to bfloat16, of bfloat16 inputs, which
 `direct` multiplies exactly: F(2x2) 6.6e-3 with 1 channel, 4.1e-3 with 64, 3.7e-3 with 256 and 3.8e-3 with 512;
 F(4x4) 3.2e-2, 1.6e-2, 1.4e-2 and 1.5e-2. Over all outputs, signal to noise is 48 and 39 decibels with any number.
 """
@@ -51,103 +56,108 @@ ROUNDED = {"winograd2_dot": 0.025, "winograd4_dot": 0.1}
 
 Transform = Callable[[Sequence[Expr]], list[Expr]]
 
-
-def _data2(d: Sequence[Expr]) -> list[Expr]:
-    return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
-
-
-def _weight2(g: Sequence[Expr]) -> list[Expr]:
-    ends, middle = (g[0] + g[2]) * 0.5, g[1] * 0.5
-    return [g[0], ends + middle, ends - middle, g[2]]
-
-
-def _output2(m: Sequence[Expr]) -> list[Expr]:
-    return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]]
-
-
-def _data4(d: Sequence[Expr]) -> list[Expr]:
-    even, odd = d[4] - d[2], d[3] - d[1]
-    first, last = d[0] - d[2] + even + odd * 1.5, d[5] - d[3] - odd + even * 1.5
-    one, other = even + odd + (d[3] + d[2]) * 1.5, even - odd + (d[3] - d[2]) * 1.5
-    return [first, one, other, even + odd * 2.0, even + odd * -0.5, last]
-
-
-def _weight4(g: Sequence[Expr]) -> list[Expr]:
-    ends, middle = (g[0] + g[2]) * (1 / 3), g[1] * (1 / 3)
-    half = (g[0] * 4.0 + g[1] * 2.0 + g[2]) * (-4 / 15)
-    two = (g[0] - g[1] * 2.0 + g[2] * 4.0) * (1 / 15)
-    return [g[0], ends + middle, middle - ends, half, two, g[2]]
-
-
-def _output4(m: Sequence[Expr]) -> list[Expr]:
-    even, odd = m[1] + m[2], m[1] - m[2]
-    return [
-        m[0] + even + (m[3] + m[4]),
-        odd + m[3] * 0.5 + m[4] * -2.0,
-        even + m[3] * 0.25 + m[4] * 4.0,
-        odd + m[5] + m[3] * 0.125 + m[4] * -8.0,
-    ]
-
-
-_NEAR, _FAR = 2 / 3, 3 / 2
-_SQUARES = _NEAR**2 + _FAR**2
-
-
-def _data4_dot(d: Sequence[Expr]) -> list[Expr]:
-    far, far_odd = d[4] - d[2] * _NEAR**2, d[3] * _FAR - d[1] * _NEAR
-    near, near_odd = d[4] - d[2] * _FAR**2, d[3] * _NEAR - d[1] * _FAR
-    first, last = d[0] + d[4] - d[2] * _SQUARES, d[1] + d[5] - d[3] * _SQUARES
-    return [first, far + far_odd, far - far_odd, near + near_odd, near - near_odd, last]
-
-
-def _weight4_dot(g: Sequence[Expr]) -> list[Expr]:
-    out = [g[0]]
-    for point, other in ((_FAR, _NEAR), (_NEAR, _FAR)):
-        share = 1 / (2 * point**2 * (point**2 - other**2))
-        even, odd = g[0] * share + g[2] * (share * point**2), g[1] * (share * point)
-        out += [even + odd, even - odd]
-    return [*out, g[2]]
-
-
-def _output4_dot(m: Sequence[Expr]) -> list[Expr]:
-    far, far_odd, near, near_odd = m[1] + m[2], m[1] - m[2], m[3] + m[4], m[3] - m[4]
-    return [
-        m[0] + far + near,
-        far_odd * _FAR + near_odd * _NEAR,
-        far * _FAR**2 + near * _NEAR**2,
-        m[5] + far_odd * _FAR**3 + near_odd * _NEAR**3,
-    ]
-
-
-_TWO, _FOUR = (_data2, _weight2, _output2), (_data4, _weight4, _output4)
-_TRANSFORMS: dict[str, tuple[Transform, Transform, Transform]] = {
-    "winograd2": _TWO,
-    "winograd4": _FOUR,
-    "winograd2_dot": _TWO,
-    "winograd4_dot": (_data4_dot, _weight4_dot, _output4_dot),
+POINTS: Mapping[int, tuple[Fraction, ...]] = {
+    4: (Fraction(1),),
+    6: (Fraction(3, 2), Fraction(2, 3)),
+    8: (Fraction(1), Fraction(3, 5), Fraction(5, 3)),
+    10: (Fraction(1, 2), Fraction(2), Fraction(3, 4), Fraction(4, 3)),
 }
+"""By the positions along a side of a transformed tile: where polynomials are evaluated besides 0 and infinity, each
+point with its negative."""
+
+
+def transforms(m: int, taps: int) -> tuple[Transform, Transform, Transform]:
+    """Of data, weights and output, along one axis: F(m, taps), of m + taps - 1 positions; of one tap nothing changes.
+
+    Toom and Cook's algorithm. Values at a point and at its negative share their even and their odd terms.
+    """
+    size = m + taps - 1
+    if size == 1:
+        return list, list, list
+    points = POINTS[size]
+    whole = _with_roots(points)
+
+    def data(d: Sequence[Expr]) -> list[Expr]:
+        pairs: list[Expr] = []
+        for point in points:
+            others = _with_roots([other for other in points if other != point])
+            even, odd = _sum(others, d[2::2]), _sum([point * factor for factor in others], d[1::2])
+            pairs += [even + odd, even - odd]
+        return [_sum(whole, d[0::2]), *pairs, _sum(whole, d[1::2])]
+
+    def weight(g: Sequence[Expr]) -> list[Expr]:
+        pairs: list[Expr] = []
+        for point in points:
+            share = 2 * point**2 * prod(point**2 - other**2 for other in points if other != point)
+            powers = [point**place / share for place in range(taps)]
+            even, odd = _sum(powers[0::2], g[0::2]), _sum(powers[1::2], g[1::2])
+            pairs += [even + odd, even - odd]
+        return [_sum([1 / whole[0]], g), *pairs, g[-1]]
+
+    def output(values: Sequence[Expr]) -> list[Expr]:
+        first, *pairs, last = values
+        parts = [(a + b, a - b) for a, b in zip(pairs[0::2], pairs[1::2], strict=True)]
+        ends = [[first], *([] for _ in range(m - 2)), [last]]
+        powers = [[Fraction(1)] * len(ends[place]) + [point**place for point in points] for place in range(m)]
+        return [_sum(powers[place], [*ends[place], *(part[place % 2] for part in parts)]) for place in range(m)]
+
+    return data, weight, output
+
+
+def _with_roots(points: Sequence[Fraction]) -> list[Fraction]:
+    """Coefficients of 1, x ** 2, x ** 4, ... of the polynomial that is 0 at some points and at their negatives."""
+    found = [Fraction(1)]
+    for point in points:
+        lower, same = [Fraction(0), *found], [*found, Fraction(0)]
+        found = [low - point**2 * high for low, high in zip(lower, same, strict=True)]
+    return found
+
+
+def _sum(factors: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
+    """Values by as many factors, added up; what is only added comes first, so that the others are multiply-adds."""
+    terms = sorted(zip(factors, values, strict=False), key=lambda term: (abs(term[0]) != 1, term[0] < 0))
+    (factor, value), *others = terms
+    total = value if factor == 1 else value * float(factor)
+    for factor, value in others:
+        total = total + value if factor == 1 else total - value if factor == -1 else total + value * float(factor)
+    return total
 
 
 def defined(args: Args) -> bool:
-    """Whether the algorithm exists for a convolution over two axes."""
-    one = (1, 1)
-    return bool(
-        args["kernel"] == (3, 3)
-        and args["stride"] == args["dilation"] == one
-        and args["groups"] == 1
-        and args["dtype"] in FLOATS
-    )
+    """Whether some algorithm exists for a convolution over two axes."""
+    return any(available(args, algorithm) for algorithm in TILES if algorithm not in DOT)
+
+
+def tile(args: Args, algorithm: str) -> tuple[int, ...]:
+    """Output rows and columns of a tile: along an axis of one tap there is nothing to save."""
+    return tuple(TILES[algorithm] if taps > 1 else 1 for taps in args["kernel"])
+
+
+def positions(args: Args, algorithm: str) -> tuple[int, ...]:
+    """Rows and columns of a transformed tile."""
+    return tuple(m + taps - 1 for m, taps in zip(tile(args, algorithm), args["kernel"], strict=True))
+
+
+def product_share(args: Args, algorithm: str) -> float:
+    """Products as a share of those of the definition; 1 of other algorithms."""
+    if algorithm not in TILES:
+        return 1.0
+    return prod(positions(args, algorithm)) / prod((*args["kernel"], *tile(args, algorithm)))
 
 
 def available(args: Args, algorithm: str) -> bool:
     """Whether one of `TILES` exists for a convolution: pairs of channels where an instruction takes two."""
-    pairs = args["dtype"] == "bfloat16" and args["in_channels"] % 2 == 0
-    return defined(args) and (pairs or algorithm not in DOT)
+    kernel, one = args["kernel"], (1, 1)
+    if args["stride"] != one or args["dilation"] != one or args["groups"] != 1 or args["dtype"] not in FLOATS:
+        return False
+    if algorithm in DOT:
+        return bool(kernel == (3, 3) and args["dtype"] == "bfloat16" and args["in_channels"] % 2 == 0)
+    return bool(kernel == (3, 3) or (1 in kernel and max(kernel) in LONGEST.get(algorithm, ())))
 
 
 def scale(args: Args) -> float:
-    """What multiplies the tolerance, so that it admits F(4x4)."""
-    return 1.5 if defined(args) else 1.0
+    """What multiplies the tolerance, so that it admits F(4x4), and F(4, 7)."""
+    return 1.0 if not defined(args) else 1.5 if max(args["kernel"]) < 7 else 3.0
 
 
 def floor(args: Args) -> float:
@@ -171,7 +181,8 @@ def constant_bytes(args: Args, algorithm: str) -> int:
     if algorithm not in TILES:
         return 0
     kept = BITS[args["dtype"]] // 8
-    of_tiles, of_weights = (kept if algorithm in DOT else 4) * (TILES[algorithm] + 2) ** 2, kept * prod(args["kernel"])
+    of_tiles = (kept if algorithm in DOT else 4) * prod(positions(args, algorithm))
+    of_weights = kept * prod(args["kernel"])
     return (of_tiles - of_weights) * int(args["in_channels"] * args["out_channels"])
 
 
@@ -181,41 +192,47 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     Data and weights of 16 bits are widened where they are read: all arithmetic is in float32, but for the products of
     tiles that an algorithm of `DOT` has rounded.
     """
-    m, kept = TILES[algorithm], args["dtype"] if algorithm in DOT else "float32"
-    data_pass, weight_pass, output_pass = _TRANSFORMS[algorithm]
+    kept = args["dtype"] if algorithm in DOT else "float32"
+    (m, across), (taps, taps_across) = tile(args, algorithm), args["kernel"]
+    size, size_across = positions(args, algorithm)
+    down, along = transforms(m, taps), transforms(across, taps_across)
     data, weight = placeholders(args)
-    window, size = Window.of(args), m + 2
+    window = Window.of(args)
     batch, depth, outputs = args["batch"], args["in_channels"], args["out_channels"]
-    rows, columns = (-(-extent // m) for extent in window.output)
-    source = _surrounded(data, window, (rows * m + 2, columns * m + 2))
+    rows, columns = -(-window.output[0] // m), -(-window.output[1] // across)
+    source = _surrounded(data, window, (rows * m + taps - 1, columns * across + taps_across - 1))
 
     weight_rows = te.compute(
-        (size, 3, depth, outputs),
-        lambda i, s, c, k: chosen(i, weight_pass([_wide(weight, r, s, c, k) for r in range(3)])),
+        (size, taps_across, depth, outputs),
+        lambda i, s, c, k: chosen(i, down[1]([_wide(weight, r, s, c, k) for r in range(taps)])),
         name="weight_rows",
         tag=CONSTANT,
     )
     weight_tiles = te.compute(
-        (size, size, depth, outputs),
-        lambda i, j, c, k: chosen(j, weight_pass([weight_rows[i, s, c, k] for s in range(3)])).astype(kept),
+        (size, size_across, depth, outputs),
+        lambda i, j, c, k: chosen(j, along[1]([weight_rows[i, s, c, k] for s in range(taps_across)])).astype(kept),
         name="weight_tiles",
         tag=CONSTANT,
     )
     data_rows = te.compute(
-        (size, size, batch, rows, columns, depth),
-        lambda i, s, n, y, x, c: chosen(i, data_pass([_wide(source, n, y * m + r, x * m + s, c) for r in range(size)])),
+        (size, size_across, batch, rows, columns, depth),
+        lambda i, s, n, y, x, c: chosen(
+            i, down[0]([_wide(source, n, y * m + r, x * across + s, c) for r in range(size)])
+        ),
         name="data_rows",
         tag=TRANSFORM,
     )
     data_tiles = te.compute(
-        (size, size, batch, rows, columns, depth),
-        lambda i, j, n, y, x, c: chosen(j, data_pass([data_rows[i, s, n, y, x, c] for s in range(size)])).astype(kept),
+        (size, size_across, batch, rows, columns, depth),
+        lambda i, j, n, y, x, c: chosen(j, along[0]([data_rows[i, s, n, y, x, c] for s in range(size_across)])).astype(
+            kept
+        ),
         name="data_tiles",
         tag=TRANSFORM,
     )
     rc = te.reduce_axis((0, depth), "rc")
     products = te.compute(
-        (size, size, batch, rows, columns, outputs),
+        (size, size_across, batch, rows, columns, outputs),
         lambda i, j, n, y, x, k: te.sum(
             _wide(data_tiles, i, j, n, y, x, rc) * _wide(weight_tiles, i, j, rc, k), axis=rc
         ),
@@ -223,15 +240,16 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
         tag=TRANSFORM,
     )
     output_rows = te.compute(
-        (m, size, batch, rows, columns, outputs),
-        lambda i, j, n, y, x, k: chosen(i, output_pass([products[r, j, n, y, x, k] for r in range(size)])),
+        (m, size_across, batch, rows, columns, outputs),
+        lambda i, j, n, y, x, k: chosen(i, down[2]([products[r, j, n, y, x, k] for r in range(size)])),
         name="output_rows",
         tag=TRANSFORM,
     )
     layer = te.compute(
         (batch, *window.output, outputs),
         lambda n, h, w, k: chosen(
-            w % m, output_pass([output_rows[h % m, s, n, h // m, w // m, k] for s in range(size)])
+            w % across,
+            along[2]([output_rows[h % m, s, n, h // m, w // across, k] for s in range(size_across)]),
         ),
         name="conv",
     )

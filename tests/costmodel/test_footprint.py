@@ -113,6 +113,9 @@ def test_a_fused_loop_goes_through_what_its_remainder_says_again_and_again() -> 
         ((p % 4, const(0), j), [3, 1]),
         ((p // 4, const(0), j), [1, 1]),  # neighbours in time read the same
         ((p // 4, p % 4, j), [1, 1]),
+        ((p // 2 % 2, p % 2, j), [3, 1]),  # three loops were fused, of which the inner two are read
+        ((p // 2 % 3, const(0), j), [2, 1]),
+        ((p // 2 % 3, p // 6, j), [1, 1]),
         ((const(0), const(0), j), [1, 1]),
         (((p + 1) % 4, const(0), j), [1, 1]),  # it may be so, and is not looked for
     ):

@@ -36,18 +36,38 @@ def conv(height: int = 6, width: int = 6, channels: tuple[int, int] = (4, 4), **
     "other",
     [
         {"kernel": 5},
-        {"kernel": (3, 1)},
+        {"kernel": 1},
+        {"kernel": (2, 1)},
+        {"kernel": (1, 9), "padding": 4},
+        {"kernel": (3, 1), "stride": (2, 1)},
+        {"kernel": (1, 7), "padding": 3, "groups": 2},
         {"stride": 2},
         {"dilation": (1, 2)},
         {"groups": 2},
         {"dtype": "int8"},
     ],
 )
-def test_it_is_defined_for_dense_windows_of_3x3_alone(other: dict[str, object]) -> None:
+def test_it_is_defined_for_some_dense_windows_alone(other: dict[str, object]) -> None:
     assert set(WINOGRAD) <= set(conv().algorithms)
     assert not set(WINOGRAD) & set(conv(**other).algorithms)
     with pytest.raises(ValueError, match="`algorithm` must be one of"):
         conv(**other).tensors("winograd4")
+
+
+@pytest.mark.parametrize(("taps", "algorithms"), [(3, WINOGRAD), (5, WINOGRAD), (7, ("winograd4",))])
+@pytest.mark.parametrize("across", [False, True])
+def test_windows_along_one_axis_have_it(taps: int, algorithms: tuple[str, ...], across: bool) -> None:
+    workload = conv(kernel=(1, taps) if across else (taps, 1), padding=3, dtype="bfloat16")
+    assert [name for name in workload.algorithms if name in winograd.TILES] == list(algorithms)
+    for algorithm in algorithms:
+        m = winograd.TILES[algorithm]
+        assert winograd.product_share(workload.args, algorithm) == (m + taps - 1) / (m * taps)
+        assert winograd.tile(workload.args, algorithm) == ((1, m) if across else (m, 1))
+
+
+def test_share_of_products() -> None:
+    shares = [winograd.product_share(conv().args, name) for name in ("direct", *WINOGRAD)]
+    assert shares == pytest.approx([1, 16 / 36, 36 / 144])
 
 
 def test_tiles_are_rounded_where_channels_come_in_pairs_of_bfloat16() -> None:
@@ -102,7 +122,7 @@ def rounded(array: NDArray[np.float64]) -> NDArray[np.float64]:
 def in_numpy(algorithm: str, data: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
     """The convolution without padding of whole tiles (h, w, c) by (3, 3, c, k): rounded tiles, all else in float64."""
     m, size = winograd.TILES[algorithm], winograd.TILES[algorithm] + 2
-    data_pass, weight_pass, output_pass = winograd._TRANSFORMS[algorithm]
+    data_pass, weight_pass, output_pass = winograd.transforms(m, 3)
     b, g, a = (np.array(f(list(np.eye(n)))) for f, n in ((data_pass, size), (weight_pass, 3), (output_pass, size)))
     u = rounded(np.einsum("ir,js,rsck->ijck", g, g, weight))
     out = np.zeros((data.shape[0] - 2, data.shape[1] - 2, weight.shape[-1]))
@@ -149,16 +169,27 @@ def test_definitions_mean_the_reference(algorithm: str, height: int, width: int,
     np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize(("algorithm", "m"), winograd.TILES.items())
-def test_transforms_are_those_of_the_algorithm(algorithm: str, m: int) -> None:
-    """A^T [(G g) * (B^T d)] is the correlation of d with g, for every unit vector d and g: exactly, in rationals."""
-    data_pass, weight_pass, output_pass = winograd._TRANSFORMS[algorithm]
-    for at in range(m + 2):
-        for tap in range(3):
-            d, g = np.eye(m + 2)[at], np.eye(3)[tap]
+@pytest.mark.parametrize("kernel", [(1, 3), (5, 1), (1, 7)])
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 7), (8, 5)])
+def test_definitions_along_one_axis_mean_the_reference(kernel: tuple[int, int], height: int, width: int) -> None:
+    workload = conv(height, width, (2, 3), kernel=kernel, padding=[k // 2 for k in kernel], bias=True)
+    inputs = workload.make_inputs(0)
+    for algorithm in set(workload.algorithms) & set(WINOGRAD):
+        rtol, atol = workload.tolerance_of(algorithm)
+        found = interpreted(workload, algorithm, inputs)
+        np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize(("m", "taps"), [(2, 3), (4, 3), (2, 5), (4, 5), (4, 7), (1, 1)])
+def test_transforms_are_those_of_the_algorithm(m: int, taps: int) -> None:
+    """A^T [(G g) * (B^T d)] is the correlation of d with g, for every unit vector d and g."""
+    data_pass, weight_pass, output_pass = winograd.transforms(m, taps)
+    for at in range(m + taps - 1):
+        for tap in range(taps):
+            d, g = np.eye(m + taps - 1)[at], np.eye(taps)[tap]
             products = np.array(weight_pass(list(g))) * np.array(data_pass(list(d)))
             expected = [float(at - tap == place) for place in range(m)]
-            np.testing.assert_allclose(output_pass(list(products)), expected, atol=1e-15)
+            np.testing.assert_allclose(output_pass(list(products)), expected, atol=2e-14)
 
 
 def random_candidates(sketch: Sketch, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
@@ -180,7 +211,8 @@ def test_random_schedules_of_any_extents(data: st.DataObject) -> None:
         data.draw(extent, "width"),
         (data.draw(st.sampled_from([1, 3, 16, 20]), "in"), data.draw(st.sampled_from([2, 16, 33]), "out")),
         batch=data.draw(st.integers(1, 2), "batch"),
-        padding=data.draw(st.sampled_from([1, (1, 2), 2]), "padding"),
+        kernel=data.draw(st.sampled_from([(3, 3), (3, 3), (1, 3), (5, 1), (1, 7), (7, 1)]), "kernel"),
+        padding=data.draw(st.sampled_from([3, (4, 3)]), "padding"),
         bias=data.draw(st.booleans(), "bias"),
         activation=data.draw(st.sampled_from([None, "relu", "silu"]), "activation"),
     )
@@ -189,7 +221,8 @@ def test_random_schedules_of_any_extents(data: st.DataObject) -> None:
         np.random.default_rng(data.draw(st.integers(0, 99))),
         workload.make_inputs(0),
     )
-    space = generate(workload, target.hardware, [data.draw(st.sampled_from(WINOGRAD), "algorithm")])
+    known = [name for name in workload.algorithms if name in WINOGRAD]
+    space = generate(workload, target.hardware, [data.draw(st.sampled_from(known), "algorithm")])
     sketch = data.draw(st.sampled_from(space.sketches), "sketch")
     for row in random_candidates(sketch, rng, 1):
         kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(row))))
@@ -216,7 +249,7 @@ def test_interpreter_agrees_and_both_ways_to_lower_do(algorithm: str) -> None:
 
 def test_sketches_transform_by_block_or_by_image_and_pack_the_weights() -> None:
     sketches = generate(conv(56, 56, (64, 64)), HARDWARE, ["winograd4"]).sketches
-    assert {s.name.split("/")[0] for s in sketches} == {"winograd4:block", "winograd4:image"}
+    assert {s.name.split("/")[0] for s in sketches} == {f"winograd4:{name}" for name in ("block", "image", "filters")}
     for sketch in sketches:
         packed = next(b for b in sketch.program.params if b.name == "weight_tiles.packed")
         assert packed.constant and "weight" not in {b.name for b in sketch.program.params}
@@ -256,6 +289,23 @@ def test_errors_are_what_is_documented(algorithm: str, channels: int) -> None:
     assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()
 
 
+@pytest.mark.parametrize(
+    ("kernel", "channels"), [((1, 3), 64), ((5, 1), 256), ((1, 7), 8), ((7, 1), 64), ((1, 7), 256)]
+)
+def test_errors_along_one_axis_are_what_is_documented(kernel: tuple[int, int], channels: int) -> None:
+    workload = conv(16, 16, (channels, 32), kernel=kernel, padding=[k // 2 for k in kernel])
+    target, inputs = registry.get("cpu"), workload.make_inputs(channels)
+    exact = workload._operator.reference(workload.args, *(a.astype(np.float64) for a in inputs))
+    rtol, atol = workload.tolerance
+    for algorithm in set(workload.algorithms) & set(WINOGRAD):
+        sketch = generate(workload, target.hardware, [algorithm]).sketches[0]
+        (row,) = random_candidates(sketch, np.random.default_rng(1), 1)
+        kernel_ = target.load(target.build(program_of(workload, algorithm, sketch.trace(row))))
+        error = np.abs(kernel_.bind(inputs).run() - exact)
+        assert error.max() <= winograd.RELATIVE_ERROR[algorithm] * np.abs(exact).max()
+        assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()
+
+
 @pytest.mark.parametrize("algorithm", DOT)
 @pytest.mark.parametrize(("channels", "part"), [(64, "channels"), (2, "tap"), (64, "tap"), (512, "tap"), (512, "row")])
 def test_the_wider_tolerance_still_refuses_what_is_wrong(algorithm: str, channels: int, part: str) -> None:
@@ -269,6 +319,8 @@ def test_the_wider_tolerance_still_refuses_what_is_wrong(algorithm: str, channel
 
 
 def test_bytes_of_transformed_constants() -> None:
+    args = conv(14, 14, (256, 128), kernel=(1, 7), padding=3).args
+    assert winograd.constant_bytes(args, "winograd4") == 4 * (10 - 7) * 256 * 128
     args = conv(14, 14, (256, 128)).args
     assert winograd.constant_bytes(args, "winograd4") == 4 * (36 - 9) * 256 * 128
     assert winograd.constant_bytes(args, "winograd2") == 4 * (16 - 9) * 256 * 128

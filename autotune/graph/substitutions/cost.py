@@ -96,7 +96,7 @@ class Analytic:
         if node.op in ("conv2d", "matmul", "depthwise_conv2d"):
             channels = node.type.shape[-1]
             flops *= -(-channels // self.lanes) * self.lanes / channels
-        if "winograd2" in workload.algorithms:
+        if "winograd2" in workload.algorithms and workload.args["kernel"] == (3, 3):
             flops /= self.winograd
         return flops
 

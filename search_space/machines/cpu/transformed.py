@@ -7,10 +7,10 @@ transforms run in registers, vectors along the channels. Tiles and weights of 16
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, dtype_bytes, lift, product
+from search_space.ir.expr import Expr, dtype_bytes, lift, product, variables, walk
 from search_space.machines.cpu.spread import spread
 from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, PREFETCH_BYTES
 from search_space.machines.shared.instructions import matching_intrinsic
@@ -18,6 +18,7 @@ from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.reads import reads_of
 from search_space.sketch.tables import nested_tiles, reduce_tiles, vector_tiles
 from search_space.tags import TRANSFORM
 
@@ -37,7 +38,8 @@ class _Chain:
         tiles, rows: (i, j, n, y, x, c) the second and the first pass of the transform of the input.
         weights: (i, j, c, k) the transformed weights, a constant.
         intrinsic: the instruction that the innermost loops of the products become; None: multiply-adds of vectors.
-        m: output rows and columns of a tile; size: positions along one side of a transformed tile.
+        m: output rows and columns of a tile.
+        positions: in a transformed tile.
     """
 
     output: str
@@ -47,8 +49,8 @@ class _Chain:
     rows: str
     weights: str
     intrinsic: TensorIntrin | None
-    m: int
-    size: int
+    m: tuple[int, int]
+    positions: int
 
     @property
     def steps(self) -> int:
@@ -68,7 +70,7 @@ class _Numbers:
 
 
 class TransformedProducts(SketchRule):
-    """Blocks of tiles in parallel, the input transformed for each block; or for the whole image, before."""
+    """Blocks of tiles or of filters in parallel, the input transformed for each; or for the whole image, before."""
 
     name = "transformed_products"
 
@@ -89,8 +91,20 @@ class TransformedProducts(SketchRule):
         if products.reducer != "sum" or len(constants) != 1:
             return None
         intrinsic, _ = matching_intrinsic(draft, products, hardware) or (None, None)
-        m, size = (int(s.axes[0].extent.value) for s in (back, products))
-        return _Chain(output.name, back.name, products.name, tiles.name, rows.name, constants[0], intrinsic, m, size)
+        positions = int(products.axes[0].extent.value * products.axes[1].extent.value)
+        names = (output.name, back.name, products.name, tiles.name, rows.name, constants[0])
+        return _Chain(*names, intrinsic, self.tile(draft, output, back), positions)
+
+    def tile(self, draft: Draft, output: Stage, back: Stage) -> tuple[int, int]:
+        """Output rows and columns of a tile: by which the output's place is divided to find the tile it is made of."""
+        index = reads_of(draft, output, back.name)[0]
+        found = []
+        for axis, place in zip(output.axes[1:3], index[3:5], strict=True):
+            divided = [n.args[1] for n in walk(place) if n.op == "floordiv" and axis.name in variables(n)]
+            # One that is not divided is the tile's own place, or there is but one tile.
+            alone = 1 if axis.name in variables(place) else axis.extent
+            found.append(int((divided[0] if divided else lift(alone)).value))
+        return found[0], found[1]
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         chain = self.chain(draft, stage, hardware)
@@ -100,14 +114,15 @@ class TransformedProducts(SketchRule):
         draft, numbers = self.decisions(draft, chain, hardware)
         out = []
         # By blocks the transformed input stays in cache, but weights are read once for each; of the whole image it is
-        # the other way round.
-        for whole in (False, True):
+        # the other way round. Cores that divide the filters among them read all tiles: either what others have
+        # transformed comes from their caches, or each transforms all it reads by itself.
+        for name, filters, whole in (("block", False, False), ("image", True, True), ("filters", True, False)):
             done = self.limits(draft, chain, numbers, whole, hardware)
-            done, around = self.output(done, chain, numbers, whole, hardware)
+            done, around = self.output(done, chain, numbers, filters, hardware)
             done, sums = self.multiply(done, chain, numbers, hardware)
             done = self.transform(done, chain, None if whole else around, hardware)
             names = (chain.output, chain.back, chain.products, sums, chain.tiles, chain.rows)
-            out.append(done.variant("image" if whole else "block").finish(*names))
+            out.append(done.variant(name).finish(*names))
         return out
 
     # ------------------------------------------------------------------ decisions
@@ -121,7 +136,8 @@ class TransformedProducts(SketchRule):
             sides.append(side)
         table = vector_tiles(filters, hardware.float_lanes, MAX_VECTORS)
         draft, (blocks, vectors) = draft.choose_row(f"{name}.k", ("blocks", "vectors"), table)
-        unrolls = reduce_tiles(depth // chain.steps, MAX_REDUCE_UNROLL)
+        # Few steps are never better; where many are too many, the next fewer are not.
+        unrolls = reduce_tiles(depth // chain.steps, MAX_REDUCE_UNROLL)[-2:]
         draft, (unroll,) = draft.choose_row(f"{name}.c", ("unroll",), unrolls)
         (y, x) = sides
         return draft, _Numbers((y[0], x[0]), (y[1], x[1]), blocks, vectors, unroll)
@@ -135,35 +151,38 @@ class TransformedProducts(SketchRule):
         # Of the whole image the transformed input is in memory anyway: only the products count.
         kept = lift(numbers.blocks) * numbers.vectors * hardware.float_lanes * FLOAT_BYTES
         kept = kept + (0 if whole else depth * dtype_bytes(draft.stage(chain.tiles).dtype))
-        tile = product(numbers.block) * chain.size**2
+        tile = product(numbers.block) * chain.positions
         return draft.require("bytes between transforms", kept * tile, 2 * hardware.l2_bytes)
 
     # ------------------------------------------------------------------ loops
     def output(
-        self, draft: Draft, chain: _Chain, numbers: _Numbers, whole: bool, hardware: Hardware
+        self, draft: Draft, chain: _Chain, numbers: _Numbers, filters: bool, hardware: Hardware
     ) -> tuple[Draft, Loop]:
-        """Blocks in parallel, tile by tile inside, the transform back in registers; and the loop over blocks."""
+        """Blocks in parallel, tile by tile inside, the transform back in registers; and the loop over blocks.
+
+        Args:
+            filters: whether blocks of filters run in parallel, too.
+        """
         name, lanes = chain.output, hardware.float_lanes
         n, *sides, k = draft.stage(name).axes
         blocks, tiles, point = [], [], []
-        for axis, block in zip(sides, numbers.block, strict=True):
-            tail = "exact" if axis.extent.value % chain.m == 0 else "guard"
-            draft, (tile, row) = draft.split(name, axis.name, (chain.m,), tail)
+        for axis, block, m in zip(sides, numbers.block, chain.m, strict=True):
+            tail = "exact" if axis.extent.value % m == 0 else "guard"
+            draft, (tile, row) = draft.split(name, axis.name, (m,), tail)
             draft, (outer, within) = draft.split(name, tile, (block,), "clamp")
             blocks.append(outer)
             tiles.append(within)
             point.append(row)
         draft, (k0, k1, k2, k3) = draft.split(name, k.name, (numbers.blocks, numbers.vectors, lanes), "guard")
-        # Filters outermost where all is transformed before: a block of weights serves all tiles before the next one is
-        # read.
-        parallel, serial = ((k0, n.name, *blocks), ()) if whole else ((n.name, *blocks), (k0,))
+        # Filters outermost: a block of weights serves all tiles before the next one is read.
+        parallel, serial = ((k0, n.name, *blocks), ()) if filters else ((n.name, *blocks), (k0,))
         draft = draft.reorder(name, *parallel, *serial, *tiles, k1, k2, *point, k3)
         draft, around = draft.fuse(name, parallel)
         draft = draft.parallel(name, around).in_registers(name, (*point, k3)).set_scope(chain.back, "local")
         # The copy that is stored may be clamped and computed twice; the sums themselves must not.
         draft, _ = draft.cache_write(chain.products, "local")
         draft = draft.compute_at(chain.back, name, k2)
-        draft = draft.compute_at(chain.products, name, around if whole else k0)
+        draft = draft.compute_at(chain.products, name, around if filters else k0)
         i, j, *place, c = draft.stage(chain.back).spatial
         return draft.reorder(chain.back, *place, j, i, c).in_registers(chain.back, (j, i, c)), around
 
@@ -199,7 +218,7 @@ class TransformedProducts(SketchRule):
         draft = draft.pack(chain.weights, ((), (), pairs, (numbers.blocks, lift(numbers.vectors) * lanes)), parts)
         weights = draft.state.input(chain.weights)
         assert weights is not None
-        if dtype_bytes(weights.dtype) * chain.size**2 * depth * int(weights.shape[-1]) > hardware.l1_bytes:
+        if dtype_bytes(weights.dtype) * chain.positions * depth * int(weights.shape[-1]) > hardware.l1_bytes:
             draft = draft.pragma(sums, r0, "prefetch_bytes", PREFETCH_BYTES)
         return draft, sums
 
@@ -216,12 +235,10 @@ class TransformedProducts(SketchRule):
         tail = "exact" if draft.stage(name).axes[-1].extent.value % lanes == 0 else "guard"
         draft, (vectors, vector) = draft.split(name, c, (lanes,), tail)
         draft = draft.reorder(name, *place, vectors, i, j, vector).in_registers(name, (i, j, vector))
-        if block is not None:
-            outer = (chain.output, block)
-        else:
+        if block is None:
             draft, fused = draft.fuse(name, place)
-            draft, outer = draft.parallel(name, fused), (name, fused)
+            draft = draft.parallel(name, fused)
         draft = draft.compute_at(chain.rows, name, vectors).set_scope(chain.rows, "local")
         i, s, *place, c = draft.stage(chain.rows).spatial
         draft = draft.reorder(chain.rows, *place, s, i, c).in_registers(chain.rows, (s, i, c))
-        return replace(spread(draft, name, hardware), anchors={**draft.anchors, chain.rows: (outer,)})
+        return spread(draft, name, hardware)
