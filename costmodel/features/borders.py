@@ -38,7 +38,8 @@ def made(nest: Nest) -> Value:
             apart = apart.least((move <= 0).otherwise(FAR, move))
         lost = tape.total(depth.ceildiv(apart).least(window) for depth in borders)
         rest = (tape.const(1) - lost / _positions(nest, index, moving).most(1)).most(0)
-        share = share * known.otherwise(rest, alone.otherwise(rest, 1))
+        shorter = alone.otherwise((window <= 1).otherwise(1, rest), 1)  # the loop over a window of several
+        share = share * known.otherwise(rest, shorter)
     return share
 
 
