@@ -75,6 +75,10 @@ class Nest:
         place = self._loops[var][0]
         return sum(place >= start for start in self._starts)
 
+    def widths(self, index: Expr) -> list[Value] | None:
+        """Greatest minus least value of an index, by level; None where it is not bounded."""
+        return self._spans(index)
+
     def over_lanes(self, access: Access) -> bool:
         """Whether what is read or written is a vector of distinct elements."""
         return any(loop.kind == "vectorize" and access.depends(loop.var) for loop in self.statement.loops)

@@ -10,6 +10,7 @@ from search_space.intrinsics import SGEMM
 from search_space.ir.expr import Expr, const, substitute, variables, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 from search_space.lower.blocks import BULK
+from search_space.lower.borders import borders, present
 
 HELD = {"local": 1, "warp": 32, "warpgroup": 128}
 """Scopes of registers, and the threads that hold a buffer together."""
@@ -67,6 +68,7 @@ class Statement:
         allocation: how many of the loops stand around the allocation of `output`.
         guarded: loops by whose positions it is decided whether an element is there to be read.
         tests: comparisons by which it is decided.
+        inside: comparisons of which one fails where an instruction adds zeros of a border, which is not made then.
     """
 
     loops: tuple[Loop, ...]
@@ -77,6 +79,7 @@ class Statement:
     allocation: int
     guarded: frozenset[str] = frozenset()
     tests: int = 0
+    inside: tuple[Expr, ...] = ()
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -233,7 +236,10 @@ def _of_intrinsic(
     output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, computes, True)
     inputs = tuple(Access(program.buffers[o.buffer], o.elements, True, False) for o in stmt.inputs)
     loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.output.buffer, 0))
-    return Statement((*loops, *tile), output, inputs, {"fma": 1} if computes else {}, computes, depth)
+    exact = output.buffer.dtype == "int32"  # zero times what is no number would be none
+    inside = present(borders(program), stmt) if exact else ()
+    operations = {"fma": 1.0} if computes else {}
+    return Statement((*loops, *tile), output, inputs, operations, computes, depth, inside=inside)
 
 
 def _threads_once(loops: tuple[Loop, ...], output: Buffer, depth: int) -> tuple[tuple[Loop, ...], int]:

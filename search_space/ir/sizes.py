@@ -57,3 +57,9 @@ def span(e: Any) -> Span:
         return int(whole.value), int(whole.value)
     sizes = sizes_of([whole])
     return Bounds(extents_from_low(sizes))(from_low(whole, sizes))
+
+
+def may_be_empty(extent: Expr) -> bool:
+    """Whether a loop may have no iteration, for some sizes or somewhere in the loops around."""
+    known = extent.is_const or is_sized(extent)
+    return not known or span(extent)[0] < 1

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, const, var, variables
-from search_space.ir.sizes import span
+from search_space.ir.sizes import may_be_empty
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
+from search_space.lower.borders import borders
 from targets.base import BuildError
 from targets.cpu.addresses import Terms
 from targets.cpu.last_uses import LastUses
@@ -66,15 +67,14 @@ class _Unit:
         features: frozenset[str],
     ) -> None:
         self.program, self.name, self.storage, self.loops = program, name, storage, loops_of(program)
-        self.shared, self.scratch, self.features = shared, scratch, features
+        self.shared, self.scratch, self.features, self.unrolled = shared, scratch, features, 0
         self.bodies: list[str] = []
-        self.ahead = outputs_ahead(program)
+        self.ahead, self.borders = outputs_ahead(program), borders(program)
         self.declared = {
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
             "declare void @autotune_parallel_for(ptr, ptr, i64, i32)",
         }
-        self.unrolled = 0
 
     def kernel(self) -> str:
         function = Function(self, "%workspace", "%workspace")
@@ -231,7 +231,7 @@ class Function:
     def serial(self, loop: For, low: str = "0", high: str | None = None, guard: str | None = None) -> None:
         """A counted loop; registers written in it are carried by phis."""
         text, registers = self.text, self.values.registers
-        skipped = high is None and span(loop.extent)[0] < 1
+        skipped = high is None and may_be_empty(loop.extent)
         high = high or self.values.integers.scalar(loop.extent)
         if skipped:
             guard = text.value(f"icmp sgt i64 {high}, 0", "bool").text

@@ -98,6 +98,21 @@ class Operations:
         bits = self.text.value(f"bitcast {x.type} {x.text} to {llvm_type('int32', x.lanes)}", "int32", x.lanes)
         return self.cast(bits, dtype)
 
+    def float_of_byte(self, x: Value, added: Value | None, limits: tuple[float, float], taken: Value) -> Value:
+        """The same less another byte, as a float: whole numbers this small are floats, and need not become integers.
+
+        What is added moves the limits instead, which are the same for all vectors.
+        """
+        x, taken = self.same_lanes(self.math.op("fadd", x, WHOLE), self.cast(taken, "float32"))
+        if added is not None:
+            x, added = self.same_lanes(x, self.cast(added, "float32"))
+        rest = self.math.op("fadd", self.vector(taken, x.lanes), WHOLE)
+        rest = rest if added is None else self.math.op("fsub", rest, added)
+        for op, limit in zip(("max", "min"), limits, strict=True):
+            end = self.math.number(WHOLE + limit, x)
+            x = self.minmax(op, x, end if added is None else self.math.op("fsub", end, added))
+        return self.math.op("fsub", x, rest)
+
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         lanes = a.lanes or b.lanes or c.lanes
         return self.math.intrinsic("fma", self.vector(a, lanes), self.vector(b, lanes), self.vector(c, lanes))

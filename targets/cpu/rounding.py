@@ -51,3 +51,18 @@ def bounded(e: Expr) -> Bounded | None:
     if value.op != "call" or value.args[0] != "rint":
         return None
     return Bounded(value.args[1], added, low, high)
+
+
+def float_of_byte(e: Expr) -> tuple[Bounded, Expr] | None:
+    """The byte that is rounded to, and the one that is taken from it, where the difference is a float at once.
+
+    So are layers of models that are quantised already written whose sums are rounded to bytes before a float is
+    computed of these.
+    """
+    if e.op != "cast" or e.dtype != "float32" or e.args[0].op != "sub" or e.args[0].dtype != "int32":
+        return None
+    byte, taken = e.args[0].args
+    if any(x.op != "cast" or x.args[0].dtype not in ENDS for x in (byte, taken)) or byte.args[0].op != "cast":
+        return None
+    found = bounded(byte.args[0])
+    return None if found is None else (found, taken.args[0])

@@ -14,6 +14,7 @@ import llvmlite.binding as llvm
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
+from search_space.lower.borders import trimmed
 from search_space.lower.peeling import peeled
 from targets.base import FASTEST_CORE, BuildError, Module, NetworkPlan, Packer, RunError, Target
 from targets.cpu.emit import emit_program
@@ -105,7 +106,7 @@ class CpuTarget(Target):
     def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
         """The module's LLVM text, shared and per-thread workspace bytes."""
         features = frozenset(self.limits.features)
-        main = emit_program(peeled(program), name, self.attributes(), features)
+        main = emit_program(peeled(trimmed(program)), name, self.attributes(), features)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
             parts.append(emit_program(peeled(prologue), f"{name}_pack{i}", self.attributes(), features).text)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from search_space.intrinsics import BF16_DOT, BF16_LANE_DOT, VNNI_DOT, VNNI_LANE_DOT
 from search_space.ir.expr import variables
 from search_space.ir.stmt import Intrinsic, Operand
+from search_space.lower.borders import present
 from targets.base import BuildError
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function
 from targets.cpu.lane_words import LANES, lane_words
@@ -87,7 +88,17 @@ def _reused(function: Function, call: Intrinsic) -> bool:
     return not rows <= {v for index in call.inputs[1].indices for v in variables(index)}
 
 
+def _of_zeros(function: Function, call: Intrinsic, dot: Dot) -> bool:
+    """Whether it is known here, with the numbers of unrolled loops, that a factor is zeros around a padded input."""
+    if dot.dtype != "int32":
+        return False  # zero times what is no number would be no number
+    conditions = map(function.values.fixed, present(function.unit.borders, call))
+    return any(c.is_const and not c.value for c in conditions)
+
+
 def _shared(function: Function, call: Intrinsic, dot: Dot) -> None:
+    if _of_zeros(function, call, dot):
+        return
     _contiguous(function, call.inputs[0], {"#0": 0, "#1": 1})
     _contiguous(function, call.inputs[1], {"#0": dot.depth, "#1": 1})
     a = _loaded(function, call.inputs[0], dot.factors, True)

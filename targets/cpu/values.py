@@ -15,7 +15,7 @@ from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory
 from targets.cpu.operations import Operations
-from targets.cpu.rounding import bounded
+from targets.cpu.rounding import bounded, float_of_byte
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value
 from targets.cpu.vector_math import VectorMath
@@ -109,6 +109,11 @@ class Values:
                 entry = tables.looked_up(self.math, self.value(table.word), table.entries)
                 if entry is not None:
                     return entry
+            if (difference := float_of_byte(e)) is not None:
+                form, taken = difference
+                added = None if form.added is None else self.value(form.added)
+                limits = form.low, form.high
+                return self.ops.float_of_byte(self.value(form.number), added, limits, self.value(taken))
             found = bounded(e)
             if found is None:
                 inner = e.args[0]

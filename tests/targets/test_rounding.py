@@ -58,6 +58,28 @@ def test_bytes_are_those_of_rounding_limiting_and_converting(dtype: str, zero: i
     assert "llvm.rint" not in module.llvm_ir and "fptosi" not in module.llvm_ir
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [None, 0, 100])
+@pytest.mark.parametrize("taken", [0, 7, 127])
+def test_differences_of_bytes_are_floats_at_once(dtype: str, zero: int | None, taken: int) -> None:
+    low, high = ENDS[dtype]
+    values = drawn()
+    x, y = te.placeholder(values.shape, name="x"), te.placeholder((1,), dtype, "y", True)
+    z = te.placeholder((1,), dtype, "z", True)
+
+    def of(i: Expr) -> Expr:
+        whole = te.rint(x[i]) if zero is None else te.rint(x[i]) + y[0].astype("float32")
+        return (byte(whole, dtype, low, high).astype("int32") - z[0].astype("int32")).astype("float32")
+
+    tensors = [x, *([] if zero is None else [y]), z, te.compute(values.shape, of, name="difference")]
+    given = [values, *([] if zero is None else [np.array([zero], dtype)]), np.array([taken], dtype)]
+    module = built(Workload.of(tensors))
+    found = registry.get("cpu").load(module).bind(given).run(1)
+    wanted = np.clip(np.rint(values.astype(np.float64)) + (zero or 0), low, high) - taken
+    np.testing.assert_array_equal(found, wanted.astype(np.float32))
+    assert "fptosi" not in module.llvm_ir and "trunc <" not in module.llvm_ir
+
+
 @pytest.mark.parametrize(("low", "high"), [(0.0, 256.0), (-1.0, 255.0), (0.5, 255.0), (9.0, 3.0)])
 def test_limits_that_no_byte_has_are_left_alone(low: float, high: float) -> None:
     x = te.placeholder((8,), name="x")[0]

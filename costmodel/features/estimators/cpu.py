@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from costmodel.features.borders import made
 from costmodel.features.estimators.base import COST, OVERLAP, Estimate, Terms
 from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import LINE, Nest
@@ -70,7 +71,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool, dealt: Mapping[str, Loop]
     statement, tape = nest.statement, nest.tape
     call = nest.library
     lanes = _lanes(nest, hardware)
-    instructions = nest.iterations / lanes
+    instructions = nest.iterations / lanes * made(nest)
     body = nest.extent_of("unroll").most(1)
     tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
     transfers = [(nest.over_lanes(a), _transfers(nest, a)) for a in nest.accesses]

@@ -1,0 +1,172 @@
+"""Zeros around a padded input: which elements of a buffer they are, and loops over products that leave them out.
+
+A window that reaches past the edge of an image multiplies zeros there. What a sum of integers gets from them is
+nothing, exactly, so that these products need not be made: a row of the window that lies outside is no iteration of the
+loop over its rows, and a target leaves out the single products of an unrolled tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from search_space.ir.expr import Expr, const, maximum, minimum, substitute, transform, var, variables
+from search_space.ir.polynomial import canon, from_poly, poly, poly_add
+from search_space.ir.stmt import (
+    Allocate,
+    For,
+    Intrinsic,
+    LoopProgram,
+    Seq,
+    Stmt,
+    Store,
+    map_children,
+    map_exprs,
+    walk_stmt,
+)
+from search_space.schedule.intrinsics import get_intrinsic
+
+
+@dataclass(frozen=True, eq=False)
+class Border:
+    """Elements of a buffer that are zero unless all of some conditions hold.
+
+    Attributes:
+        indices: of an element, in the loops that write it.
+        inside: comparisons of integers in the same loops, and in those around.
+    """
+
+    indices: tuple[Expr, ...]
+    inside: tuple[Expr, ...]
+
+    def at(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The same for the element at other indices; comparisons that these do not decide are left out."""
+        places = dict(zip(self.indices, indices, strict=True))
+        own = frozenset(name for index in self.indices for name in variables(index))
+        moved = [(c, transform(c, lambda e: places.get(e) if e.op != "const" else None)) for c in self.inside]
+        # what has stayed of the writing loops says nothing where the element is read
+        return tuple(new for old, new in moved if not self._left(old, places, own))
+
+    @staticmethod
+    def _left(condition: Expr, places: Mapping[Expr, Expr], own: frozenset[str]) -> bool:
+        """Whether a comparison has variables of the writing loops besides those in whole indices."""
+        rest = transform(condition, lambda e: const(0) if e.op != "const" and e in places else None)
+        return bool(variables(rest) & own)
+
+
+def borders(program: LoopProgram) -> Mapping[str, Border]:
+    """By name of the buffers that one statement fills, with zero where a condition fails."""
+    stores: dict[str, list[Store]] = {}
+    for stmt in walk_stmt(program.body):
+        if isinstance(stmt, Intrinsic):
+            stores.setdefault(stmt.output.buffer, []).append(Store(stmt.output.buffer, (), const(1)))
+        elif isinstance(stmt, Store):
+            stores.setdefault(stmt.buffer, []).append(stmt)
+    found: dict[str, Border] = {}
+    for name, (first, *others) in stores.items():
+        value = first.value
+        filled = value.op == "select" and value.args[2].is_const and value.args[2].value == 0
+        if others or first.reducer is not None or not filled:
+            continue
+        inside = tuple(c for c in _conjuncts(value.args[0]) if c.op in ("lt", "le") and c.args[0].dtype == "int64")
+        if inside:
+            found[name] = Border(first.indices, inside)
+    return found
+
+
+def present(found: Mapping[str, Border], call: Intrinsic) -> tuple[Expr, ...]:
+    """Comparisons of which one fails where an instruction adds nothing to sums of integers; none where it always may.
+
+    The elements of an operand beside the first one differ from it in dimensions that no border is known of.
+    """
+    if not any(o.buffer in found for o in call.inputs) or call.reset or get_intrinsic(call.name).reducer != "sum":
+        return ()
+    conditions: list[Expr] = []
+    for operand in call.inputs:
+        border = found.get(operand.buffer)
+        if border is not None:
+            pairs = zip(operand.indices, operand.elements, strict=True)
+            # An index that moves within the instruction stands for no single place: no comparison may count on it.
+            indices = tuple(first if first is each else var("#within") for first, each in pairs)
+            conditions += [c for c in border.at(indices) if "#within" not in variables(c)]
+    return tuple(dict.fromkeys(conditions))
+
+
+def trimmed(program: LoopProgram) -> LoopProgram:
+    """The same program with loops over products of integers without the iterations that multiply zeros of a border.
+
+    Before:  for r in 3: unroll w in 14: dot(sum[w], padded[h + r, w], weight[r])
+    After:   for r in min(3, 15 - h) - max(0, 1 - h): ... padded[h + r + max(0, 1 - h), w] ...
+
+    where padded[i, ...] is zero unless 1 <= i < 15.
+    """
+    found = borders(program)
+    found = {name: border for name, border in found.items() if _exact(program, name)}
+    return replace(program, body=_trimmed(program.body, found)) if found else program
+
+
+def _exact(program: LoopProgram, name: str) -> bool:
+    """Whether all instructions that read a buffer add up integers, so that zeros add nothing, whatever the factor."""
+    calls = [s for s in walk_stmt(program.body) if isinstance(s, Intrinsic)]
+    reading = [s for s in calls if any(o.buffer == name for o in s.inputs)]
+    return bool(reading) and all(program.buffers[s.output.buffer].dtype == "int32" for s in reading)
+
+
+def _trimmed(stmt: Stmt, found: Mapping[str, Border]) -> Stmt:
+    stmt = map_children(stmt, lambda s: _trimmed(s, found))
+    if not isinstance(stmt, For) or stmt.kind != "serial" or not stmt.extent.is_const or stmt.extent.value < 2:
+        return stmt
+    low, high = const(0), stmt.extent
+    for condition in _shared(stmt, found):
+        bound = _bound(condition, stmt.var)
+        if bound is None:
+            continue
+        first, past = bound
+        low = low if first is None else maximum(low, first)
+        high = high if past is None else minimum(high, past)
+    if low.is_const and high is stmt.extent:
+        return stmt
+    extent = maximum(high - low, 0)
+    body = map_exprs(stmt.body, lambda e: substitute(e, {stmt.var: var(stmt.var) + low}))
+    return For(stmt.var, extent, stmt.kind, body, stmt.pragmas)
+
+
+def _shared(loop: For, found: Mapping[str, Border]) -> list[Expr]:
+    """Comparisons in a loop's variable, and in none of the loops in it: where one fails, all its products are zero."""
+    inner: set[str] = set()
+    common: list[Expr] | None = None
+    for stmt in walk_stmt(loop.body):
+        if isinstance(stmt, For):
+            inner.add(stmt.var)
+        elif isinstance(stmt, Store | Allocate):
+            return []
+        elif isinstance(stmt, Intrinsic):
+            here = present(found, stmt)
+            common = list(here) if common is None else [c for c in common if c in here]
+        elif not isinstance(stmt, Seq):
+            return []
+    names = [(c, variables(c)) for c in common or ()]
+    return [c for c, of in names if loop.var in of and not of & inner]
+
+
+def _bound(condition: Expr, name: str) -> tuple[Expr | None, Expr | None] | None:
+    """The first value of a variable for which a comparison holds, and the one past the last; None: it is not linear."""
+    left, right = (poly(side) for side in condition.args)
+    whole = poly_add(left, right, -1)  # at most 0
+    if condition.op == "lt":
+        whole = poly_add(whole, {(): 1})
+    factor = whole.get((var(name),), 0)
+    rest = poly_add(whole, {(var(name),): factor}, -1) if factor else whole
+    if not factor or any(name in variables(atom) for monomial in rest for atom in monomial):
+        return None
+    if factor > 0:
+        return None, canon(from_poly(poly_add({(): 0}, rest, -1)) // factor + 1)
+    return canon(from_poly(poly_add(rest, {(): -factor - 1})) // -factor), None
+
+
+def _conjuncts(condition: Expr) -> Iterator[Expr]:
+    if condition.op == "and":
+        for part in condition.operands:
+            yield from _conjuncts(part)
+    else:
+        yield condition
