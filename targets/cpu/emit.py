@@ -202,6 +202,7 @@ class Function:
             outermost = not self._packed
             if outermost:
                 self._packed = packable(loop)
+            self.values.integers.run_over(loop.var, loop.extent)
             for i in range(int(loop.extent.value)):
                 self.values.env[loop.var] = i
                 if reduced and i:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, total, var, variables, walk
@@ -109,10 +109,12 @@ def _bytes(buffer: Buffer) -> int:
     return span(buffer.size)[1] * dtype_bytes(buffer.dtype)
 
 
-def flat_index(indices: tuple[Expr, ...], strides: Strides) -> Expr:
-    """The element offset, with x // c * c + x % c put together again."""
+def flat_index(
+    indices: tuple[Expr, ...], strides: Strides, floordiv: Callable[[Expr, Expr], Expr] | None = None
+) -> Expr:
+    """The element offset, with x // c * c + x % c put together again; see `merge_divisions`."""
     flat = total(i * s for i, s in zip(indices, strides, strict=True))
-    return merge_divisions(flat)
+    return merge_divisions(flat, floordiv)
 
 
 def stride_along(flat: Expr, name: str) -> Expr:
@@ -121,8 +123,14 @@ def stride_along(flat: Expr, name: str) -> Expr:
     return from_poly({tuple(a for a in m if a is not along): c for m, c in poly(flat).items() if along in m})
 
 
-def merge_divisions(flat: Expr) -> Expr:
-    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c, and factors of k, may be of sizes."""
+def merge_divisions(flat: Expr, floordiv: Callable[[Expr, Expr], Expr] | None = None) -> Expr:
+    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c, and factors of k, may be of sizes; and before that
+    c * k * (x // c % d) + k * (x % c) by k * (x % (c * d)), as the index of several axes in one has both.
+
+    Args:
+        flat: sums of quotients and remainders.
+        floordiv: writes quotients as `flat` has them.
+    """
     terms = dict(poly(flat))
     changed = True
     while changed:
@@ -132,14 +140,22 @@ def merge_divisions(flat: Expr) -> Expr:
             if found is None:
                 continue
             (x, c), rest = found
+            quotient = _atom(floordiv(x, c)) if floordiv else None
+            quotient = _quotient(x, c) if quotient is None else quotient
             # Only both together are x again; a remainder alone stays.
-            ((twin, scale),) = poly_mul(poly(c), {(_quotient(x, c), *rest): 1}).items()
+            ((twin, scale),) = poly_mul(poly(c), {(quotient, *rest): 1}).items()
             if terms.get(twin) == k * scale:
                 del terms[monomial], terms[twin]
-                for m, d in poly_mul(poly(x), {rest: 1}).items():
-                    terms[m] = terms.get(m, 0) + k * d
-                changed = True
-                break
+                merged = poly(x)
+            elif c.is_const and (outer := _remainder_of(quotient, rest, k * int(c.value), terms)) is not None:
+                del terms[monomial], terms[outer]
+                merged = poly(x % (c * _divisor(outer, quotient)))
+            else:
+                continue
+            for m, d in poly_mul(merged, {rest: 1}).items():
+                terms[m] = terms.get(m, 0) + k * d
+            changed = True
+            break
     return from_poly({m: c for m, c in terms.items() if c})
 
 
@@ -151,6 +167,27 @@ def _remainder(monomial: Monomial) -> tuple[tuple[Expr, Expr], Monomial] | None:
             if all(map(is_sized, (*rest, *factors))):
                 return (atom.args[0], atom.args[1]), rest
     return None
+
+
+def _atom(e: Expr) -> Expr | None:
+    """The variable or quotient that an expression is, if it is no sum or product."""
+    terms = list(poly(e).items())
+    return terms[0][0][0] if len(terms) == 1 and len(terms[0][0]) == terms[0][1] == 1 else None
+
+
+def _remainder_of(x: Expr, rest: Monomial, k: int, terms: Poly) -> Monomial | None:
+    """The monomial of k * (x % d), d a number, times `rest`, if it is among some terms."""
+    for monomial, c in terms.items():
+        if c == k and (found := _remainder(monomial)) is not None:
+            (y, d), others = found
+            if y is x and d.is_const and others == rest:
+                return monomial
+    return None
+
+
+def _divisor(monomial: Monomial, x: Expr) -> Expr:
+    """By what x is divided in a monomial that has its remainder."""
+    return next(atom.args[1] for atom in monomial if atom.op == "mod" and atom.args[0] is x)
 
 
 def _quotient(x: Expr, divisor: Expr) -> Expr:
