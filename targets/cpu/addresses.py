@@ -69,7 +69,7 @@ class Addresses:
         self.text, self.integers, self.loops, self.storage, self.env = integers.text, integers, loops, storage, env
         self.pointers: dict[str, str] = {}
         self._fixed = fixed
-        self._plans: dict[tuple[str, Any], Plan] = {}
+        self._plans: dict[tuple[str, tuple[int, ...], int], Plan] = {}
         self._lanes = {LANE, *loops.lanes}
 
     def plan(self, buffer: str, indices: tuple[Expr, ...]) -> Plan:

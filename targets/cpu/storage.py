@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, total, var, variables, walk
-from search_space.ir.polynomial import Monomial, from_poly, poly, poly_mul
+from search_space.ir.polynomial import Monomial, Poly, from_poly, poly, poly_mul
 from search_space.ir.sizes import is_sized, span
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
@@ -148,8 +148,8 @@ def merge_divisions(flat: Expr, floordiv: Callable[[Expr, Expr], Expr] | None = 
                 del terms[monomial], terms[twin]
                 merged = poly(x)
             elif c.is_const and (outer := _remainder_of(quotient, rest, k * int(c.value), terms)) is not None:
-                del terms[monomial], terms[outer]
-                merged = poly(x % (c * _divisor(outer, quotient)))
+                del terms[monomial], terms[outer[0]]
+                merged = poly(x % (c * outer[1]))
             else:
                 continue
             for m, d in poly_mul(merged, {rest: 1}).items():
@@ -171,23 +171,22 @@ def _remainder(monomial: Monomial) -> tuple[tuple[Expr, Expr], Monomial] | None:
 
 def _atom(e: Expr) -> Expr | None:
     """The variable or quotient that an expression is, if it is no sum or product."""
-    terms = list(poly(e).items())
-    return terms[0][0][0] if len(terms) == 1 and len(terms[0][0]) == terms[0][1] == 1 else None
+    terms = poly(e)
+    if len(terms) != 1:
+        return None
+    ((monomial, c),) = terms.items()
+    (atom,) = monomial if len(monomial) == 1 else (None,)
+    return atom if c == 1 else None
 
 
-def _remainder_of(x: Expr, rest: Monomial, k: int, terms: Poly) -> Monomial | None:
-    """The monomial of k * (x % d), d a number, times `rest`, if it is among some terms."""
+def _remainder_of(x: Expr, rest: Monomial, k: int, terms: Poly) -> tuple[Monomial, Expr] | None:
+    """The monomial of k * (x % d), d a number, times `rest`, if it is among some terms, and d."""
     for monomial, c in terms.items():
         if c == k and (found := _remainder(monomial)) is not None:
             (y, d), others = found
             if y is x and d.is_const and others == rest:
-                return monomial
+                return monomial, d
     return None
-
-
-def _divisor(monomial: Monomial, x: Expr) -> Expr:
-    """By what x is divided in a monomial that has its remainder."""
-    return next(atom.args[1] for atom in monomial if atom.op == "mod" and atom.args[0] is x)
 
 
 def _quotient(x: Expr, divisor: Expr) -> Expr:
@@ -289,3 +288,19 @@ def _register_lanes(
 def _tile_lanes(flat: Expr) -> int:
     """An instruction's output tile occupies one register of as many lanes as #0 runs over (16 int32)."""
     return 16 if "#0" in variables(flat) else 0
+
+
+def free_variables(loop: For) -> set[str]:
+    """Loop variables used inside a loop."""
+    names: set[str] = set()
+    for stmt in walk_stmt(loop):
+        exprs: list[Expr] = []
+        if isinstance(stmt, Store):
+            exprs = [*stmt.indices, stmt.value] + ([] if stmt.predicate is None else [stmt.predicate])
+        elif isinstance(stmt, Intrinsic):
+            exprs = [e for o in (stmt.output, *stmt.inputs) for e in (*o.indices, *o.elements)]
+        elif isinstance(stmt, For):
+            exprs = [stmt.extent]
+        for e in exprs:
+            names |= variables(e)
+    return names

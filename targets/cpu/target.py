@@ -81,7 +81,7 @@ class CpuTarget(Target):
             "triple": self.machine.triple,
             "cpu": self.cpu,
             "features": self.features,
-            "emitted": [self.limits.vector_bytes, *sorted(self.limits.features)],
+            "emitted": [self.limits.vector_bytes, self.limits.caches[2], *sorted(self.limits.features)],
         }
 
     @property
@@ -105,7 +105,8 @@ class CpuTarget(Target):
     def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
         """The module's LLVM text, shared and per-thread workspace bytes."""
         features = frozenset(self.limits.features)
-        main = emit_program(peeled(program), name, self.attributes(), features)
+        held = self.limits.caches[2] // 2  # beside what the output is made of
+        main = emit_program(peeled(program), name, self.attributes(), features, held)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
             parts.append(emit_program(peeled(prologue), f"{name}_pack{i}", self.attributes(), features).text)
