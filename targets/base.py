@@ -314,7 +314,7 @@ class Target(ABC):
         return ""
 
     def spills(self, program: LoopProgram, name: str = "kernel") -> tuple[float, Module | None]:
-        """Share of the instructions of a program's busiest innermost loop that keep on the stack what has no register.
+        """Share of the instructions of a program's busiest innermost loops that keep on the stack what has no register.
 
         0 on targets whose compiler is not known to spill what the space's limits let through.
 

@@ -69,14 +69,16 @@ class Addresses:
         self.text, self.integers, self.loops, self.storage, self.env = integers.text, integers, loops, storage, env
         self.pointers: dict[str, str] = {}
         self._fixed = fixed
-        self._plans: dict[tuple[str, Any], Plan] = {}
+        self._plans: dict[tuple[str, tuple[int, ...], int], Plan] = {}
         self._lanes = {LANE, *loops.lanes}
 
     def plan(self, buffer: str, indices: tuple[Expr, ...]) -> Plan:
-        key = (buffer, tuple(i.serial for i in indices))
+        key = (buffer, tuple(i.serial for i in indices), self.integers.extents)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._make_plan(flat_index(indices, self.storage[buffer].strides))
+            # Where lanes lie within a row of several vectors, which of them it is does not depend on the lane.
+            flat = flat_index(indices, self.storage[buffer].strides, self.integers.simplify.floordiv)
+            plan = self._plans[key] = self._make_plan(flat)
         return plan
 
     def _make_plan(self, flat: Expr) -> Plan:

@@ -12,14 +12,16 @@ from search_space.lower.borders import borders
 from targets.base import BuildError
 from targets.cpu.addresses import Terms
 from targets.cpu.last_uses import LastUses
-from targets.cpu.outputs_ahead import outputs_ahead
+from targets.cpu.outputs_ahead import outputs_ahead, outputs_beside
 from targets.cpu.packed_bytes import PackedBytes, Waiting, packable, saturates
 from targets.cpu.rounding import ENDS, bounded
-from targets.cpu.storage import Storage, loops_of, place
+from targets.cpu.storage import Storage, free_variables, loops_of, place
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
 
 MAX_UNROLLED_STORES = 8192
+NEVER = 1 << 62
+"""Bytes that no output has."""
 IntrinsicEmitter = Callable[["Function", Intrinsic], None]  # by name, or by what stands before the colon
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 
@@ -33,7 +35,9 @@ class Emitted:
     scratch_bytes: int
 
 
-def emit_program(program: LoopProgram, name: str, attributes: str, features: frozenset[str] = frozenset()) -> Emitted:
+def emit_program(
+    program: LoopProgram, name: str, attributes: str, features: frozenset[str] = frozenset(), held: int = NEVER
+) -> Emitted:
     """LLVM functions for a concrete program: `void name(ptr arguments, i32 threads, ptr workspace)`.
 
     Args:
@@ -41,12 +45,13 @@ def emit_program(program: LoopProgram, name: str, attributes: str, features: fro
         name: of the kernel.
         attributes: of every function, as LLVM writes them.
         features: instruction sets that may be named in the text.
+        held: bytes of an output beyond which caches no longer hold it when it is written again.
 
     Raises:
         BuildError: an expression or loop the CPU has no code for.
     """
     storage, shared, scratch = place(program)
-    unit = _Unit(program, name, storage, shared, scratch, features)
+    unit = _Unit(program, name, storage, shared, scratch, features, held)
     functions = [unit.kernel()]
     functions += unit.bodies
     head = sorted(unit.declared)
@@ -65,11 +70,12 @@ class _Unit:
         shared: int,
         scratch: int,
         features: frozenset[str],
+        held: int,
     ) -> None:
         self.program, self.name, self.storage, self.loops = program, name, storage, loops_of(program)
         self.shared, self.scratch, self.features, self.unrolled = shared, scratch, features, 0
         self.bodies: list[str] = []
-        self.ahead, self.borders = outputs_ahead(program), borders(program)
+        self.ahead, self.beside, self.borders = outputs_ahead(program), outputs_beside(program, held), borders(program)
         self.declared = {
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
@@ -87,7 +93,7 @@ class _Unit:
     def parallel(self, caller: Function, loop: For) -> str:
         """Emits the body function of a parallel loop; its context: arguments, workspace, the loops around."""
         around = {v for s in caller.text.scopes for v in s.variables} - self.program.sizes.keys()
-        captured = sorted(_free_variables(loop) & around)
+        captured = sorted(free_variables(loop) & around)
         name = f"{self.name}.parallel{len(self.bodies)}"
         self.bodies.append("")
         slot = len(self.bodies) - 1
@@ -202,6 +208,7 @@ class Function:
             outermost = not self._packed
             if outermost:
                 self._packed = packable(loop)
+            self.values.integers.run_over(loop.var, loop.extent)
             for i in range(int(loop.extent.value)):
                 self.values.env[loop.var] = i
                 if reduced and i:
@@ -408,11 +415,17 @@ class Function:
             pointer = values.addresses.pointer(stmt.buffer, terms, constant)
             self._to_memory(stmt, pointer, value, mask, lanes)
             if over_lanes and (ahead := self.unit.ahead.get(stmt.buffer)) is not None:
-                plan = values.addresses.plan(ahead.output, ahead.element(stmt.indices))
-                if plan.lane == 1 and not plan.gather:
-                    at = values.addresses.pointer(ahead.output, *values.addresses.offset(plan))
-                    values.memory.prefetch_to_write(at)
+                self._ask_for(ahead.output, ahead.element(stmt.indices))
+        if over_lanes and (beside := self.unit.beside.get(id(stmt))) is not None:
+            self._ask_for(*beside)
         values.versions[stmt.buffer] = values.versions.get(stmt.buffer, 0) + 1
+
+    def _ask_for(self, output: str, element: tuple[Expr, ...]) -> None:
+        """Asks for the line of an output that a vector will be written to."""
+        addresses = self.values.addresses
+        plan = addresses.plan(output, element)
+        if plan.lane == 1 and not plan.gather:
+            self.values.memory.prefetch_to_write(addresses.pointer(output, *addresses.offset(plan)))
 
     def _waits(self, stmt: Store, place: tuple[str, Terms, int], lanes: int) -> bool:
         """Leaves a vector of bytes made of floats to `PackedBytes`, if it is one."""
@@ -482,19 +495,3 @@ class Function:
             value = self._updated(stmt, memory.gather(pointers, dtype, lanes, mask), value)
         assert value is not None
         memory.scatter(self.values.ops.vector(value, lanes), pointers, mask)
-
-
-def _free_variables(loop: For) -> set[str]:
-    """Loop variables used inside `loop`."""
-    names: set[str] = set()
-    for stmt in walk_stmt(loop):
-        exprs: list[Expr] = []
-        if isinstance(stmt, Store):
-            exprs = [*stmt.indices, stmt.value] + ([] if stmt.predicate is None else [stmt.predicate])
-        elif isinstance(stmt, Intrinsic):
-            exprs = [e for o in (stmt.output, *stmt.inputs) for e in (*o.indices, *o.elements)]
-        elif isinstance(stmt, For):
-            exprs = [stmt.extent]
-        for e in exprs:
-            names |= variables(e)
-    return names

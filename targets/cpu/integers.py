@@ -11,16 +11,22 @@ from targets.cpu.text import Scope, Text
 
 
 class Integers:
-    """Emits integer expressions; scalars as i64, conditions as i1."""
+    """Emits integer expressions; scalars as i64, conditions as i1.
+
+    Attributes:
+        extents: how often a loop was entered with another extent than before: what was concluded is of one number.
+    """
 
     def __init__(self, text: Text) -> None:
         self.text = text
         self.ranges: dict[str, Expr] = {}
         self.simplify = Simplifier(self.ranges)
+        self.extents = 0
 
     def run_over(self, variable: str, extent: Expr) -> None:
         """Enters a loop; what was concluded under another extent of its variable is forgotten."""
-        if self.ranges.get(variable) is not extent:
+        if (before := self.ranges.get(variable)) is not extent:
+            self.extents += before is not None
             self.ranges[variable] = extent
             self.simplify.forget()
 

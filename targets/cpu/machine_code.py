@@ -20,6 +20,9 @@ _VECTOR = re.compile(r"\b(?:[xyz]mm\d+|[vqz]\d+)\b")
 _STACK = re.compile(r"\[(?:r?sp|e?sp)\b|\[rsp\b")
 _PRODUCT = re.compile(r"v?fn?m(?:add|sub)|fml[as]|vp?dp|[su]?dot$|bfdot|bfmmla")
 
+MINOR = 4
+"""A sum with this many times fewer products than another, as what is left of its rows, is not looked at."""
+
 
 @dataclass(frozen=True)
 class LoopCode:
@@ -79,6 +82,25 @@ def body_products(program: LoopProgram) -> int | None:
     """
     found = max(_reductions(program.body, 1, 1), default=None)
     return None if found is None else found[1]
+
+
+def spilling(loops: Sequence[LoopCode], program: LoopProgram) -> tuple[float, float]:
+    """How much the loops of a program's sums of products refer to the stack: as a share of their instructions, and for
+    each product. Of several sums, as attention has, each counts by its products; without one, the longest loop counts.
+    """
+    sums = sorted(_reductions(program.body, 1, 1), reverse=True)
+    if not sums:
+        loop = busiest(loops)
+        return loop.spills / max(1, loop.instructions), 0.0
+    rest, products, share, references = list(loops), 0, 0.0, 0.0
+    for runs, body in (found for found in sums if found[0] * MINOR >= sums[0][0]):
+        loop = busiest(rest, body)
+        if loop in rest:
+            rest.remove(loop)  # another sum has a loop of its own
+        products += runs
+        share += runs * loop.spills / max(1, loop.instructions)
+        references += runs * loop.spills / body
+    return share / products, references / products
 
 
 def _reductions(stmt: Stmt, runs: int, body: int) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,9 @@
 
 The exponents of a softmax stay in cache until their sum is known, and only then is the output written: by stores that
 wait for its lines, while nothing is left to compute. Asked for beside the exponents, they come meanwhile.
+
+A norm reads its data for its sums, and again for its output: lines of an output that caches do not hold are asked for
+beside the last of the sums.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from search_space.ir.expr import Expr, variables, walk
+from search_space.ir.expr import Expr, dtype_bytes, variables, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, Store, children, walk_stmt
 
@@ -41,16 +44,47 @@ def _found(stmt: Stmt, around: frozenset[str], params: set[str]) -> Iterator[tup
     if isinstance(stmt, Allocate) and around:
         name, stores = stmt.buffer.name, [s for s in walk_stmt(stmt.body) if isinstance(s, Store)]
         made = [s for s in stores if s.buffer == name]
-        readers = [s for s in stores if s.buffer in params and s.reducer is None and _loads(s, name)]
-        if len(readers) == 1 and made and all(any(e.op == "call" for e in walk(s.value)) for s in made):
-            (reader,) = readers
-            (load, *others) = _loads(reader, name)
-            if not others and len(load.args) - 1 == len(reader.indices):
-                distances = tuple(canon(i - e) for i, e in zip(reader.indices, load.args[1:], strict=True))
-                if all(variables(d) <= around for d in distances):
-                    yield name, Ahead(reader.buffer, distances)
+        # Several where what is left of a row has a loop of its own.
+        found = {_ahead(s, name) for s in stores if s.buffer in params and s.reducer is None and _loads(s, name)}
+        if len(found) == 1 and made and all(any(e.op == "call" for e in walk(s.value)) for s in made):
+            (ahead,) = found
+            if ahead is not None and all(variables(d) <= around for d in ahead.distances):
+                yield name, ahead
     for child in children(stmt):
         yield from _found(child, inside, params)
+
+
+def _ahead(reader: Store, name: str) -> Ahead | None:
+    """Where the element that is stored lies of the one of a buffer that it is made of; None where of several."""
+    load, *others = _loads(reader, name)
+    if others or len(load.args) - 1 != len(reader.indices):
+        return None
+    return Ahead(reader.buffer, tuple(canon(i - e) for i, e in zip(reader.indices, load.args[1:], strict=True)))
+
+
+def outputs_beside(program: LoopProgram, held: int) -> Mapping[int, tuple[str, tuple[Expr, ...]]]:
+    """By `id` of the sums that are the last to read what an output is made of: the output, and the indices read.
+
+    Args:
+        program: as it is emitted.
+        held: bytes of an output that caches hold from one run to the next.
+    """
+    params = {b.name: b for b in program.params}
+    large = {n for n, b in params.items() if b.size.is_const and int(b.size.value) * dtype_bytes(b.dtype) > held}
+    found: dict[int, tuple[str, tuple[Expr, ...]]] = {}
+    for loop in walk_stmt(program.body):
+        if not isinstance(loop, For) or loop.kind != "parallel":
+            continue
+        stores = [s for s in walk_stmt(loop.body) if isinstance(s, Store)]
+        for output in large & {s.buffer for s in stores if s.reducer is None}:
+            first = next(i for i, s in enumerate(stores) if s.buffer == output)
+            made_of = {
+                e.args[0] for e in walk(stores[first].value) if e.op == "load" and e.args[1:] == stores[first].indices
+            }
+            alike = {n for n in made_of & params.keys() if params[n].shape == params[output].shape}
+            sums = [(s, e) for s in stores[:first] if s.reducer for n in sorted(alike) for e in _loads(s, n)]
+            found |= {id(s): (output, e.args[1:]) for s, e in sums if s.buffer == sums[-1][0].buffer}
+    return found
 
 
 def _loads(store: Store, name: str) -> list[Expr]:

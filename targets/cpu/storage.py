@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, total, var, variables, walk
-from search_space.ir.polynomial import Monomial, from_poly, poly, poly_mul
+from search_space.ir.polynomial import Monomial, Poly, from_poly, poly, poly_mul
 from search_space.ir.sizes import is_sized, span
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
@@ -109,10 +109,12 @@ def _bytes(buffer: Buffer) -> int:
     return span(buffer.size)[1] * dtype_bytes(buffer.dtype)
 
 
-def flat_index(indices: tuple[Expr, ...], strides: Strides) -> Expr:
-    """The element offset, with x // c * c + x % c put together again."""
+def flat_index(
+    indices: tuple[Expr, ...], strides: Strides, floordiv: Callable[[Expr, Expr], Expr] | None = None
+) -> Expr:
+    """The element offset, with x // c * c + x % c put together again; see `merge_divisions`."""
     flat = total(i * s for i, s in zip(indices, strides, strict=True))
-    return merge_divisions(flat)
+    return merge_divisions(flat, floordiv)
 
 
 def stride_along(flat: Expr, name: str) -> Expr:
@@ -121,8 +123,14 @@ def stride_along(flat: Expr, name: str) -> Expr:
     return from_poly({tuple(a for a in m if a is not along): c for m, c in poly(flat).items() if along in m})
 
 
-def merge_divisions(flat: Expr) -> Expr:
-    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c, and factors of k, may be of sizes."""
+def merge_divisions(flat: Expr, floordiv: Callable[[Expr, Expr], Expr] | None = None) -> Expr:
+    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c, and factors of k, may be of sizes; and before that
+    c * k * (x // c % d) + k * (x % c) by k * (x % (c * d)), as the index of several axes in one has both.
+
+    Args:
+        flat: sums of quotients and remainders.
+        floordiv: writes quotients as `flat` has them.
+    """
     terms = dict(poly(flat))
     changed = True
     while changed:
@@ -132,14 +140,22 @@ def merge_divisions(flat: Expr) -> Expr:
             if found is None:
                 continue
             (x, c), rest = found
+            quotient = _atom(floordiv(x, c)) if floordiv else None
+            quotient = _quotient(x, c) if quotient is None else quotient
             # Only both together are x again; a remainder alone stays.
-            ((twin, scale),) = poly_mul(poly(c), {(_quotient(x, c), *rest): 1}).items()
+            ((twin, scale),) = poly_mul(poly(c), {(quotient, *rest): 1}).items()
             if terms.get(twin) == k * scale:
                 del terms[monomial], terms[twin]
-                for m, d in poly_mul(poly(x), {rest: 1}).items():
-                    terms[m] = terms.get(m, 0) + k * d
-                changed = True
-                break
+                merged = poly(x)
+            elif c.is_const and (outer := _remainder_of(quotient, rest, k * int(c.value), terms)) is not None:
+                del terms[monomial], terms[outer[0]]
+                merged = poly(x % (c * outer[1]))
+            else:
+                continue
+            for m, d in poly_mul(merged, {rest: 1}).items():
+                terms[m] = terms.get(m, 0) + k * d
+            changed = True
+            break
     return from_poly({m: c for m, c in terms.items() if c})
 
 
@@ -150,6 +166,26 @@ def _remainder(monomial: Monomial) -> tuple[tuple[Expr, Expr], Monomial] | None:
             rest, factors = monomial[:place] + monomial[place + 1 :], next(iter(poly(atom.args[1])))
             if all(map(is_sized, (*rest, *factors))):
                 return (atom.args[0], atom.args[1]), rest
+    return None
+
+
+def _atom(e: Expr) -> Expr | None:
+    """The variable or quotient that an expression is, if it is no sum or product."""
+    terms = poly(e)
+    if len(terms) != 1:
+        return None
+    ((monomial, c),) = terms.items()
+    (atom,) = monomial if len(monomial) == 1 else (None,)
+    return atom if c == 1 else None
+
+
+def _remainder_of(x: Expr, rest: Monomial, k: int, terms: Poly) -> tuple[Monomial, Expr] | None:
+    """The monomial of k * (x % d), d a number, times `rest`, if it is among some terms, and d."""
+    for monomial, c in terms.items():
+        if c == k and (found := _remainder(monomial)) is not None:
+            (y, d), others = found
+            if y is x and d.is_const and others == rest:
+                return monomial, d
     return None
 
 
@@ -252,3 +288,19 @@ def _register_lanes(
 def _tile_lanes(flat: Expr) -> int:
     """An instruction's output tile occupies one register of as many lanes as #0 runs over (16 int32)."""
     return 16 if "#0" in variables(flat) else 0
+
+
+def free_variables(loop: For) -> set[str]:
+    """Loop variables used inside a loop."""
+    names: set[str] = set()
+    for stmt in walk_stmt(loop):
+        exprs: list[Expr] = []
+        if isinstance(stmt, Store):
+            exprs = [*stmt.indices, stmt.value] + ([] if stmt.predicate is None else [stmt.predicate])
+        elif isinstance(stmt, Intrinsic):
+            exprs = [e for o in (stmt.output, *stmt.inputs) for e in (*o.indices, *o.elements)]
+        elif isinstance(stmt, For):
+            exprs = [stmt.extent]
+        for e in exprs:
+            names |= variables(e)
+    return names

@@ -22,7 +22,7 @@ from targets.cpu.figures import to_json
 from targets.cpu.host import hardware_of, limits_of, probed_of
 from targets.cpu.kernel import CpuKernel
 from targets.cpu.library_calls import emit_sgemm  # noqa: F401  (registers the emitter)
-from targets.cpu.machine_code import body_products, busiest, innermost_loops, table
+from targets.cpu.machine_code import innermost_loops, spilling, table
 from targets.cpu.processors import TRIPLES, triple_of
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
@@ -82,7 +82,7 @@ class CpuTarget(Target):
             "triple": self.machine.triple,
             "cpu": self.cpu,
             "features": self.features,
-            "emitted": [self.limits.vector_bytes, *sorted(self.limits.features)],
+            "emitted": [self.limits.vector_bytes, self.limits.caches[2], *sorted(self.limits.features)],
         }
 
     @property
@@ -106,7 +106,8 @@ class CpuTarget(Target):
     def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
         """The module's LLVM text, shared and per-thread workspace bytes."""
         features = frozenset(self.limits.features)
-        main = emit_program(peeled(trimmed(program)), name, self.attributes(), features)
+        held = self.limits.caches[2] // 2  # beside what the output is made of
+        main = emit_program(peeled(trimmed(program)), name, self.attributes(), features, held)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
             parts.append(emit_program(peeled(prologue), f"{name}_pack{i}", self.attributes(), features).text)
@@ -125,8 +126,7 @@ class CpuTarget(Target):
             code = self.machine.emit_object(module)
         except RuntimeError as error:
             raise BuildError(f"LLVM must accept the emitted code, but said: {error}") from error
-        products = body_products(program)
-        loop = busiest(innermost_loops(code, self.machine.triple), products)
+        share, references = spilling(innermost_loops(code, self.machine.triple), program)
         return Module.of(
             program,
             name,
@@ -137,8 +137,8 @@ class CpuTarget(Target):
                 "scratch_bytes": scratch,
                 "cpu": self.cpu,
                 "triple": self.machine.triple,
-                "spilled": round(loop.spills / max(1, loop.instructions), 4),
-                "spills_a_product": round(loop.spills / products, 4) if products else 0.0,
+                "spilled": round(share, 4),
+                "spills_a_product": round(references, 4),
             },
             text,
         )

@@ -122,9 +122,9 @@ class Values:
             number = self.value(found.number)
             added = None if found.added is None else self.value(found.added)
             return self.ops.byte(number, added, (found.low, found.high), e.dtype)
-        if e.op == "call":
-            return self.call(e.args[0], self.value(e.args[1]))
-        return self.function_form(e) or self.binary(e)
+        if (form := self.function_form(e)) is not None:
+            return form
+        return self.call(e.args[0], self.value(e.args[1])) if e.op == "call" else self.binary(e)
 
     def function_form(self, e: Expr) -> Value | None:
         """An expression that is the form of one function, where vectors here have code for that."""

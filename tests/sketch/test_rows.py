@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from benchmarks.row_kinds import EPSILON, KINDS
 from search_space import te, workloads
 from search_space.hardware import Hardware
-from search_space.ir.stmt import For, walk_stmt
+from search_space.ir.stmt import For, Store, walk_stmt
+from search_space.lower.peeling import peeled
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
-from targets.cpu.outputs_ahead import outputs_ahead
+from targets.cpu.outputs_ahead import outputs_ahead, outputs_beside
 from tests.gpu import candidates
 
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck), "max_examples": 10}
@@ -140,11 +141,12 @@ def test_what_there_is_one_of_in_each_row_is_computed_in_vectors_of_rows() -> No
     assert loops[-1].kind == "vectorize" and loops[-1].extent.value == 16
 
 
+@pytest.mark.parametrize("length", [1000, 1024])
 @pytest.mark.parametrize("variant", ["rows", "few_rows"])
-def test_lines_of_the_output_are_asked_for_while_exponents_are_computed(variant: str) -> None:
-    workload, found = sketches("softmax", 1024, 1024, registry.get("cpu:znver4").hardware)
+def test_lines_of_the_output_are_asked_for_while_exponents_are_computed(variant: str, length: int) -> None:
+    workload, found = sketches("softmax", 1024, length, registry.get("cpu:znver4").hardware)
     (sketch,) = (sketch for sketch in found if sketch.name.endswith(f":{variant}"))
-    program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
+    program = peeled(program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
     ((buffer, ahead),) = outputs_ahead(program).items()
     assert (buffer, ahead.output) == ("exponent", "softmax")
 
@@ -152,3 +154,23 @@ def test_lines_of_the_output_are_asked_for_while_exponents_are_computed(variant:
 def test_nothing_is_asked_for_of_what_is_read_twice() -> None:
     workload, (sketch, *_) = sketches("layer_norm", 64, 40)
     assert not outputs_ahead(program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
+
+
+@pytest.mark.parametrize("length", [40, 64])
+@pytest.mark.parametrize("kind", ["layer_norm", "rms_norm"])
+def test_lines_of_an_output_that_caches_do_not_hold_are_asked_for_beside_the_last_sum(kind: str, length: int) -> None:
+    workload, found = sketches(kind, 64, length)
+    for sketch in found:
+        program = peeled(program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0])))
+        assert not outputs_beside(program, 4 * 64 * length)
+        beside = outputs_beside(program, 4 * 64 * length - 1)
+        sums = [s for s in walk_stmt(program.body) if isinstance(s, Store) and id(s) in beside]
+        assert sums and {s.buffer for s in sums} == {"squares.rf"}
+        assert {output for output, _ in beside.values()} == {kind}
+
+
+def test_sums_that_no_output_is_made_beside_ask_for_nothing() -> None:
+    for kind in ("softmax", "sum"):
+        workload, (sketch, *_) = sketches(kind, 64, 40)
+        program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
+        assert not outputs_beside(peeled(program), 0)

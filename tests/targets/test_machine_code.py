@@ -16,14 +16,16 @@ from autotune.tuning.untimed import FEW_SPILLS, by_roofline
 from measure.errors import ErrorClass, TrialFailure
 from measure.executor import KernelExecutor
 from measure.pool import Trial
-from search_space import workloads
+from search_space import te, workloads
 from search_space.ir.stmt import LoopProgram
+from search_space.lower import lower
+from search_space.schedule.steps import Annotate, Split
 from search_space.schedule.trace import Trace
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
-from targets.cpu.machine_code import LoopCode, _instructions, body_products, busiest, innermost_loops, table
+from targets.cpu.machine_code import LoopCode, _instructions, body_products, busiest, innermost_loops, spilling, table
 from targets.cpu.target import MOST_SPILLS
 from tests.autotune.fakes import settings_with
 
@@ -273,6 +275,28 @@ def test_of_loops_with_the_products_of_the_reduction_the_shortest_is_meant() -> 
     assert busiest([transform, long, body], 24) == body and busiest([transform, long, body], 23) == body
     assert busiest([transform, long, body]) == long
     assert body_products(program_of(*_schedule(workloads.softmax(rows=8, columns=64)))) is None
+
+
+def test_the_loops_of_all_sums_of_products_count_by_their_products() -> None:
+    inputs = [te.placeholder(shape, name=name) for name, shape in (("a", (32, 16)), ("b", (16, 64)), ("c", (64, 32)))]
+    (a, b, c), (r, q) = inputs, (te.reduce_axis((0, n), n_) for n, n_ in ((16, "r"), (64, "q")))
+    first = te.compute((32, 64), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="first")
+    second = te.compute((32, 32), lambda i, j: te.sum(first[i, q] * c[q, j], axis=q), name="second")
+    s = te.create_schedule(second.op)
+    for stage, unroll in (("first", 8), ("second", 4)):
+        s.apply(Split(stage, "r" if stage == "first" else "q", (unroll,), "exact"))
+        s.apply(Annotate(stage, "r.1" if stage == "first" else "q.1", "unroll"))
+    program = lower(s.state)
+    clean, spilt, other = LoopCode(20, 8, 0, 0), LoopCode(40, 4, 20, 0), LoopCode(30, 0, 10, 0)
+    # The second has twice the products of the first: 32 x 32 x 64 beside 32 x 64 x 16.
+    assert spilling([other, clean, spilt], program) == (pytest.approx(2 / 3 * 0.5), pytest.approx(2 / 3 * 5))
+    assert spilling([other, clean, LoopCode(20, 4, 0, 0)], program) == (0.0, 0.0)
+    assert spilling([], program) == (0.0, 0.0)
+
+
+def test_without_a_sum_of_products_the_longest_loop_is_meant() -> None:
+    program = program_of(*_schedule(workloads.softmax(rows=8, columns=64)))
+    assert spilling([LoopCode(20, 0, 2, 0), LoopCode(40, 0, 4, 0)], program) == (0.1, 0.0)
 
 
 def overfull() -> tuple[Workload, Module]:

@@ -80,6 +80,24 @@ def test_float32_within_units_in_the_last_place(name: str, units: float) -> None
     assert (np.abs(found - wanted) / spacing).max() <= units
 
 
+@pytest.mark.parametrize("share", [0.0, 0.25])
+def test_exp_of_a_difference_adds_no_more_than_the_rounding_of_the_difference(share: float) -> None:
+    x = floats(-300.0, 88.0)
+    difference = x - (np.float32(share) * x if share else np.float32(1.0))
+    found = run(lambda v: te.exp(v - (share * v if share else 1.0)), x).astype(np.float64)
+    wanted, size = np.exp(difference.astype(np.float64)), 1 + np.abs(difference.astype(np.float64))
+    assert (np.abs(found - wanted) <= 1.5 * 2.0**-23 * size * wanted + 2.0**-149).all()
+    assert (found[difference == 0] == 1).all()
+
+
+def test_exp_of_a_difference_at_its_ends() -> None:
+    x = np.array([-np.inf, np.inf, np.nan, -3.4e38, 3.4e38, 0.0, 1e5, -1e5] + [0.0] * 8, np.float32)
+    found = run(lambda v: te.exp(v - 0.5 * v), x)
+    np.testing.assert_array_equal(found[3:8], [0.0, np.inf, 1.0, np.inf, 0.0])
+    assert np.isnan(found[:3]).all()  # of infinities the difference is no number
+    np.testing.assert_array_equal(run(lambda v: te.exp(v - 1.0), x)[:3], [0.0, np.inf, np.nan])
+
+
 def test_float32_gelu_keeps_digits_where_one_plus_erf_has_none() -> None:
     x = floats()
     found, wanted = run(lambda v: expression("gelu", v), x).astype(np.float64), exact("gelu", x)
@@ -148,7 +166,18 @@ def test_forms_of_functions() -> None:
     for form in (x * 0.5 * gate, gate * (x * 0.5), 0.5 * x * gate, x * 0.5 * (1.0 + te.erf(half * x))):
         assert form_of(form) == Form("gelu", x)
     assert form_of(x * te.sigmoid(x)) == form_of(te.sigmoid(x) * x) == Form("silu", x)
-    others = [y * te.sigmoid(x), y * 0.5 * gate, x * 0.4 * gate, x * 0.5 * (te.erf(x * 0.7) + 1.0), x + te.sigmoid(x)]
+    assert form_of(te.exp(x - y)) == Form("exp_difference", x - y)
+    others = [
+        te.exp(x),
+        te.exp(x + y),
+        te.exp(x) - y,
+        te.tanh(x - y),
+        y * te.sigmoid(x),
+        y * 0.5 * gate,
+        x * 0.4 * gate,
+        x * 0.5 * (te.erf(x * 0.7) + 1.0),
+        x + te.sigmoid(x),
+    ]
     others += [x * 0.5 * (te.erf(x * half) + 2.0), x * 0.5 * (te.tanh(x * half) + 1.0), te.sigmoid(x), x]
     assert [form_of(other) for other in others] == [None] * len(others)
 

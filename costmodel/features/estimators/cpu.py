@@ -8,6 +8,7 @@ emitted, not of a processor: how many instructions something takes, or which sha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
 from costmodel.features.borders import made
 from costmodel.features.estimators.base import COST, OVERLAP, Estimate, Terms
@@ -16,10 +17,12 @@ from costmodel.features.nest import LINE, Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
 from search_space.hardware import COLUMNS, CpuRates, Hardware, columns_of
-from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
+from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables, walk
 from search_space.ir.polynomial import canon, poly
+from search_space.ir.simplify import Simplifier
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.tape import Value
+from targets.cpu.storage import flat_index
 
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides: its branch is predicted
@@ -198,6 +201,9 @@ def _transfers(nest: Nest, access: Access) -> Value:
             if rows := taken_in_turns(access, loop.var):
                 times = times * (2 * rows - 1)  # a load of each, and as many permutations as join them
                 continue
+            if wraps(access, loop):
+                times = times * scattered
+                continue
             times = times * (nest.stride(access, loop.var) <= 1).otherwise(together, scattered * _across(nest, access))
         elif loop.kind == "tensor" and permutes(access, loop.var, lanes=int(loop.extent.value)):
             times = times * _permuted(nest, access)
@@ -247,6 +253,23 @@ def permutes(access: Access, var: str, lanes: int = 0) -> bool:
     """
     divisions = [n for index in access.indices for n in walk(index) if n.op == "floordiv" and var in variables(n)]
     return any(not lanes or not n.args[1].is_const or int(n.args[1].value) % lanes != 0 for n in divisions)
+
+
+def wraps(access: Access, loop: Loop) -> bool:
+    """Whether lanes of some vectors go on at the beginning of a row: all are then gathered.
+
+    So are the constants of a row where vectors run over all elements of an array whose rows are no whole vectors; the
+    array itself lies one element after the other.
+    """
+    if not any(n.op == "mod" and loop.var in variables(n) for index in access.indices for n in walk(index)):
+        return False
+    if not loop.extent.is_const:
+        return False
+    lanes = int(loop.extent.value)
+    strides = list(accumulate(reversed(access.buffer.shape[1:]), lambda a, b: lift(a) * b, initial=lift(1)))[::-1]
+    flat = flat_index(access.indices, tuple(strides), Simplifier({loop.var: loop.extent}).floordiv)
+    atoms = {atom for monomial in poly(flat) for atom in monomial if atom.op == "mod" and loop.var in variables(atom)}
+    return any(a.args[1].is_const and int(a.args[1].value) > lanes and int(a.args[1].value) % lanes for a in atoms)
 
 
 def taken_in_turns(access: Access, var: str) -> int:
