@@ -9,6 +9,7 @@ from search_space.machines.cpu.library import LibraryCall
 from search_space.machines.cpu.paired import PairedSums
 from search_space.machines.cpu.parts import ReductionInParts
 from search_space.machines.cpu.rowwise import RowWise
+from search_space.machines.cpu.slices import SlicesInFront
 from search_space.machines.cpu.spread import spread, with_copies
 from search_space.machines.cpu.tiling import MultiLevelTiling
 from search_space.machines.cpu.transformed import TransformedProducts
@@ -21,6 +22,7 @@ CPU = Machine(
         AlwaysInline(),
         PadHandling(spread),
         WordsOfRows(),
+        SlicesInFront(),
         LibraryCall(),
         PairedSums(),
         ReductionInParts(),
