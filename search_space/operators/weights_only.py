@@ -11,7 +11,7 @@ from search_space import te
 from search_space.ir.expr import Expr, byte_dot, const
 from search_space.operators.base import Args, Array, Operator, Precision
 from search_space.operators.checks import flag, sizes
-from search_space.tags import CONSTANT, SLICES
+from search_space.tags import CONSTANT, PANEL, SLICES
 
 WORD = 8
 """Numbers of 4 bits in a word of 32, the first in the lowest bits."""
@@ -64,7 +64,15 @@ FEW_ROWS = 1
 """Rows at most that are cut into slices."""
 
 
+BY_PANEL = "by_panel"
+"""The algorithm that takes the numbers of a few columns out of their words once, for many rows of data."""
+MANY_ROWS = 16
+"""Rows at least."""
+
+
 def _available(args: Args, algorithm: str) -> bool:
+    if algorithm == BY_PANEL:
+        return bool(args["m"] >= MANY_ROWS)
     if algorithm == BY_SLICES:
         return bool(args["m"] <= FEW_ROWS)
     return algorithm != BY_WORD or (args["m"] == 1 and args["bits"] == 4 and not args["zeros"])
@@ -86,52 +94,50 @@ def _inputs(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
     return [data, weight, scale, *zeros], source, groups
 
 
-def _tensors(args: Args, by_word: bool = False) -> list[te.Tensor]:
+def _tensors(args: Args, by_word: bool = False, by_panel: bool = False) -> list[te.Tensor]:
     m, n, group, bits = (args[name] for name in ("m", "n", "group", "bits"))
     inputs, source, groups = _inputs(args)
     weight, scale, zero = inputs[1], inputs[2], inputs[3] if args["zeros"] else None
-    g = te.reduce_axis((0, groups), "g")
+    extents = (groups, group) if bits == 8 else (groups, group // WORD, WORD)
+    if bits == 8 and zero is None:  # as signed bytes, off which nothing has to be taken
+        of = te.compute(
+            weight.shape,
+            lambda g, r, j: (weight[g, r, j].astype("int32") - 128).astype("int8"),
+            name="signed",
+            tag=CONSTANT,
+        )
+    elif bits == 8:
+        of = weight
+    else:
+        of = te.compute((*extents[:2], n), lambda g, w, j: _word(weight, g, w, j), name="words", tag=CONSTANT)
 
-    def number(q: Expr, j: te.IterVar) -> Expr:
-        """What `q` stands for; without zeros these are taken off already."""
+    def number(*place: Any) -> Expr:
+        """What a number stands for: of a group, the place in it, and a column; signed ones have no zero any more."""
+        g, *_, j = place
+        if bits == 8:
+            q: Expr = of[place].astype("float32")
+        else:
+            q = (of[g, place[1], j] >> (place[2] * 4).astype("int32")) % 16
+            q = (q if zero is not None else q - 8).astype("float32")
         by = scale[g, j]
         return q * by if zero is None else q * by + zero[g, j].astype("float32") * -by
 
-    if bits == 8:
-        r = te.reduce_axis((0, group), "r")
-        of, axes = weight, [g, r]
-        if zero is None:  # as signed bytes, off which nothing has to be taken
-            of = te.compute(
-                weight.shape,
-                lambda g, r, j: (weight[g, r, j].astype("int32") - 128).astype("int8"),
-                name="signed",
-                tag=CONSTANT,
-            )
+    axes = [te.reduce_axis((0, e), name) for e, name in zip(extents, "gr" if bits == 8 else "gwb", strict=True)]
+    at = axes[0] * group + (axes[1] if bits == 8 else axes[1] * WORD + axes[2])
+    if by_panel:
+        panel = te.compute((*extents, n), number, name="panel", tag=PANEL)
+        out = te.compute((m, n), lambda i, j: te.sum(source[i, at] * panel[(*axes, j)], axis=axes), name="matmul_nbits")
+    elif by_word:
+        g, w = axes[:2]
 
         def product(i: te.IterVar, j: te.IterVar) -> Expr:
-            return source[i, g * group + r] * number(of[g, r, j].astype("float32"), j)
+            numbers = [((of[g, w, j] >> const(4 * b, "int32")) % 16 - 8).astype("float32") for b in range(WORD)]
+            terms = [source[i, g * group + w * WORD + b] * q for b, q in enumerate(numbers)]
+            return reduce(lambda so_far, term: so_far + term, terms) * scale[g, j]
 
+        out = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=axes[:2]), name="matmul_nbits")
     else:
-        words = te.compute(
-            (groups, group // WORD, n), lambda g, w, j: _word(weight, g, w, j), name="words", tag=CONSTANT
-        )
-        w, b = te.reduce_axis((0, group // WORD), "w"), te.reduce_axis((0, WORD), "b")
-        axes = [g, w, b]
-
-        def product(i: te.IterVar, j: te.IterVar) -> Expr:
-            q = (words[g, w, j] >> (b * 4).astype("int32")) % 16
-            whole = q if zero is not None else q - 8
-            return source[i, g * group + w * WORD + b] * number(whole.astype("float32"), j)
-
-        if by_word:
-            axes = [g, w]
-
-            def product(i: te.IterVar, j: te.IterVar) -> Expr:
-                numbers = [((words[g, w, j] >> const(4 * b, "int32")) % 16 - 8).astype("float32") for b in range(WORD)]
-                terms = [source[i, g * group + w * WORD + b] * q for b, q in enumerate(numbers)]
-                return reduce(lambda so_far, term: so_far + term, terms) * scale[g, j]
-
-    out = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=axes), name="matmul_nbits")
+        out = te.compute((m, n), lambda i, j: te.sum(source[i, at] * number(*axes, j), axis=axes), name="matmul_nbits")
     return [*inputs, out]
 
 
@@ -231,7 +237,12 @@ def _reference(args: Args, data: Array, weight: Array, scale: Array, zero: Array
 MATMUL_NBITS = Operator(
     "matmul_nbits",
     matmul_nbits,
-    {"direct": _tensors, BY_WORD: lambda args: _tensors(args, by_word=True), BY_SLICES: _by_slices},
+    {
+        "direct": _tensors,
+        BY_WORD: lambda args: _tensors(args, by_word=True),
+        BY_SLICES: _by_slices,
+        BY_PANEL: lambda args: _tensors(args, by_panel=True),
+    },
     _reference,
     lambda args: 2 * int(args["m"] * args["n"] * args["k"]),
     # Zeros are bytes, whatever the numbers are.

@@ -7,6 +7,7 @@ from search_space.machines.cpu.chained import ChainedProducts
 from search_space.machines.cpu.elementwise import Elementwise
 from search_space.machines.cpu.library import LibraryCall
 from search_space.machines.cpu.paired import PairedSums
+from search_space.machines.cpu.panels import PanelsOfColumns
 from search_space.machines.cpu.parts import ReductionInParts
 from search_space.machines.cpu.rowwise import RowWise
 from search_space.machines.cpu.slices import SlicesInFront
@@ -23,6 +24,7 @@ CPU = Machine(
         PadHandling(spread),
         WordsOfRows(),
         SlicesInFront(),
+        PanelsOfColumns(),
         LibraryCall(),
         PairedSums(),
         ReductionInParts(),

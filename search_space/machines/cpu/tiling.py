@@ -21,7 +21,7 @@ from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.reads import ends_in, same_places
 from search_space.sketch.tables import clamped_tiles, reduce_tiles, vector_tiles
-from search_space.tags import PAIRS
+from search_space.tags import PAIRS, PANEL
 
 MAX_TILE = 28
 MAX_UNROLL = 400
@@ -229,6 +229,9 @@ class MultiLevelTiling(SketchRule):
         operations = lift(product(tile.factors.values())) * product(f[0] for f in factors.values()) * max(dots, 1)
         draft = draft.require("unrolled operations", operations, MAX_UNROLL)
         draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
+        for read in draft.producers(draft.stage(name)):
+            if read.tag == PANEL:
+                draft = self.pack_panel(draft, read, lift(tile.vectors) * lanes)
         if nest.long.name in inner and _packed_bytes(draft, name) > hardware.l1_bytes:
             draft = draft.pragma(name, inner[nest.long.name][0], "prefetch_bytes", PREFETCH_BYTES)
         # Loops where padding and copies may be computed for a tile, see `pad`.
@@ -259,6 +262,18 @@ class MultiLevelTiling(SketchRule):
             parts += [*each, (axes.index(last), 1)]
             parts += [(axes.index(a), 2) for a in names if a in axes and len(factors.get(a, ())) > 1]
             draft = draft.pack(node.args[0], [split.get(a, ()) for a in axes], parts)
+        return draft
+
+    def pack_panel(self, draft: Draft, panel: Stage, block: Expr) -> Draft:
+        """Lays the constants that a factor is computed from out as it is: so many columns after each other."""
+        for node in walk(panel.body):
+            axes = packable(draft, panel, node)
+            if axes is not None:
+                last = axes.index(panel.axes[-1].name)
+                parts = [(last, 0), *((place, 0) for place in range(len(axes)) if place != last), (last, 1)]
+                draft = draft.pack(
+                    node.args[0], [(block,) if place == last else () for place in range(len(axes))], parts
+                )
         return draft
 
     def interleaved(self, draft: Draft, nest: _Reduction, hardware: Hardware) -> list[Draft]:
