@@ -1,7 +1,8 @@
 """A decoder beside ONNX Runtime and PyTorch: prompts, and steps behind as many tokens.
 
-`python -m benchmarks.language [--layers 12] [--repeat 20]` has GPT-2 small (random weights) take turns with the peers,
-in processes of their own, writes `benchmarks/results/language.json` and prints the table.
+`python -m benchmarks.language [--model llama] [--layers 12] [--repeat 20]` has GPT-2 small, or a model of Llama's kind
+(random weights), take turns with the peers, in processes of their own, writes `benchmarks/results/language.json` and
+prints the table.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ QUANTISED = ("weights8", "weights4")
 CASES = (("prefill", 128), ("prefill", 512), ("step", 65), ("step", 513))
 """Tokens of a prompt, and of a sequence with the token of the step."""
 LONGEST = 1024
+SIZES: dict[str, dict[str, int]] = {
+    "gpt2": {"vocabulary": 50257, "hidden": 768, "layers": 12, "heads": 12},
+    "llama": {"vocabulary": 32000, "hidden": 1024, "layers": 12, "heads": 16, "kv_heads": 4, "inner": 2816},
+}
+"""Of each model: 124 million weights, and 167 million, embeddings shared with the logits."""
 
 
 class PeerProcess:
@@ -40,14 +46,14 @@ class PeerProcess:
     Args:
         name: of it.
         threads: that it runs on.
-        sizes: of the model and `longest`, as plain data.
+        sizes: `model` and its sizes, and `longest`, as plain data.
 
     Attributes:
         seconds: that making it took.
         case: that takes turns.
     """
 
-    def __init__(self, name: str, threads: int, sizes: Mapping[str, int]) -> None:
+    def __init__(self, name: str, threads: int, sizes: Mapping[str, int | str]) -> None:
         command = [sys.executable, "-m", "benchmarks.language_peers", name, str(threads), json.dumps(dict(sizes))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.seconds = float(self._answer()["seconds"])
@@ -91,10 +97,14 @@ class PeerProcess:
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
     """Measures all cases that have no row of this commit yet; all rows then."""
-    sizes = {name: getattr(options, name) for name in ("vocabulary", "hidden", "layers", "heads")}
+    sizes = {
+        name: size if getattr(options, name) is None else getattr(options, name)
+        for name, size in SIZES[options.model].items()
+    }
     common = {
         "cpu": describe_host()["cpu"],
         "threads": options.threads,
+        "model": options.model,
         "sizes": sizes,
         "repeat": options.repeat,
         "commit": commit_of(),
@@ -102,13 +112,14 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
         "bandwidth": registry.get("cpu").hardware.bandwidth,
     }
     rows = (results.load(NAME, folder) or {"rows": {}})["rows"]
-    shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    shown = ", ".join([*([] if options.model == "gpt2" else [options.model]), *(f"{n} {e}" for n, e in sizes.items())])
     keys = {case: f"{case[0]} {case[1]}, {shown}, {common['cpu']}, {options.threads} threads" for case in CASES}
     todo = [case for case, key in keys.items() if not results.is_done(rows.get(key), common)]
     if not todo:
         return results.load(NAME, folder)
     with ExitStack() as stack:
-        given = {**sizes, "positions": LONGEST, "longest": LONGEST}
+        positions = {"positions": LONGEST} if options.model == "gpt2" else {}
+        given = {"model": options.model, **sizes, **positions, "longest": LONGEST}
         names = ("ours", *QUANTISED, *PEERS)
         running = {name: stack.enter_context(PeerProcess(name, options.threads, given)) for name in names}
         for case in todo:
@@ -117,9 +128,17 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
     return results.load(NAME, folder)
 
 
-def weights_bytes(vocabulary: int, hidden: int, layers: int, heads: int) -> int:
-    """Of the products that every step has, in float32; of embeddings a step reads a row."""
-    return 4 * hidden * (12 * hidden * layers + vocabulary)
+def weights_bytes(
+    vocabulary: int, hidden: int, layers: int, heads: int, kv_heads: int | None = None, inner: int | None = None
+) -> int:
+    """Of the products that every step has, in float32; of embeddings a step reads a row.
+
+    With `kv_heads` and `inner` those of a model of Llama's kind, else of GPT-2's.
+    """
+    if kv_heads is None or inner is None:
+        return 4 * hidden * (12 * hidden * layers + vocabulary)
+    narrow = hidden * kv_heads // heads
+    return 4 * hidden * ((2 * hidden + 2 * narrow + 3 * inner) * layers + vocabulary)
 
 
 def compared(case: tuple[str, int], running: Mapping[str, PeerProcess], options: argparse.Namespace) -> dict[str, Any]:
@@ -135,18 +154,23 @@ def compared(case: tuple[str, int], running: Mapping[str, PeerProcess], options:
 
 def language(document: Mapping[str, Any]) -> str:
     """The table: a line for each case."""
-    rows = sorted(document["rows"].values(), key=lambda row: (row["cpu"], *row["case"]))
+    rows = sorted(document["rows"].values(), key=lambda row: (row["cpu"], _model(row), *row["case"]))
+    several = len({_model(row) for row in rows}) > 1
     lines: list[list[object]] = []
     for row in rows:
         took, (what, count) = row["seconds"], row["case"]
         of = f"prompt of {count}" if what == "prefill" else f"step behind {count - 1}"
+        of = f"{_model(row)}: {of}" if several else of
         tokens = count if what == "prefill" else 1
         best = min(took[peer] for peer in PEERS)
         share = "" if what == "prefill" else f"{row['read_bytes'] / row['bandwidth'] / took['ours']:.0%}"
         every = [f"{took[who] * 1e3:.2f}" for who in ("ours", *PEERS, *QUANTISED)]
         rates = " / ".join(f"{tokens / took[who]:.1f}" for who in ("ours", *QUANTISED))
         lines.append([of, *every, rates, f"{best / took['ours']:.2f}x", share])
-    sizes = [f"{row['sizes']['layers']} layers of {row['sizes']['hidden']}" for row in rows]
+    sizes = [
+        f"{f'{_model(row)} with ' if several else ''}{row['sizes']['layers']} layers of {row['sizes']['hidden']}"
+        for row in rows
+    ]
     facts = "; ".join(
         dict.fromkeys(f"{row['cpu']}, {row['threads']} threads, {of}" for row, of in zip(rows, sizes, strict=True))
     )
@@ -160,11 +184,16 @@ def language(document: Mapping[str, Any]) -> str:
     return f"**{facts}**{f' (commit {commits})' if commits else ''}. {said}\n\n{table(head, lines)}"
 
 
+def _model(row: Mapping[str, Any]) -> str:
+    return str(row.get("model", "gpt2"))
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.language", description=__doc__.partition("\n")[0])
-    for name, size in (("vocabulary", 50257), ("hidden", 768), ("layers", 12), ("heads", 12)):
-        parser.add_argument(f"--{name}", type=int, default=size, help="of the model")
+    parser.add_argument("--model", default="gpt2", choices=sorted(SIZES))
+    for name in ("vocabulary", "hidden", "layers", "heads", "kv_heads", "inner"):
+        parser.add_argument(f"--{name}", type=int, help="of the model, where it has that")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of language.json")

@@ -64,8 +64,9 @@ class Torch:
         torch.set_num_threads(threads)
         self._torch, self._model = torch, model
         s = model.sizes
-        self._caches = [[torch.zeros(s.heads, longest, s.head_width) for _ in range(2)] for _ in model.layers]
-        self._given: dict[int, Any] = {}
+        self._turns = model.turns(longest)
+        self._caches = [[torch.zeros(s.kv_heads, longest, s.head_width) for _ in range(2)] for _ in model.layers]
+        self._given: dict[tuple[int, tuple[int, ...]], Any] = {}
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
         """See `Peer`."""
@@ -75,7 +76,7 @@ class Torch:
         return lambda: self._run(tokens[-1:], len(tokens) - 1)
 
     def _tensor(self, array: Array) -> Any:
-        key = array.ctypes.data
+        key = array.ctypes.data, array.strides  # logits may be the embeddings transposed
         if key not in self._given:
             self._given[key] = self._torch.from_numpy(array)
         return self._given[key]
@@ -83,36 +84,49 @@ class Torch:
     def _run(self, tokens: Array, past: int) -> Array:
         torch, model = self._torch, self._model
         functional = torch.nn.functional
-        assert model.positions is not None
         width, end = model.sizes.head_width, past + len(tokens)
+        cosines, sines = (self._tensor(table)[past:end] for table in self._turns)
 
         def linear(x: Any, part: Linear) -> Any:
-            assert part.bias is not None
+            if part.bias is None:
+                return x @ self._tensor(part.weight)
             return torch.addmm(self._tensor(part.bias), x, self._tensor(part.weight))
 
         def normal(x: Any, part: Norm) -> Any:
-            assert part.shift is not None
-            scale, shift = self._tensor(part.scale), self._tensor(part.shift)
-            return functional.layer_norm(x, x.shape[-1:], scale, shift, model.sizes.epsilon)
+            scale = self._tensor(part.scale)
+            if part.shift is None:
+                return functional.rms_norm(x, x.shape[-1:], scale, model.sizes.epsilon)
+            return functional.layer_norm(x, x.shape[-1:], scale, self._tensor(part.shift), model.sizes.epsilon)
 
         def heads(x: Any) -> Any:
             return x.view(len(tokens), -1, width).transpose(0, 1)
 
+        def turned(x: Any) -> Any:
+            if model.positions is not None:
+                return x
+            first, second = x.chunk(2, dim=-1)
+            return torch.cat((first * cosines - second * sines, second * cosines + first * sines), dim=-1)
+
+        def inner(x: Any, layer: Layer) -> Any:
+            if layer.gate is None:
+                return functional.gelu(linear(x, layer.up), approximate="tanh")
+            return functional.silu(linear(x, layer.gate)) * linear(x, layer.up)
+
         with torch.inference_mode():
-            x = self._tensor(model.tokens)[torch.from_numpy(tokens)] + self._tensor(model.positions)[past:end]
+            x = self._tensor(model.tokens)[torch.from_numpy(tokens)]
+            if model.positions is not None:
+                x = x + self._tensor(model.positions)[past:end]
             for layer, (keys, values) in zip(model.layers, self._caches, strict=True):
                 read = normal(x, layer.first)
-                query = heads(linear(read, layer.query))
-                keys[:, past:end], values[:, past:end] = (
-                    heads(linear(read, layer.key)),
-                    heads(linear(read, layer.value)),
-                )
+                query = turned(heads(linear(read, layer.query)))
+                keys[:, past:end] = turned(heads(linear(read, layer.key)))
+                values[:, past:end] = heads(linear(read, layer.value))
                 given = query[None], keys[None, :, :end], values[None, :, :end]
-                mixed = functional.scaled_dot_product_attention(*given, is_causal=not past, scale=1.0)[0]
+                how = {"is_causal": not past, "scale": 1.0, "enable_gqa": model.sizes.group > 1}
+                mixed = functional.scaled_dot_product_attention(*given, **how)[0]
                 x = x + linear(mixed.transpose(0, 1).reshape(len(tokens), -1), layer.joined)
-                inner = functional.gelu(linear(normal(x, layer.second), layer.up), approximate="tanh")
-                x = x + linear(inner, layer.down)
-            found: Array = (normal(x[-1:], model.last) @ self._tensor(model.tokens).T)[0].numpy()
+                x = x + linear(inner(normal(x, layer.second), layer), layer.down)
+            found: Array = (normal(x[-1:], model.last) @ self._tensor(model.logits))[0].numpy()
             return found
 
 
@@ -124,14 +138,14 @@ class OnnxRuntime:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        data = exported(model).SerializeToString()
+        data = exported(model, longest).SerializeToString()
         self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         self._sizes = model.sizes
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
         """See `Peer`."""
         s, states = self._sizes, {}
-        empty = np.zeros((s.heads, 0, s.head_width), np.float32)
+        empty = np.zeros((s.kv_heads, 0, s.head_width), np.float32)
         names = [f"{kind}_{layer}" for layer in range(s.layers) for kind in ("keys", "values")]
         states = dict.fromkeys(names, empty)
         if what == "step":
@@ -147,53 +161,97 @@ class OnnxRuntime:
         return {"tokens": tokens, "positions": positions, "mask": mask, **states}
 
 
-def exported(model: Model) -> onnx.ModelProto:
-    """A model of GPT-2's kind in ONNX: tokens (m,), positions (m,), a mask (m, n) and states (heads, past, d).
+def exported(model: Model, longest: int) -> onnx.ModelProto:
+    """A decoder in ONNX: tokens (m,), positions (m,), a mask (m, n) and states (kv_heads, past, d).
 
     Logits are those of the last token.
+
+    Args:
+        longest: positions at most.
     """
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
     s = model.sizes
-    assert model.positions is not None
 
     def constant(array: Array) -> str:
         name = f"weight_{len(weights)}"
         weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
-    def add(op: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+    def add(op: str, *inputs: str, name: str = "", outputs: int = 1, **attributes: Any) -> str:
         name = name or f"{op}_{len(nodes)}"
-        nodes.append(helper.make_node(op, list(inputs), [name], **attributes))
+        names = [name, *(f"{name}_{place}" for place in range(1, outputs))]
+        nodes.append(helper.make_node(op, list(inputs), names, **attributes))
         return name
 
     def linear(x: str, part: Linear) -> str:
-        assert part.bias is not None
+        if part.bias is None:
+            return add("MatMul", x, constant(part.weight))
         return add("Gemm", x, constant(part.weight), constant(part.bias))
 
     def normal(x: str, part: Norm) -> str:
-        assert part.shift is not None
+        if part.shift is None:
+            return add("SimplifiedLayerNormalization", x, constant(part.scale), epsilon=s.epsilon, axis=-1)
         return add("LayerNormalization", x, constant(part.scale), constant(part.shift), epsilon=s.epsilon)
 
-    split, joined = constant(np.array([0, s.heads, s.head_width])), constant(np.array([0, s.hidden]))
+    def shape(*extents: int) -> str:
+        return constant(np.array(extents))
+
+    by_head, joined = shape(0, -1, s.head_width), shape(0, s.heads * s.head_width)
+    grouped = shape(s.kv_heads, s.group, -1, s.head_width) if s.group > 1 else ""
 
     def heads(x: str) -> str:
-        return add("Transpose", add("Reshape", x, split), perm=[1, 0, 2])
+        return add("Transpose", add("Reshape", x, by_head), perm=[1, 0, 2])
+
+    x = add("Gather", constant(model.tokens), "tokens")
+    if model.positions is not None:
+        x = add("Add", x, add("Gather", constant(model.positions), "positions"))
+        turns = None
+    else:
+        turns = [add("Gather", constant(table), "positions") for table in model.turns(longest)]
+
+    def turned(x: str) -> str:
+        if turns is None:
+            return x
+        cosines, sines = turns
+        first = add("Split", x, outputs=2, axis=-1, num_outputs=2)
+        second = f"{first}_1"
+        left = add("Sub", add("Mul", first, cosines), add("Mul", second, sines))
+        right = add("Add", add("Mul", second, cosines), add("Mul", first, sines))
+        return add("Concat", left, right, axis=-1)
+
+    def attended(query: str, keys: str, values: str) -> str:
+        """Rows (heads, m, d); queries of a group share keys."""
+        if s.group > 1:
+            one = constant(np.array([1]))
+            query, keys, values = (
+                add("Reshape", query, grouped),
+                add("Unsqueeze", keys, one),
+                add("Unsqueeze", values, one),
+            )
+        perm = [0, 2, 1] if s.group == 1 else [0, 1, 3, 2]
+        scores = add("MatMul", query, add("Transpose", keys, perm=perm))
+        mixed = add("MatMul", add("Softmax", add("Add", scores, "mask"), axis=-1), values)
+        return mixed if s.group == 1 else add("Reshape", mixed, shape(s.heads, -1, s.head_width))
+
+    def inner(x: str, layer: Layer) -> str:
+        up = linear(x, layer.up)
+        if layer.gate is None:
+            return add("Gelu", up, approximate="tanh")
+        gate = linear(x, layer.gate)
+        return add("Mul", add("Mul", gate, add("Sigmoid", gate)), up)
 
     def block(x: str, number: int, layer: Layer) -> str:
         read = normal(x, layer.first)
+        new = turned(heads(linear(read, layer.key))), heads(linear(read, layer.value))
         keys, values = (
-            add("Concat", f"{kind}_{number}", heads(linear(read, part)), name=f"all_{kind}_{number}", axis=1)
-            for kind, part in (("keys", layer.key), ("values", layer.value))
+            add("Concat", f"{kind}_{number}", rows, name=f"all_{kind}_{number}", axis=1)
+            for kind, rows in zip(("keys", "values"), new, strict=True)
         )
-        scores = add("MatMul", heads(linear(read, layer.query)), add("Transpose", keys, perm=[0, 2, 1]))
-        mixed = add("MatMul", add("Softmax", add("Add", scores, "mask"), axis=-1), values)
+        mixed = attended(turned(heads(linear(read, layer.query))), keys, values)
         x = add("Add", x, linear(add("Reshape", add("Transpose", mixed, perm=[1, 0, 2]), joined), layer.joined))
-        inner = add("Gelu", linear(normal(x, layer.second), layer.up), approximate="tanh")
-        return add("Add", x, linear(inner, layer.down))
+        return add("Add", x, linear(inner(normal(x, layer.second), layer), layer.down))
 
-    x = add("Gather", constant(model.tokens), "tokens")
-    x = add("Add", x, add("Gather", constant(model.positions), "positions"))
     for number, layer in enumerate(model.layers):
         x = block(x, number, layer)
     last = add("Gather", normal(x, model.last), constant(np.array([-1])))
@@ -204,13 +262,17 @@ def exported(model: Model) -> onnx.ModelProto:
         return helper.make_tensor_value_info(name, kind, shape)
 
     inputs = [told(name, ["m"], TensorProto.INT64) for name in ("tokens", "positions")] + [told("mask", ["m", "n"])]
-    inputs += [told(name, [s.heads, "past", s.head_width]) for name in ends]
+    inputs += [told(name, [s.kv_heads, "past", s.head_width]) for name in ends]
     outputs = [told("logits", [1, s.vocabulary])]
-    outputs += [told(f"all_{name}", [s.heads, "n", s.head_width]) for name in ends]
-    graph = helper.make_graph(nodes, "gpt2", inputs, outputs, weights)
+    outputs += [told(f"all_{name}", [s.kv_heads, "n", s.head_width]) for name in ends]
+    graph = helper.make_graph(nodes, model.name, inputs, outputs, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
+MODELS: dict[str, Callable[..., Model]] = {
+    "gpt2": lambda rng, **sizes: language.gpt2(language.GPT2(**sizes), rng=rng),
+    "llama": lambda rng, **sizes: language.llama(language.Llama(tied=True, **sizes), rng=rng),
+}
 PEERS: dict[str, Callable[[Model, int, int], Peer]] = {
     "ours": Ours,
     "weights8": partial(Ours, quantise="weights8"),
@@ -224,7 +286,7 @@ def main(arguments: Sequence[str]) -> int:
     """Answers requests until the parent hangs up."""
     name, threads, sizes = arguments[0], int(arguments[1]), json.loads(arguments[2])
     longest = sizes.pop("longest")
-    model = language.gpt2(language.GPT2(**sizes), rng=np.random.default_rng(0))
+    model = MODELS[sizes.pop("model")](np.random.default_rng(0), **sizes)
     start = time.perf_counter()
     peer = PEERS[name](model, longest, threads)
     _say({"seconds": time.perf_counter() - start})

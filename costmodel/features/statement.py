@@ -15,6 +15,8 @@ from search_space.lower.borders import borders, present
 HELD = {"local": 1, "warp": 32, "warpgroup": 128}
 """Scopes of registers, and the threads that hold a buffer together."""
 INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that are gone in machine code
+TAKEN_IN = {"float32": "mul", "int32": "bytedot"}
+"""Products that become one instruction with the addition of them."""
 MAX_COPIES = 64
 """Copies of a statement, by the values of unrolled loops, that are looked at one by one."""
 
@@ -164,7 +166,8 @@ def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
                 visit(part)
         if node.op == "cast" or node.dtype in ("int64", "bool") or _masks(node, lanes):
             return
-        kind = "fma" if product is not None else node.args[0] if node.op == "call" else node.op
+        kind = node.args[0] if node.op == "call" else node.op
+        kind = kind if product is None else "fma" if product.op == "mul" else product.op
         kind = "guard" if _guards(node) else kind
         counts[kind] = counts.get(kind, 0) + 1
 
@@ -174,10 +177,10 @@ def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
 
 
 def _fused(node: Expr) -> Expr | None:
-    """The product that an addition takes in, so that both are one multiply-add."""
-    if node.op != "add" or node.dtype != "float32":
+    """The product that an addition takes in, so that both are one multiply-add, or one dot of bytes."""
+    if node.op != "add" or node.dtype not in TAKEN_IN:
         return None
-    return next((operand for operand in node.operands if operand.op == "mul"), None)
+    return next((operand for operand in node.operands if operand.op == TAKEN_IN[node.dtype]), None)
 
 
 def _copies(value: Expr, loops: Sequence[Loop]) -> list[Expr]:

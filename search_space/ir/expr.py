@@ -84,6 +84,9 @@ class Expr:
     def __rshift__(self, other: Any) -> Expr:
         return make("shr", self, other)
 
+    def __and__(self, other: Any) -> Expr:
+        return make("bitand", self, other)
+
     def __neg__(self) -> Expr:
         return make("sub", const(0, self.dtype), self)
 
@@ -287,6 +290,11 @@ def minimum(a: Any, b: Any) -> Expr:
 
 def maximum(a: Any, b: Any) -> Expr:
     return make("max", a, b)
+
+
+def byte_dot(a: Any, b: Any) -> Expr:
+    """Of words of int32: unsigned bytes of `a` times signed ones of `b`, added up."""
+    return make("bytedot", a, b)
 
 
 def eq(a: Any, b: Any) -> Expr:

@@ -188,6 +188,17 @@ def _remainder(a: Interval, b: Interval) -> Interval | None:
     return 0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1
 
 
+def _bits(a: Interval, b: Interval) -> Interval | None:
+    """Of the bits that both have: none more than a number that is not negative."""
+    tops = [high for low, high in (a, b) if low >= 0]
+    return (0, min(tops)) if tops else None
+
+
+def _byte_dot(a: Any, b: Any) -> Any:
+    """The four bytes of a word, unsigned, times those of another, signed, added up."""
+    return sum(((a >> place) & 255) * ((((b >> place) & 255) ^ 128) - 128) for place in (0, 8, 16, 24))
+
+
 def _differ(a: Any, b: Any) -> Any:
     return a.equals(b).equals(0)
 
@@ -201,6 +212,10 @@ BINARY: dict[str, BinaryOperator] = {
     "mod": BinaryOperator("%", 5, op.mod, np.mod, _NUMBERS, _remainder, lambda a, b: a - b * (a // b)),
     "shl": BinaryOperator("<<", 3.5, lambda a, b: a << (b & 31), lambda a, b: np.left_shift(a, b & 31), _INT32),
     "shr": BinaryOperator(">>", 3.5, lambda a, b: a >> (b & 31), lambda a, b: np.right_shift(a, b & 31), _INT32),
+    "bitand": BinaryOperator("&", 3.25, op.and_, np.bitwise_and, _INT32, _bits, commutative=True),
+    "bytedot": BinaryOperator(
+        "", 9, _byte_dot, _byte_dot, _INT32, lambda a, b: (-4 * 255 * 128, 4 * 255 * 127), cost=24.0
+    ),
     "min": BinaryOperator("", 9, min, np.minimum, _ANY, _each(min), lambda a, b: a.least(b), commutative=True),
     "max": BinaryOperator("", 9, max, np.maximum, _ANY, _each(max), lambda a, b: a.most(b), commutative=True),
     "lt": BinaryOperator("<", 3, op.lt, np.less, _ANY, _any, op.lt, truth=True),
@@ -214,7 +229,11 @@ BINARY: dict[str, BinaryOperator] = {
         "or", 1, lambda a, b: a or b, np.logical_or, _BOOL, _any, lambda a, b: a.most(b), commutative=True
     ),
 }
-"""Name -> row. The shifts are of int32, by an amount modulo 32; to the right the sign is kept."""
+"""Name -> row. The shifts are of int32, by an amount modulo 32; to the right the sign is kept.
+
+`bytedot` is of two words: four products of unsigned bytes of the left and signed ones of the right, added up. Its cost
+is that where no instruction does it.
+"""
 
 FUNCTIONS: dict[str, MathFunction] = {
     "exp": MathFunction(np.exp, _exp, cost=12.0),

@@ -171,6 +171,9 @@ class _Spans:
             return Span(-(2.0**31), 2.0**31, 2.0**31)
         if e.op == "shr":
             return _span(min(a.low, 0.0), max(a.high, 0.0), a.size, a.error)
+        if e.op in ("bitand", "bytedot"):
+            reach = max(abs(a.low), abs(a.high)) if e.op == "bitand" else 2.0**17
+            return Span(-reach if e.op == "bytedot" or min(a.low, b.low) < 0 else 0.0, reach, reach)
         ends = BINARY[e.op].interval((a.low, a.high), (b.low, b.high))
         if ends is None:
             return Span(0.0, 1.0, 1.0)  # truth values

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from search_space import te
-from search_space.ir.expr import Expr, const
+from search_space.ir.expr import Expr, byte_dot, const
 from search_space.operators.base import Args, Array, Operator, Precision
 from search_space.operators.checks import flag, sizes
-from search_space.tags import CONSTANT
+from search_space.tags import CONSTANT, PANEL, SLICES
 
 WORD = 8
 """Numbers of 4 bits in a word of 32, the first in the lowest bits."""
@@ -45,65 +45,172 @@ Of one row that is less; several would share the numbers that are multiplied.
 """
 
 
+BY_SLICES = "by_slices"
+"""The algorithm that multiplies whole numbers: slices of the data, a byte each, times the weights as they are stored.
+
+A row is scaled to whole numbers of 24 bits, whose rounding errors are those of its largest float, and cut into signed
+bytes. Sums of products of these with a block of weights are exact, and only they become floats and are scaled (Ozaki,
+Ogita, Oishi, Rump, "Error-free transformations of matrix multiplication by using fast routines", 2012; for integer
+instructions Ootomo, Ozaki, Yokota, "DGEMM on integer matrix multiplication unit", 2024).
+"""
+SLICES_EACH = 3
+"""Bytes of each number."""
+TOP = 127 << 16
+"""What the largest of a row becomes: its slices are below 128, and rounding takes it nowhere."""
+TINIEST = 2.0**-100
+BLOCKS = (32, 16, 8)
+"""Weights along the sum that are added up as whole numbers."""
+FEW_ROWS = 1
+"""Rows at most that are cut into slices."""
+
+
+BY_PANEL = "by_panel"
+"""The algorithm that takes the numbers of a few columns out of their words once, for many rows of data."""
+MANY_ROWS = 16
+"""Rows at least."""
+
+
 def _available(args: Args, algorithm: str) -> bool:
+    if algorithm == BY_PANEL:
+        return bool(args["m"] >= MANY_ROWS)
+    if algorithm == BY_SLICES:
+        return bool(args["m"] <= FEW_ROWS)
     return algorithm != BY_WORD or (args["m"] == 1 and args["bits"] == 4 and not args["zeros"])
 
 
-def _tensors(args: Args, by_word: bool = False) -> list[te.Tensor]:
+def _inputs(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
+    """The inputs, the data with zeros up to the end of the last group, and how many groups there are."""
     m, n, k, group, bits = (args[name] for name in ("m", "n", "k", "group", "bits"))
     groups = -(-k // group)
     data = te.placeholder((m, k), name="data")
     weight = te.placeholder((groups, group * bits // 8, n), "uint8", "weight", constant=True)
     scale = te.placeholder((groups, n), name="scale", constant=True)
-    zero = te.placeholder((groups, n), "uint8", "zero", constant=True) if args["zeros"] else None
+    zeros = [te.placeholder((groups, n), "uint8", "zero", constant=True)] if args["zeros"] else []
     source = data
     if groups * group > k:
         source = te.compute(
             (m, groups * group), lambda i, r: te.if_then_else(r < k, data[i, r], 0.0), name="padded", tag="pad"
         )
-    g = te.reduce_axis((0, groups), "g")
+    return [data, weight, scale, *zeros], source, groups
 
-    def number(q: Expr, j: te.IterVar) -> Expr:
-        """What `q` stands for; without zeros these are taken off already."""
+
+def _tensors(args: Args, by_word: bool = False, by_panel: bool = False) -> list[te.Tensor]:
+    m, n, group, bits = (args[name] for name in ("m", "n", "group", "bits"))
+    inputs, source, groups = _inputs(args)
+    weight, scale, zero = inputs[1], inputs[2], inputs[3] if args["zeros"] else None
+    extents = (groups, group) if bits == 8 else (groups, group // WORD, WORD)
+    if bits == 8 and zero is None:  # as signed bytes, off which nothing has to be taken
+        of = te.compute(
+            weight.shape,
+            lambda g, r, j: (weight[g, r, j].astype("int32") - 128).astype("int8"),
+            name="signed",
+            tag=CONSTANT,
+        )
+    elif bits == 8:
+        of = weight
+    else:
+        of = te.compute((*extents[:2], n), lambda g, w, j: _word(weight, g, w, j), name="words", tag=CONSTANT)
+
+    def number(*place: Any) -> Expr:
+        """What a number stands for: of a group, the place in it, and a column; signed ones have no zero any more."""
+        g, *_, j = place
+        if bits == 8:
+            q: Expr = of[place].astype("float32")
+        else:
+            q = (of[g, place[1], j] >> (place[2] * 4).astype("int32")) % 16
+            q = (q if zero is not None else q - 8).astype("float32")
         by = scale[g, j]
         return q * by if zero is None else q * by + zero[g, j].astype("float32") * -by
 
-    if bits == 8:
-        r = te.reduce_axis((0, group), "r")
-        of, axes = weight, [g, r]
-        if zero is None:  # as signed bytes, off which nothing has to be taken
-            of = te.compute(
-                weight.shape,
-                lambda g, r, j: (weight[g, r, j].astype("int32") - 128).astype("int8"),
-                name="signed",
-                tag=CONSTANT,
-            )
+    axes = [te.reduce_axis((0, e), name) for e, name in zip(extents, "gr" if bits == 8 else "gwb", strict=True)]
+    at = axes[0] * group + (axes[1] if bits == 8 else axes[1] * WORD + axes[2])
+    if by_panel:
+        panel = te.compute((*extents, n), number, name="panel", tag=PANEL)
+        out = te.compute((m, n), lambda i, j: te.sum(source[i, at] * panel[(*axes, j)], axis=axes), name="matmul_nbits")
+    elif by_word:
+        g, w = axes[:2]
 
         def product(i: te.IterVar, j: te.IterVar) -> Expr:
-            return source[i, g * group + r] * number(of[g, r, j].astype("float32"), j)
+            numbers = [((of[g, w, j] >> const(4 * b, "int32")) % 16 - 8).astype("float32") for b in range(WORD)]
+            terms = [source[i, g * group + w * WORD + b] * q for b, q in enumerate(numbers)]
+            return reduce(lambda so_far, term: so_far + term, terms) * scale[g, j]
 
+        out = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=axes[:2]), name="matmul_nbits")
     else:
-        words = te.compute(
-            (groups, group // WORD, n), lambda g, w, j: _word(weight, g, w, j), name="words", tag=CONSTANT
-        )
-        w, b = te.reduce_axis((0, group // WORD), "w"), te.reduce_axis((0, WORD), "b")
-        axes = [g, w, b]
+        out = te.compute((m, n), lambda i, j: te.sum(source[i, at] * number(*axes, j), axis=axes), name="matmul_nbits")
+    return [*inputs, out]
 
-        def product(i: te.IterVar, j: te.IterVar) -> Expr:
-            q = (words[g, w, j] >> (b * 4).astype("int32")) % 16
-            whole = q if zero is not None else q - 8
-            return source[i, g * group + w * WORD + b] * number(whole.astype("float32"), j)
 
-        if by_word:
-            axes = [g, w]
+def _by_slices(args: Args) -> list[te.Tensor]:
+    m, n, group, bits = (args[name] for name in ("m", "n", "group", "bits"))
+    inputs, source, groups = _inputs(args)
+    weight, scale, zero = inputs[1], inputs[2], inputs[3] if args["zeros"] else None
+    block = next(size for size in BLOCKS if group % size == 0)
+    count, width = groups * (group // block), block // 4
+    r = te.reduce_axis((0, groups * group), "r")
+    peak = te.compute((m,), lambda i: te.max(te.abs(source[i, r]), axis=r), name="peak", tag=SLICES)
 
-            def product(i: te.IterVar, j: te.IterVar) -> Expr:
-                numbers = [((words[g, w, j] >> const(4 * b, "int32")) % 16 - 8).astype("float32") for b in range(WORD)]
-                terms = [source[i, g * group + w * WORD + b] * q for b, q in enumerate(numbers)]
-                return reduce(lambda so_far, term: so_far + term, terms) * scale[g, j]
+    def whole(i: Any, place: Any) -> Expr:
+        return te.rint(source[i, place] * (float(TOP) / te.maximum(peak[i], TINIEST)))
 
-    out = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=axes), name="matmul_nbits")
-    return [data, weight, scale, *([] if zero is None else [zero]), out]
+    def sliced(i: te.IterVar, b: te.IterVar, d: te.IterVar, w: te.IterVar) -> Expr:
+        """Bytes of four numbers, as far apart as words of the block are many, side by side."""
+        numbers = [whole(i, b * block + p * width + w).astype("int32") + 0x808080 for p in range(4)]
+        parts = [((q >> (d * 8).astype("int32")) + 128) & 255 for q in numbers]
+        return reduce(lambda so_far, part: so_far + part, [part << 8 * p for p, part in enumerate(parts)])
+
+    slices = te.compute((m, count, SLICES_EACH, width), sliced, name="slices", tag=SLICES)
+    t = te.reduce_axis((0, block), "t")
+    by = 1 << bits - 1 if zero is None else 1
+    total = te.compute(
+        (m, count), lambda i, b: te.sum(whole(i, b * block + t) * float(by), axis=t), name="total", tag=SLICES
+    )
+    each = WORD * 4 // bits  # of the block's numbers in four bytes
+    words = te.compute(
+        (groups, group // block, block // each, n),
+        lambda g, c, w, j: _strided(weight, bits, g, c * block + w, width, j),
+        name="words",
+        tag=CONSTANT,
+    )
+    g, c = te.reduce_axis((0, groups), "g"), te.reduce_axis((0, group // block), "c")
+
+    def product(i: te.IterVar, j: te.IterVar) -> Expr:
+        b = g * (group // block) + c
+        read = [words[g, c, w, j] for w in range(block // each)]
+        if bits == 4:
+            read = [word >> 4 * half & 0x0F0F0F0F for half in (0, 1) for word in read]
+
+        def dots(d: int) -> Expr:
+            """Two chains of instructions, each of which waits for the one before."""
+            found = [byte_dot(word, slices[i, b, d, w]) for w, word in enumerate(read)]
+            chains = [reduce(lambda so_far, dot: so_far + dot, found[first::2]) for first in (0, 1)]
+            return chains[0] + chains[1]
+
+        low, middle, high = (dots(d) for d in range(SLICES_EACH))
+        found = high.astype("float32") * 65536.0 + ((middle << 8) + low).astype("float32")
+        if zero is None:
+            return (found - total[i, b]) * scale[g, j]
+        by_scale = found * scale[g, j]
+        return by_scale - zero[g, j].astype("float32") * scale[g, j] * total[i, b]
+
+    sums = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=[g, c]), name="sums")
+    unit = te.compute((m,), lambda i: te.maximum(peak[i], TINIEST) * (1.0 / TOP), name="unit", tag=SLICES)
+    out = te.compute((m, n), lambda i, j: unit[i] * sums[i, j], name="matmul_nbits")
+    return [*inputs, out]
+
+
+def _strided(weight: te.Tensor, bits: int, g: Any, first: Any, step: int, j: Any) -> Expr:
+    """A word whose bytes have every so manieth number of a group from the first on; of 4 bits, those half as far on in
+    their high halves."""
+
+    def number(r: Any) -> Expr:
+        byte: Expr = weight[g, r if bits == 8 else r // 2, j].astype("int32")
+        return byte if bits == 8 else (byte >> (r % 2 * 4).astype("int32")) % 16
+
+    parts = [number(first + p * step) for p in range(4)]
+    if bits == 4:
+        parts = [part + (number(first + p * step + step // 2) << 4) for p, part in enumerate(parts)]
+    return reduce(lambda so_far, part: so_far + part, [part << 8 * p for p, part in enumerate(parts)])
 
 
 def _word(weight: te.Tensor, g: Any, w: Any, j: Any) -> Expr:
@@ -130,7 +237,12 @@ def _reference(args: Args, data: Array, weight: Array, scale: Array, zero: Array
 MATMUL_NBITS = Operator(
     "matmul_nbits",
     matmul_nbits,
-    {"direct": _tensors, BY_WORD: lambda args: _tensors(args, by_word=True)},
+    {
+        "direct": _tensors,
+        BY_WORD: lambda args: _tensors(args, by_word=True),
+        BY_SLICES: _by_slices,
+        BY_PANEL: lambda args: _tensors(args, by_panel=True),
+    },
     _reference,
     lambda args: 2 * int(args["m"] * args["n"] * args["k"]),
     # Zeros are bytes, whatever the numbers are.

@@ -53,6 +53,16 @@ def _limits() -> dict[str, str]:
 HELPERS: dict[str, str] = {
     **_integers(),
     **_limits(),
+    "i32_bitand": _function("int32_t i32_bitand(int32_t a, int32_t b)", "return a & b;"),
+    "i32_bytedot": _function(
+        "int32_t i32_bytedot(int32_t a, int32_t b)",
+        "int32_t sum = 0;",
+        "for (unsigned at = 0; at < 32U; at += 8U) {",
+        "    const int32_t left = (int32_t)((uint32_t)a >> at & 255U);",
+        "    sum += left * ((int32_t)(((uint32_t)b >> at & 255U) ^ 128U) - 128);",
+        "}",
+        "return sum;",
+    ),
     "i32_shl": _function(
         "int32_t i32_shl(int32_t a, int32_t b)", "return (int32_t)((uint32_t)a << ((uint32_t)b & 31U));"
     ),

@@ -141,7 +141,7 @@ class Operations:
             return self._divided(op, a, b, dtype)
         names = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
         if not floating:
-            names = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
+            names = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "bitand": "and"}
             if op in SHIFTS:
                 names |= {"shl": "shl", "shr": "ashr"}
                 b = self._amount(b)

@@ -9,7 +9,7 @@ from search_space.ir.expr import Expr, const, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
-from targets.cpu import tables, wide_math
+from targets.cpu import byte_dots, tables, wide_math
 from targets.cpu.across import columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
@@ -423,6 +423,11 @@ class Values:
             fused = self.fused(e)
             if fused is not None:
                 return fused
+        if op == "bytedot":
+            return byte_dots.added(self.math, None, *map(self.value, e.args))
+        if op == "add" and (dot := next((x for x in reversed(e.args) if x.op == "bytedot"), None)) is not None:
+            other = e.args[0] if dot is e.args[1] else e.args[1]
+            return byte_dots.added(self.math, self.value(other), *map(self.value, dot.args))
         a, b = self.condition_or_value(e.args[0]), self.condition_or_value(e.args[1])
         if {a.dtype, b.dtype} == {"int32", "int64"}:  # an index that varies over the lanes may be kept in 32 bits
             narrow = all(self.is_index(x) and self._fits(x) for x in e.args)

@@ -240,9 +240,20 @@ class Values:
             return f"(int)((unsigned)({a}) << ({b} & 31))"
         if op == "shr":
             return f"(({a}) >> ({b} & 31))"
+        if op == "bitand":
+            return f"(({a}) & ({b}))"
+        if op == "bytedot":
+            return byte_dot(a, b)
         if op in ("floordiv", "mod"):
             return f"({kind}){'floor_div' if op == 'floordiv' else 'floor_mod'}((int)({a}), (int)({b}))"
         raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
+
+
+def byte_dot(a: str, b: str) -> str:
+    """Unsigned bytes of a word times signed ones of another, added up."""
+    left = (f"(int)((unsigned)({a}) >> {at} & 255u)" for at in (0, 8, 16, 24))
+    right = (f"((int)((unsigned)({b}) >> {at} & 255u ^ 128u) - 128)" for at in (0, 8, 16, 24))
+    return f"({' + '.join(f'{x} * {y}' for x, y in zip(left, right, strict=True))})"
 
 
 def _joined(texts: Sequence[str], symbol: str, *tests: Expr) -> str:

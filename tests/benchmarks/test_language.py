@@ -10,15 +10,17 @@ from benchmarks import language, results
 from benchmarks.interleave import interleave
 
 
+@pytest.mark.parametrize("model", ["gpt2", "llama"])
 def test_cases_are_compared_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(language, "CASES", (("prefill", 20), ("step", 9)))
     monkeypatch.setattr(language, "LONGEST", 24)
     monkeypatch.setattr(language, "commit_of", lambda: "0123456789ab")
     monkeypatch.setattr(language, "interleave", lambda turns, repeat, **_: interleave(turns, repeat, 1e-4, 0, 1e-4))
     sizes = ["--vocabulary", "50", "--hidden", "32", "--layers", "1", "--heads", "2"]
-    given = [*sizes, "--threads", "1", "--results", str(tmp_path)]
+    more = ["--kv_heads", "1", "--inner", "48"] if model == "llama" else []
+    given = ["--model", model, *sizes, *more, "--threads", "1", "--results", str(tmp_path)]
     assert language.main(given) == 0
     shown = capsys.readouterr().out
     assert "prompt of 20" in shown and "step behind 8" in shown
@@ -28,6 +30,7 @@ def test_cases_are_compared_once(
         assert max(row["errors"][peer] for peer in language.PEERS) < 1e-4
         assert 1e-4 < row["errors"]["weights8"] < row["errors"]["weights4"] < 0.3
         assert {"ours", *language.QUANTISED, *language.PEERS} == set(row["seconds"])
-        assert row["read_bytes"] == 4 * (32 * 50 + 4 * 32 * 32 + 2 * 32 * 128)
+        layer = 4 * 32 * 32 + 2 * 32 * 128 if model == "gpt2" else 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48
+        assert row["read_bytes"] == 4 * (32 * 50 + layer)
     monkeypatch.setattr(language, "compared", lambda *_: pytest.fail("both are done"))
     assert language.main(given) == 0

@@ -94,7 +94,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool, dealt: Mapping[str, Loop]
         registers = registers.most(tile + nest.product(lambda loop: loop is slid) * 2 + 1)
     registers = registers if statement.reducing else tape.const(4)
     # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
-    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
+    costs = COST | _byte_dots(hardware)
+    work = sum(n * costs.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
     if statement.output.buffer.dtype == "int32" and not any(loop.kind == "tensor" for loop in statement.loops):
         work += statement.operations.get("fma", 0.0) * (INTEGER - 1)
     alike = nest.product(lambda loop: loop.kind == "unroll" and loop.var not in statement.guarded)
@@ -106,7 +107,9 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool, dealt: Mapping[str, Loop]
     arithmetic = tape.const(work / started)
     if statement.reducing:
         # Sums that are as many as hide each other's latency, and no more, never catch up with what delays one of them.
-        arithmetic = _together(arithmetic, tape.const(latency * max(1.0, work)) / tile.most(1))
+        # What dots of bytes add up begins anew with each step, and only the last sum waits for the one before.
+        waits = 1.0 if statement.operations.get("bytedot") else max(1.0, work)
+        arithmetic = _together(arithmetic, tape.const(latency * waits) / tile.most(1))
         excess = (registers - hardware.vector_registers).most(0).least(tile)
         arithmetic = arithmetic + excess / tile.most(1) * SPILL
         if any(loop.kind == "vectorize" and statement.is_reduction(loop) for loop in statement.loops):
@@ -156,6 +159,12 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool, dealt: Mapping[str, Loop]
     return Terms(
         instructions, tile, registers, body, loads, arithmetic, loading, overhead, traffic, misses, balance, seconds
     )
+
+
+def _byte_dots(hardware: Hardware) -> dict[str, float]:
+    """What four products of bytes in each lane count for, where an instruction of the processor adds them up."""
+    feature = "avx512vnni" if hardware.float_lanes == 16 else "avxvnni"
+    return {"bytedot": hardware.rates.fma / hardware.rates.dots_of({"int8"})[0]} if feature in hardware.features else {}
 
 
 def _rates_of(statement: Statement, rates: CpuRates) -> tuple[float, float]:

@@ -8,8 +8,10 @@ from search_space.machines.cpu.combined import CombinedProducts
 from search_space.machines.cpu.elementwise import Elementwise
 from search_space.machines.cpu.library import LibraryCall
 from search_space.machines.cpu.paired import PairedSums
+from search_space.machines.cpu.panels import PanelsOfColumns
 from search_space.machines.cpu.parts import ReductionInParts
 from search_space.machines.cpu.rowwise import RowWise
+from search_space.machines.cpu.slices import SlicesInFront
 from search_space.machines.cpu.spread import spread, with_copies
 from search_space.machines.cpu.tiling import MultiLevelTiling
 from search_space.machines.cpu.transformed import TransformedProducts
@@ -22,6 +24,8 @@ CPU = Machine(
         AlwaysInline(),
         PadHandling(spread),
         WordsOfRows(),
+        SlicesInFront(),
+        PanelsOfColumns(),
         LibraryCall(),
         PairedSums(),
         ReductionInParts(),

@@ -14,18 +14,20 @@ from search_space.hardware import Hardware
 from search_space.intrinsics import LANES_APART
 from search_space.ir.expr import SHIFTS, Expr, dtype_bytes, lift, product, variables, walk
 from search_space.machines.shared.groups import MAX_VECTORS, group_tiles, group_width
-from search_space.machines.shared.instructions import interleavable, matching_intrinsic, packable
+from search_space.machines.shared.instructions import EACH, interleavable, matching_intrinsic, packable
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.reads import ends_in, same_places
 from search_space.sketch.tables import clamped_tiles, reduce_tiles, vector_tiles
-from search_space.tags import PAIRS
+from search_space.tags import PAIRS, PANEL
 
 MAX_TILE = 28
 MAX_UNROLL = 400
 MAX_REDUCE_UNROLL = 16
+DOT_OPERATIONS = 8
+"""Operations that a dot of bytes counts for: loops of a few hundred instructions are read from memory more slowly."""
 PREFETCH_BYTES = 4096
 """How far ahead packed constants are fetched: the processor's own prefetching stops at each page of 4 KiB."""
 
@@ -222,9 +224,14 @@ class MultiLevelTiling(SketchRule):
         draft = draft.unroll(name, *unrolled, *spatial, vectors).vectorize(name, vector)
         if nest.intrinsic is not None:
             draft = draft.tensorize(name, vector, nest.intrinsic.name)
-        operations = lift(product(tile.factors.values())) * product(f[0] for f in factors.values())
+        # Those of bytes in a body by itself come with what takes these out of words.
+        dots = DOT_OPERATIONS * sum(node.op == "bytedot" for node in walk(draft.stage(name).body))
+        operations = lift(product(tile.factors.values())) * product(f[0] for f in factors.values()) * max(dots, 1)
         draft = draft.require("unrolled operations", operations, MAX_UNROLL)
         draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
+        for read in draft.producers(draft.stage(name)):
+            if read.tag == PANEL:
+                draft = self.pack_panel(draft, read, lift(tile.vectors) * lanes)
         if nest.long.name in inner and _packed_bytes(draft, name) > hardware.l1_bytes:
             draft = draft.pragma(name, inner[nest.long.name][0], "prefetch_bytes", PREFETCH_BYTES)
         # Loops where padding and copies may be computed for a tile, see `pad`.
@@ -247,13 +254,26 @@ class MultiLevelTiling(SketchRule):
             if axes is None:
                 continue
             split = {**factors, last: (block,)}
-            parts = [(axes.index(a), 0) for a in axes if a != last and a not in names]
+            each = [(place, 0) for place, a in enumerate(axes) if a.startswith(EACH)]
+            parts = [(axes.index(a), 0) for a in axes if a != last and a not in names and not a.startswith(EACH)]
             parts.append((axes.index(last), 0))
             for level in (0, 1):
                 parts += [(axes.index(a), level) for a in names if a in axes and level <= len(factors.get(a, ()))]
-            parts.append((axes.index(last), 1))
+            parts += [*each, (axes.index(last), 1)]
             parts += [(axes.index(a), 2) for a in names if a in axes and len(factors.get(a, ())) > 1]
             draft = draft.pack(node.args[0], [split.get(a, ()) for a in axes], parts)
+        return draft
+
+    def pack_panel(self, draft: Draft, panel: Stage, block: Expr) -> Draft:
+        """Lays the constants that a factor is computed from out as it is: so many columns after each other."""
+        for node in walk(panel.body):
+            axes = packable(draft, panel, node)
+            if axes is not None:
+                last = axes.index(panel.axes[-1].name)
+                parts = [(last, 0), *((place, 0) for place in range(len(axes)) if place != last), (last, 1)]
+                draft = draft.pack(
+                    node.args[0], [(block,) if place == last else () for place in range(len(axes))], parts
+                )
         return draft
 
     def interleaved(self, draft: Draft, nest: _Reduction, hardware: Hardware) -> list[Draft]:

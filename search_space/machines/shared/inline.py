@@ -7,7 +7,10 @@ from search_space.ir.expr import walk
 from search_space.machines.shared.instructions import matching_intrinsic
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
-from search_space.tags import TRANSFORM
+from search_space.tags import PANEL, SLICES, TRANSFORM
+
+KEPT = ("pad", TRANSFORM, SLICES, PANEL)
+"""Tags of stages that rules of their own write out."""
 
 
 class AlwaysInline(SketchRule):
@@ -25,7 +28,7 @@ class AlwaysInline(SketchRule):
         self.windows_are_copied = windows_are_copied
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag in ("pad", TRANSFORM):
+        if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag in KEPT:
             return False
         if stage.name in draft.copies:
             return False

@@ -21,18 +21,33 @@ from search_space.sketch.base import Draft
 INTERLEAVED = frozenset({BF16_DOT.name})
 """Instructions for which what is no constant is copied in the order that they want."""
 
+EACH = "#"
+"""What the name of a dimension that is no axis begins with."""
+
 FEW_ROWS = 4
 """Rows that share an operand for which laying it out costs more than it saves, fewer than."""
 
 
 def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
-    """The axes that index a constant not packed so far, each by itself and the last spatial one among them."""
+    """The axes that index a constant not packed so far, each by itself and the last spatial one among them.
+
+    A dimension of which the body reads every element is `EACH` and its number.
+    """
     source = draft.state.input(node.args[0]) if node.op == "load" else None
     if source is None or not source.constant or source.layout is not None:
         return None
-    axes = tuple(str(i.args[0]) if i.op == "var" else "" for i in node.args[1:])
+    axes = tuple(
+        str(index.args[0]) if index.op == "var" else f"{EACH}{place}" if _each(stage, node, place, extent) else ""
+        for place, (index, extent) in enumerate(zip(node.args[1:], source.shape, strict=True))
+    )
     last = stage.axes[-1].name
     return axes if last in axes and "" not in axes and len(set(axes)) == len(axes) else None
+
+
+def _each(stage: Stage, node: Expr, place: int, extent: int) -> bool:
+    """Whether the body reads every element along a dimension of what a load reads, each at a number of its own."""
+    read = [n.args[1 + place] for n in walk(stage.body) if n.op == "load" and n.args[0] == node.args[0]]
+    return extent > 1 and all(i.is_const for i in read) and {i.value for i in read} == set(range(extent))
 
 
 def in_words(draft: Draft, stage: Stage, node: Expr, axis: str, lanes: int, depth: int) -> bool:

@@ -22,7 +22,7 @@ from tests.targets.pyloops.executable import FORMAT, functions_of
 
 Arrays = dict[str, NDArray[Any]]
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}
-_INFIX |= {"eq": "==", "ne": "!=", "and": "and", "or": "or", "shl": "<<", "shr": ">>"}
+_INFIX |= {"eq": "==", "ne": "!=", "and": "and", "or": "or", "shl": "<<", "shr": ">>", "bitand": "&"}
 _REDUCED = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max({0}, {1})", "min": "min({0}, {1})"}
 _CALLS = {name: name for name in ("exp", "log", "tanh", "sqrt", "abs", "floor", "rint")}
 

@@ -1,0 +1,40 @@
+"""The right factor of a product, where it is computed: a tile of its columns at a time, which stays in cache."""
+
+from __future__ import annotations
+
+from search_space.hardware import Hardware
+from search_space.schedule.builder import Loop
+from search_space.schedule.state import Stage
+from search_space.sketch.base import Draft, SketchRule
+from search_space.tags import PANEL
+
+
+class PanelsOfColumns(SketchRule):
+    """Stages tagged `panel`: in front of the loop over tiles of rows, in vectors along the columns."""
+
+    name = "panels_of_columns"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        return stage.tag == PANEL and bool(self.places(draft, stage))
+
+    def places(self, draft: Draft, stage: Stage) -> tuple[tuple[str, Loop], ...]:
+        """Loops of the product at which it may be computed: that over tiles of columns where rows are inside of it.
+
+        Elsewhere that of a parallel iteration, whose columns are several tiles, and rows of the panel further apart.
+        """
+        (consumer,) = draft.state.consumers(stage.name)
+        known = draft.anchors.get(consumer.name, ())
+        within = known[1:] if known and known[-1][1].startswith(draft.stage(known[-1][0]).axes[-1].name + ".") else ()
+        return within or known[:1]
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        name, (*_, last) = stage.name, stage.spatial
+        *outer, numbers = stage.spatial[:-1]
+        made = []
+        for target, loop in self.places(draft, stage):
+            tile = draft.compute_at(name, target, loop)
+            tile, (vectors, lane) = tile.split(name, last, (hardware.float_lanes,), "guard")
+            tile = tile.reorder(name, *outer, vectors, numbers, lane)
+            tile = tile.unroll(name, numbers) if len(outer) > 1 else tile
+            made.append(tile.vectorize(name, lane).variant(f"panel_at_{loop}").finish(name))
+        return made

@@ -1,0 +1,112 @@
+"""Dots of bytes in expressions, and products of one row made of them, whose data is cut into slices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.config import Measure
+from autotune.tuning.settings import Settings
+from autotune.tuning.task import Task
+from autotune.tuning.untimed import by_roofline
+from search_space import te, workloads
+from search_space.ir.expr import byte_dot
+from search_space.operators.evaluation import evaluate
+from search_space.operators.weights_only import BY_PANEL, BY_SLICES
+from search_space.space import generate, program_of
+from search_space.workloads import Workload
+from targets import registry
+from targets.base import Module
+
+HOST = registry.get("cpu")
+
+
+def chained(count: int) -> Workload:
+    """Sums of two dots and a number, of `count` pairs of words."""
+    left, right = (te.placeholder((2, count), "int32", name) for name in ("left", "right"))
+    total = te.placeholder((count,), "int32", "more")
+    body = te.compute(
+        (count,),
+        lambda i: total[i] + byte_dot(left[0, i], right[0, i]) + byte_dot(left[1, i], right[1, i]),
+        name="dots",
+    )
+    return Workload.of([total, left, right, body])
+
+
+def built(workload: Workload, spec: str) -> Module:
+    target = registry.get(spec)
+    sketch = generate(workload, target.hardware).sketches[0]
+    row = np.zeros(len(sketch.groups), np.int32)
+    return target.build(program_of(workload, sketch.algorithm, sketch.trace(row)))
+
+
+@pytest.mark.parametrize("count", [1, 19, 64])
+def test_dots_are_those_of_bytes(count: int) -> None:
+    workload, rng = chained(count), np.random.default_rng(count)
+    more, left, right = (
+        rng.integers(-(1 << 31), 1 << 31, shape).astype(np.int32) for shape in (count, (2, count), (2, count))
+    )
+    more //= 2
+    products = left.view(np.uint8).astype(np.int32) * right.view(np.int8).astype(np.int32)
+    wanted = more + products.reshape(2, count, 4).sum(2).sum(0)
+    for spec in ("cpu", "cpu:haswell"):
+        found = HOST.load(built(workload, spec)).bind([more, left, right]).run(1)
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("spec", "one"), [("cpu:znver4", True), ("cpu:sapphirerapids", True), ("cpu:haswell", False)])
+def test_processors_that_have_the_instruction_use_it(spec: str, one: bool) -> None:
+    target = registry.get(spec)
+    assert ("vpdpbusd" in target.assembly(built(chained(64), spec))) == one
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    bits=st.sampled_from([4, 8]),
+    group=st.sampled_from([8, 16, 24, 32, 64]),
+    zeros=st.booleans(),
+    k=st.integers(8, 130),
+    spread=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)
+def test_slices_lose_no_more_than_sums_of_floats(
+    bits: int, group: int, zeros: bool, k: int, spread: int, seed: int
+) -> None:
+    workload = workloads.matmul_nbits(1, 5, k, bits, group, zeros)
+    data, *weights = workload.make_inputs(seed)
+    rng = np.random.default_rng(seed)
+    data = (data * np.float32(10.0) ** rng.uniform(-spread, spread, data.shape)).astype(np.float32)
+    found = evaluate(workload.tensors(BY_SLICES), [data, *weights])
+    wanted = workload.reference(data, *weights)
+    # Rounding is that of the largest number, times what the largest weights add up to.
+    largest = np.abs(data).max() * k * ((1 << bits) + 255 * zeros) * np.abs(weights[1]).max()
+    assert np.abs(found - wanted).max() <= largest * 2.0**-22
+
+
+def test_data_of_zeros_and_of_no_numbers() -> None:
+    workload = workloads.matmul_nbits(1, 5, 64)
+    data, *weights = workload.make_inputs(0)
+    np.testing.assert_array_equal(evaluate(workload.tensors(BY_SLICES), [data * 0, *weights]), np.zeros((1, 5)))
+    for strange in (np.nan, np.inf):
+        data[0, 7] = strange
+        with np.errstate(all="ignore"):
+            assert not np.isfinite(evaluate(workload.tensors(BY_SLICES), [data, *weights])).any()
+
+
+@pytest.mark.parametrize(
+    ("spec", "rows", "algorithm"),
+    [
+        ("cpu:znver4", 1, {BY_SLICES}),
+        ("cpu:sapphirerapids", 1, {BY_SLICES}),
+        ("cpu:haswell", 1, {"direct", "by_word"}),
+        ("cpu:znver4", 128, {BY_PANEL}),
+        ("cpu:haswell", 128, {BY_PANEL}),
+        ("cpu:znver4", 4, {"direct"}),
+    ],
+)
+def test_what_is_chosen_without_a_trial(spec: str, rows: int, algorithm: set[str]) -> None:
+    settings = Settings(registry.get(spec), trials=0, measure=Measure(cache="network"))
+    chosen = by_roofline(Task("product", workloads.matmul_nbits(rows, 768, 768)), settings)
+    assert chosen.algorithm in algorithm
