@@ -18,14 +18,26 @@ def test_groups_are_read_from_the_files(tmp_path: Path) -> None:
     shared.write_text('@pytest.fixture(scope="module", params=P)\ndef pool(): ...\n')
     cached.write_text("@cache\ndef target(): ...\n")
     plain.write_text('buffer("x", scope="local")\n@cached_property\n')
-    assert sharing.group_of(f"{marked.name}::test_a[x]", tmp_path) == "ray"
-    assert (
-        sharing.group_of(f"{shared.name}::test_a", tmp_path)
-        == sharing.group_of(f"{shared.name}::test_b", tmp_path)
-        == str(shared)
-    )
-    assert sharing.group_of(f"{cached.name}::test_a[x]", tmp_path) == str(cached)
-    assert sharing.group_of(f"{plain.name}::test_a", tmp_path) == "plain.py::test_a"
+    many = [f"{plain.name}::test_a[{place}]" for place in range(2 * sharing.NEIGHBOURS + 1)]
+    names = [
+        f"{marked.name}::test_a[x]",
+        f"{shared.name}::test_a",
+        f"{shared.name}::test_b",
+        f"{cached.name}::test_a[x]",
+    ]
+    found = sharing.groups_of([*names, *many], tmp_path)
+    assert [found[name] for name in names] == ["ray", str(shared), str(shared), str(cached)]
+    assert [found[name] for name in many] == [
+        *["plain.py#0"] * sharing.NEIGHBOURS,
+        *["plain.py#1"] * sharing.NEIGHBOURS,
+        many[-1],
+    ]
+
+
+def test_few_tests_of_a_file_are_run_by_any_process(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text('buffer("x", scope="local")\n@cached_property\n')
+    names = [f"plain.py::test_{place}" for place in range(sharing.NEIGHBOURS - 1)]
+    assert sharing.groups_of(names, tmp_path) == {name: name for name in names}
 
 
 TESTS = """

@@ -30,11 +30,12 @@ from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from targets.executable import Executable
 from tests.autotune.fakes import settings_with
+from tests.autotune.kept import untuned
 from tests.autotune.test_network import two_layers
 from tests.graph.nets import conv
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = Schedules({}, SETTINGS)
+SCHEDULES = untuned(SETTINGS)
 """Of all networks here, so that each workload's space is searched once."""
 Change = Callable[[Array], Array]
 

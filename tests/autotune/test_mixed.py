@@ -29,16 +29,16 @@ from autotune.network.lowered import stored_values
 from autotune.network.mixed import AS_OPENVINO, Chooser
 from autotune.network.precision_times import Kernels, Times, saved_seconds
 from autotune.network.process import RuntimeFailure
-from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits
 from autotune.network.settling import settled
 from autotune.run.workloads import network_of
 from tests.autotune.fakes import settings_with
+from tests.autotune.kept import untuned
 from tests.autotune.test_network import call, two_layers
 from tests.graph.random_graphs import inputs_of, random_graph
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = Schedules({}, SETTINGS)
+SCHEDULES = untuned(SETTINGS)
 
 
 def chooser(accuracy: float | str = 40.0, **fields: object) -> Chooser:

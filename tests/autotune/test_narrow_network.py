@@ -20,7 +20,6 @@ from autotune.network.check import TOLERANCE, check_network
 from autotune.network.load import Network, load_network
 from autotune.network.lowered import stored_values
 from autotune.network.process import _loaded, _save
-from autotune.network.schedules import Schedules
 from autotune.network.tasks import types_of
 from autotune.network.timing import time_network
 from autotune.tracking import facts
@@ -28,13 +27,14 @@ from autotune.tracking.launch import Uploads
 from search_space.dtypes import NARROW, numpy_dtype
 from targets.executable import Executable, ExecutableError
 from tests.autotune.fakes import settings_with
+from tests.autotune.kept import untuned
 from tests.autotune.test_network import call, two_layers
 from tests.autotune.tracking.test_tracker import world_of
 from tests.graph.narrow_models import narrowed, rounded_everywhere
 from tests.graph.random_graphs import random_graph
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = Schedules({}, SETTINGS)
+SCHEDULES = untuned(SETTINGS)
 """Of all networks here, so that each workload's space is searched once."""
 
 

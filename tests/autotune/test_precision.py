@@ -28,13 +28,14 @@ from search_space.dtypes import NARROW
 from search_space.operators import winograd
 from targets import registry
 from tests.autotune.fakes import settings_with
+from tests.autotune.kept import untuned
 from tests.autotune.test_network import two_layers
 from tests.graph.random_graphs import inputs_of, random_graph
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = Schedules({}, SETTINGS)
+SCHEDULES = untuned(SETTINGS)
 """Of all networks here, so that each workload's space is searched once."""
-ROUNDING = Schedules({}, SETTINGS, Limits(["winograd2_dot"]))
+ROUNDING = untuned(SETTINGS, Limits(["winograd2_dot"]))
 """Such that the layer of 3x3 has its tiles rounded."""
 PAIRS = pytest.mark.skipif(
     "avx512bf16" not in registry.get("cpu").hardware.features, reason="this processor has no bfloat16 dot product"
@@ -81,7 +82,7 @@ def test_what_an_algorithm_rounds_is_allowed_its_kernel_alone(model: onnx.ModelP
     convolutions = [node for node in network.graph.nodes if node.op == "conv2d"]
     assert [node.name in rounds for node in convolutions] == [True, False]
     assert set(rounds.values()) == {winograd.RELATIVE_ERROR["winograd2_dot"]}
-    assert rounding_of_kernels(network.graph, Schedules({}, SETTINGS, Limits(["direct"])), 1) == {}
+    assert rounding_of_kernels(network.graph, untuned(SETTINGS, Limits(["direct"])), 1) == {}
 
 
 def test_an_allowance_is_of_the_largest_element() -> None:

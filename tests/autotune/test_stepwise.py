@@ -35,6 +35,7 @@ from measure.database import Database
 from measure.errors import RecordError
 from targets.manifest import ExecutableError, write_manifest
 from tests.autotune.fakes import settings_with
+from tests.autotune.kept import untuned
 from tests.autotune.test_network import call
 
 SETTINGS = settings_with(threads=1)
@@ -51,8 +52,8 @@ def small() -> onnx.ModelProto:
     return net.finish(net.classifier(x, 32, 10), (1, 10))
 
 
-def untuned() -> Schedules:
-    return Schedules({}, SETTINGS, device="vta")
+def schedules() -> Schedules:
+    return untuned(SETTINGS, device="vta")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def network() -> Network:
 @pytest.fixture(scope="module")
 def folder(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("small") / "network"
-    compile_network(network, untuned(), place, SETTINGS)
+    compile_network(network, schedules(), place, SETTINGS)
     return place
 
 
@@ -82,7 +83,7 @@ def assert_exact(network: Network, place: Path, least: int) -> StepwiseExecutabl
     """Every integer is the reference's; what is computed of them in floats is within rounding."""
     whole, names = probed(network)
     assert len(names) >= least
-    executable = compile_network(whole, untuned(), place, SETTINGS)
+    executable = compile_network(whole, schedules(), place, SETTINGS)
     assert isinstance(executable, StepwiseExecutable)
     for seed in (1, 2):
         feeds = make_feeds(network, seed)
@@ -157,7 +158,7 @@ def test_times_are_those_of_the_steps(folder: Path) -> None:
 def test_the_check_sees_one_number_that_is_one_off(
     network: Network, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert check_network(network, untuned(), SETTINGS).max_error < 1e-5
+    assert check_network(network, schedules(), SETTINGS).max_error < 1e-5
     layer = next(node for node in network.graph.nodes if node.op == "conv2d_blocked")
     name = layer.inputs[1 if dtype == "int8" else 2]
     assert network.graph.type(name).dtype == dtype
@@ -169,7 +170,7 @@ def test_the_check_sees_one_number_that_is_one_off(
         return compile_whole(replace(network, graph=graph), schedules, place, settings)
 
     monkeypatch.setattr(autotune.network.check, "compile_network", changed)
-    assert check_network(network, untuned(), SETTINGS).max_error == 1
+    assert check_network(network, schedules(), SETTINGS).max_error == 1
 
 
 def test_torn_folders_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_a_folder_written_anew_and_calls_from_threads(network: Network, folder: 
         for name, array in network.graph.constants.items()
     }
     graph = Graph(network.graph.name, network.graph.inputs, doubled, network.graph.nodes, network.graph.outputs)
-    other = compile_network(replace(network, graph=graph), untuned(), tmp_path / "n", SETTINGS)
+    other = compile_network(replace(network, graph=graph), schedules(), tmp_path / "n", SETTINGS)
     assert not np.array_equal(other(image[0]), wanted[0])
     with pytest.raises(ExecutableError, match="must be the one that was pickled"):
         pickle.loads(data)

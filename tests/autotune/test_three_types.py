@@ -26,8 +26,8 @@ from autotune.graph.quantise import random_feeds
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.load import Network, load_network
 from autotune.network.lowered import stored_values
-from autotune.network.schedules import Schedules
 from tests.autotune.fakes import settings_with
+from tests.autotune.kept import untuned
 from tests.autotune.test_mixed import chooser
 from tests.autotune.test_mixed import layers as products
 from tests.autotune.test_network import call, two_layers
@@ -36,7 +36,7 @@ from tests.graph.quantise.nets import transformer
 from tests.graph.random_graphs import random_graph
 
 SETTINGS = settings_with(threads=1)
-SCHEDULES = Schedules({}, SETTINGS)
+SCHEDULES = untuned(SETTINGS)
 """Of all networks here, so that each workload's space is searched once."""
 
 

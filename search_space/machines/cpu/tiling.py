@@ -98,14 +98,16 @@ class MultiLevelTiling(SketchRule):
         out = []
         # Orders of loops are other trees, and so sketches; all that is a number is a decision in each of them.
         for reduce_order in self.reduce_orders(producer):
-            for order in self.serial_orders(tile):
+            for parallel, order in self.spatial_orders(draft, producer, tile, hardware):
                 nest = _Reduction(accumulator, reduce_order, intrinsic, along, shifting(producer))
-                done = draft.reorder(stage.name, *tile.parallel, *order, *tile.inner)
-                done, block = done.fuse(stage.name, tile.parallel)
+                done = draft.reorder(stage.name, *parallel, *order, *tile.inner)
+                done, block = done.fuse(stage.name, parallel)
                 done = done.parallel(stage.name, block).in_registers(stage.name, tile.inner)
                 done = self.accumulate(done, stage.name, nest, tile, (block, *order), hardware)
                 label = f"{'>'.join(order) or 'flat'}/{'>'.join(a.name for a in reduce_order)}"
-                done = done.variant(label).finish(stage.name, accumulator)
+                done = done.variant(label if parallel == tile.parallel else f"{block}/{label}").finish(
+                    stage.name, accumulator
+                )
                 out += [done] if intrinsic is None else self.interleaved(done, nest, hardware)
         return out
 
@@ -149,7 +151,20 @@ class MultiLevelTiling(SketchRule):
         # Accumulators, a vector of each of the right factor's, and one number of the left in every lane.
         return draft.require("registers", registers + vectors + 1, hardware.vector_registers), found
 
-    def serial_orders(self, tile: _Tile) -> list[tuple[str, ...]]:
+    def spatial_orders(
+        self, draft: Draft, producer: Stage, tile: _Tile, hardware: Hardware
+    ) -> list[tuple[tuple[Loop, ...], tuple[Loop, ...]]]:
+        """Orders of the parallel loops and of those inside them: rows outermost, or vectors where that may be faster.
+
+        One block of rows in each iteration of the parallel loop has the same effect, where what rows read stays in a
+        cache; and by rows what vectors read stays. So only where neither does are there both orders.
+        """
+        found = [(tile.parallel, order) for order in self.serial_orders(tile)]
+        if len(found) > 1 and sum(size > hardware.l2_bytes for size in _read_bytes(draft, producer)) > 1:
+            found.append(((tile.parallel[-1], *tile.parallel[:-1]), found[-1][1]))
+        return found
+
+    def serial_orders(self, tile: _Tile) -> list[tuple[Loop, ...]]:
         """Channels innermost (the input tile is reused at once), or rows innermost (the weights are)."""
         if len(tile.serial) == 1:
             return [tile.serial]
@@ -316,6 +331,12 @@ def _packed_bytes(draft: Draft, name: str) -> int:
     sources = [draft.state.input(read) for read in draft.stage(name).reads()]
     packed = [s for s in sources if s is not None and s.layout is not None]
     return sum(dtype_bytes(s.dtype) * prod(s.shape) for s in packed)
+
+
+def _read_bytes(draft: Draft, stage: Stage) -> list[int]:
+    """Bytes of each tensor that a stage reads."""
+    sources = [draft.state.input(name) or draft.state.stage(name) for name in stage.reads()]
+    return [dtype_bytes(source.dtype) * prod(int(lift(n).value) for n in source.shape) for source in sources]
 
 
 def whole_tiles(stage: Stage, lanes: int) -> list[tuple[int, int]]:
