@@ -122,8 +122,8 @@ class Values:
             number = self.value(found.number)
             added = None if found.added is None else self.value(found.added)
             return self.ops.byte(number, added, (found.low, found.high), e.dtype)
-        if (form := self.function_form(e)) is not None:
-            return form
+        if (made := self.function_form(e)) is not None:
+            return made
         return self.call(e.args[0], self.value(e.args[1])) if e.op == "call" else self.binary(e)
 
     def function_form(self, e: Expr) -> Value | None:

@@ -149,8 +149,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool, dealt: Mapping[str, Loop]
         slowest, everything = slowest.most(term), everything + term
     cycles = slowest + (everything - slowest) * OVERLAP
     # Lines from memory hide behind what is computed while they are read for the first time.
-    waits = misses[-1] * (fetched / traffic[-1].most(1)) - compute * _first_pass(nest)
-    cycles = cycles.most(compute + waits) if cold else cycles
+    unhidden = misses[-1] * (fetched / traffic[-1].most(1)) - compute * _first_pass(nest)
+    cycles = cycles.most(compute + unhidden) if cold else cycles
     dealt_out = _by_several(nest, rounds, busy, lambda a: not a.writes and _others_wrote(nest, a, dealt))
     cycles = cycles + dealt_out * HANDED / rates.each[-1]
     balance = _balance(nest, hardware)
