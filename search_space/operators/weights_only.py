@@ -39,10 +39,7 @@ def matmul_nbits(m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros: 
 
 
 BY_WORD = "by_word"
-"""The algorithm that multiplies the sum over a word by its scale, in place of each of its numbers.
-
-Of one row that is less; several would share the numbers that are multiplied.
-"""
+"""The algorithm that multiplies the sum over a word by its scale, in place of each of its numbers."""
 
 
 BY_SLICES = "by_slices"
@@ -60,22 +57,15 @@ TOP = 127 << 16
 TINIEST = 2.0**-100
 BLOCKS = (32, 16, 8)
 """Weights along the sum that are added up as whole numbers."""
-FEW_ROWS = 1
-"""Rows at most that are cut into slices."""
 
 
 BY_PANEL = "by_panel"
 """The algorithm that takes the numbers of a few columns out of their words once, for many rows of data."""
-MANY_ROWS = 16
-"""Rows at least."""
 
 
 def _available(args: Args, algorithm: str) -> bool:
-    if algorithm == BY_PANEL:
-        return bool(args["m"] >= MANY_ROWS)
-    if algorithm == BY_SLICES:
-        return bool(args["m"] <= FEW_ROWS)
-    return algorithm != BY_WORD or (args["m"] == 1 and args["bits"] == 4 and not args["zeros"])
+    """By the weights alone: where the number of rows is open, one definition holds for all of them."""
+    return algorithm != BY_WORD or (args["bits"] == 4 and not args["zeros"])
 
 
 def _inputs(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:

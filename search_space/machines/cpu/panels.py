@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from search_space.hardware import Hardware
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.tags import PANEL
+
+FEWEST_ROWS = 16
+"""Of a product whose right factor is worth writing out; no sketch has it for fewer."""
 
 
 class PanelsOfColumns(SketchRule):
@@ -28,6 +33,9 @@ class PanelsOfColumns(SketchRule):
         return within or known[:1]
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        (consumer,) = draft.state.consumers(stage.name)
+        if prod(int(axis.extent.value) for axis in consumer.axes[:-1]) < FEWEST_ROWS:
+            return []
         name, (*_, last) = stage.name, stage.spatial
         *outer, numbers = stage.spatial[:-1]
         made = []
