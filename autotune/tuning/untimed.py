@@ -25,7 +25,7 @@ from search_space.schedule.trace import Trace
 from search_space.space import SearchSpace, Sketch, generate
 from targets.base import BuildError, Module, Target
 
-SAMPLE = 32768
+SAMPLE = 2048
 """Candidates that are estimated, of all algorithms together."""
 
 

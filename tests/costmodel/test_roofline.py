@@ -8,21 +8,13 @@ import numpy as np
 import pytest
 
 from costmodel.features import FeatureExtractor
-from costmodel.features.estimators import cpu
-from costmodel.features.nest import LINE, Nest
-from costmodel.features.statement import statements
 from search_space import workloads
 from search_space.hardware import CpuRates
-from search_space.ir.columns import Columns
-from search_space.ir.expr import Expr, const, substitute, var
 from search_space.ir.stmt import LoopProgram
-from search_space.ir.tape import Tape
 from search_space.space import generate
-from tests.costmodel import programs
 from tests.costmodel.programs import HARDWARE, MATMUL_COLUMNS, matmul
 
 SIZE = 512
-P = var("p")
 GOOD = (14, 2, 8)
 BAD = {
     "one accumulator waits for itself": (1, 1, 8),
@@ -148,47 +140,3 @@ def test_dot_products_take_as_long_as_the_processor_needs_for_them(
     # Tiles of few sums wait for each of them, those of many do not.
     assert (waits >= fast).all() and waits.max() > 1.5 * fast.max()
     assert waits.min() < 1.2 * fast.min()
-
-
-def winograd(size: int, channels: int, variant: str, cores: int = 2, cold: bool = False, **values: int) -> float:
-    """Seconds of a candidate of F(4x4), tiles of `values`, on so many cores of one kind."""
-    machine = dataclasses.replace(HARDWARE, cores=cores, peak_flops=HARDWARE.peak_flops / HARDWARE.cores * cores)
-    workload = workloads.conv2d(height=size, width=size, in_channels=channels, out_channels=channels, padding=1)
-    sketches = generate(workload, machine, ["winograd4"]).sketches
-    sketch = next(s for s in sketches if s.name == f"winograd4:{variant}/pad_inline")
-    columns = {f"conv.{name.replace('_', '.')}": value for name, value in values.items()}
-    row = np.array([[columns[name]] for name in sketch.columns], float)
-    return float(FeatureExtractor(sketch.program, sketch.columns, machine, cold).roofline(row)[0])
-
-
-def test_cores_wait_for_what_others_have_written() -> None:
-    tiles = {"y_block": 4, "y_tile": 4, "x_block": 4, "x_tile": 4, "k_blocks": 8, "k_vectors": 1, "c_unroll": 8}
-    # A core alone that transforms all tiles for each half of the filters does it twice.
-    assert winograd(16, 256, "image", cores=1, **tiles) < winograd(16, 256, "filters", cores=1, **tiles)
-    assert winograd(16, 256, "image", **tiles) > winograd(16, 256, "filters", **tiles)
-
-
-def test_constants_are_waited_for_while_they_are_read_for_the_first_time() -> None:
-    """Of six rows of tiles one brings the weights, or three do, half of them each."""
-    tiles = {"y_block": 6, "x_block": 6, "x_tile": 6, "k_blocks": 2, "k_vectors": 1, "c_unroll": 8}
-    rows, whole = (
-        [winograd(24, 64, "filters", cold=cold, y_tile=tile, **tiles) for cold in (False, True)] for tile in (1, 3)
-    )
-    assert rows[1] - rows[0] > 1.2 * (whole[1] - whole[0]) > 0
-
-
-@pytest.mark.parametrize(
-    "place",
-    [P, P % 4, P // 4, P // 2 % 2, P // 2 % 2 * 2 + P % 2, P // 4 * 2 + P % 2, const(0)],
-)
-def test_what_several_cores_read_is_what_they_read_in_turns(place: Expr) -> None:
-    """Iterations are dealt out in two runs of neighbours; the lines of both, counted twice, less all lines."""
-    source = programs.buffer("x", 8, LINE // 4)
-    (statement,) = statements(
-        programs.copy((place, var("j")), source, ("p", 8, "parallel"), ("j", LINE // 4, "serial"))
-    )
-    nest = Nest(statement, Columns(Tape(), (), loops=True))
-    rounds = [nest.rounds(access) for access in nest.accesses]
-    found = cpu._by_several(nest, rounds, nest.tape.const(2), lambda access: access.buffer is source)
-    halves = [{int(substitute(place, {"p": p}).value) for p in part} for part in (range(4), range(4, 8))]
-    assert found.number == (sum(map(len, halves)) - len(set.union(*halves))) * LINE

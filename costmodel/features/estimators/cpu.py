@@ -7,7 +7,7 @@ emitted, not of a processor: how many instructions something takes, or which sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 from costmodel.features.borders import made
@@ -46,11 +46,6 @@ REACHED = (0.5, 1.0, 1.0)
 the loads of those that are there already, which whoever reads each line once does not feel."""
 KEPT = 0.75
 """Share of a cache up to which what is touched again is still there: lines are not spread evenly over its sets."""
-NEARBY = 0.25
-"""Share of the time for a line from memory in which another core gets it, too: from a cache that may be far off."""
-HANDED = 4.0
-"""Times that a byte from memory takes one that another core has just written: nothing fetches it ahead, and its line is
-taken back when it is written again."""
 WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
 CONTENDED = 0.19
 """Share of its time that is added where multiply-adds and loads both keep their ports busy all the time, as tiles do
@@ -59,17 +54,15 @@ that read an operand for each product: 2 ** (1 / 4) - 1, and by the fourth power
 
 def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
     """See `base.Estimator`; statements run one after another."""
-    dealt = _dealt_out(nests)
-    terms = [_terms(nest, hardware, cold_constants, dealt) for nest in nests]
+    terms = [_terms(nest, hardware, cold_constants) for nest in nests]
     return Estimate(terms, nests[0].tape.total(of.seconds for of in terms))
 
 
-def _terms(nest: Nest, hardware: Hardware, cold: bool, dealt: Mapping[str, Loop]) -> Terms:
+def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     """The terms of one statement.
 
     Args:
         cold: whether constants come from memory each time, as weights do within a network.
-        dealt: see `_dealt_out`.
     """
     statement, tape = nest.statement, nest.tape
     call = nest.library
@@ -133,10 +126,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool, dealt: Mapping[str, Loop]
         _traffic(nest, carried, of_all if ways else occupied, capacity, ways, busy if ways else None)
         for capacity, ways in zip(capacities, (*hardware.ways, 0), strict=True)
     )
-    fetched = nest.tape.const(0)
     if cold:
-        fetched = _constants(nest) + _by_several(nest, rounds, busy, lambda a: a.buffer.constant) * NEARBY
-        traffic = (*traffic[:-1], traffic[-1].most(fetched))
+        traffic = (*traffic[:-1], traffic[-1].most(_constants(nest)))
     alone = _parallel(nest) <= 1
     misses = tuple(
         t / ((alone.otherwise(one, each) if one != each else each) * share)
@@ -148,11 +139,6 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool, dealt: Mapping[str, Loop]
     for term in misses:
         slowest, everything = slowest.most(term), everything + term
     cycles = slowest + (everything - slowest) * OVERLAP
-    # Lines from memory hide behind what is computed while they are read for the first time.
-    unhidden = misses[-1] * (fetched / traffic[-1].most(1)) - compute * _first_pass(nest)
-    cycles = cycles.most(compute + unhidden) if cold else cycles
-    dealt_out = _by_several(nest, rounds, busy, lambda a: not a.writes and _others_wrote(nest, a, dealt))
-    cycles = cycles + dealt_out * HANDED / rates.each[-1]
     balance = _balance(nest, hardware)
     hertz = hardware.peak_flops / (hardware.cores * 2 * rates.fma * hardware.float_lanes)
     seconds = cycles / (balance * hardware.cores * hertz) + _starts(nest) * (rates.start_seconds + LOOP_SECONDS)
@@ -379,51 +365,6 @@ def _everywhere(nest: Nest, rounds: Sequence[Sequence[Value]], busy: Value) -> l
         for level in range(parallel + 1):
             found[level] = found[level] + footprint[level] * others
     return found
-
-
-def _dealt_out(nests: Sequence[Nest]) -> dict[str, Loop]:
-    """Buffers of which several cores write a part each, and the parallel loop in which they do."""
-    found: dict[str, Loop] = {}
-    for nest in nests:
-        output = nest.statement.output
-        loops = [loop for loop in nest.statement.loops[nest.statement.allocation :] if loop.kind == "parallel"]
-        if output.memory and loops:
-            found[output.buffer.name] = loops[0]
-    return found
-
-
-def _others_wrote(nest: Nest, access: Access, dealt: Mapping[str, Loop]) -> bool:
-    """Whether other cores have written parts of what is read, before the parallel loop in which it is."""
-    around = {loop.var for loop in nest.levels if loop.kind == "parallel"}
-    return access.buffer.name in dealt and dealt[access.buffer.name].var not in around
-
-
-def _by_several(nest: Nest, rounds: Sequence[Sequence[Value]], busy: Value, wanted: Callable[[Access], bool]) -> Value:
-    """Bytes of some accesses that cores read which another one has read or written, all cores together.
-
-    A core that reads no more than its share is taken to be alone with that.
-    """
-    place = next((i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"), None)
-    found = nest.tape.const(0)
-    if place is None:
-        return found
-    extent = nest.level_extents[place]
-    iterations = (extent / busy).most(1)
-    for access, footprint, again in zip(nest.accesses, nest.footprints, rounds, strict=True):
-        if not wanted(access):
-            continue
-        whole, one = footprint[0], footprint[place + 1]
-        # Where each of a core's iterations reads something else, or those beside each other the same.
-        mine = (again[place] <= 1).otherwise(one.most(whole * iterations / extent), (one * iterations).least(whole))
-        found = found + (mine * busy - whole).most(0)
-    return found
-
-
-def _first_pass(nest: Nest) -> Value:
-    """Share of the time in which constants are read that have not been read before."""
-    pairs = zip(nest.accesses, nest.footprints, strict=True)
-    touched = nest.tape.total(f[-1] * nest.trips[-1] for access, f in pairs if access.buffer.constant)
-    return (_constants(nest) / touched.most(1)).least(1)
 
 
 def _constants(nest: Nest) -> Value:
