@@ -106,7 +106,7 @@ def layers(draw: st.DrawFn) -> Workload:
     if draw(st.booleans()):
         sizes = {"batch": draw(st.integers(32, 70)), "in_features": depth, "out_features": filters}
         return Workload("dense", {**sizes, **ending})
-    kernel, stride = draw(st.sampled_from([(1, 1), (1, 3), (5, 5)])), draw(st.integers(1, 2))
+    kernel, stride = draw(st.sampled_from([((1, 1), 1), ((1, 1), 2), ((1, 3), 2), ((5, 5), 1), ((5, 5), 2)]))
     rows, columns = 2 * draw(st.integers(2, 6)), draw(st.integers(16, 20))
     return conv(
         rows * stride,
