@@ -87,7 +87,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
     config = check_config(document, NAME)
     network = load_network(load_model(str(file)), name, options.seed, quantise="int8")
     assert network.accuracy is not None
-    place = compiled(network, config, settings_of(config), options.trials, folder)
+    place = compiled(network, config, settings_of(config), folder)
     train = random_feeds(network.graph.inputs, options.seed, Quantisation().inputs)
     test = random_feeds(network.graph.inputs, options.seed + 1, TEST_INPUTS)
     row: dict[str, Any] = {"title": name, "threads": options.threads, "trials": options.trials}
