@@ -97,7 +97,12 @@ ACCELERATOR_CASES: tuple[Workload, ...] = (
     workloads.conv2d_blocked(5, 4, 4, 8, kernel=3, padding=1, shift=4, block=(1, 2, 2)),
     workloads.dense_blocked(3, 8, 6, shift=4, block=(1, 2, 2)),
 )
-SPECIAL: tuple[Workload, ...] = (attention(1, 8, 8, 4, 4), workloads.reduce((2, 1 << 20), 1), transposition(64, 64))
+SPECIAL: tuple[Workload, ...] = (
+    attention(1, 8, 8, 4, 4),
+    workloads.reduce((2, 1 << 20), 1),
+    transposition(64, 64),
+    workloads.matmul(m=32, n=128, k=128),
+)
 """What some rules alone are for; large."""
 CASES = {"cpu": CPU_CASES, "gpu": GPU_CASES, "accelerator": ACCELERATOR_CASES}
 
