@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from search_space.intrinsics import SGEMM
+from search_space.ir.access import conjuncts
 from search_space.ir.expr import Expr, const, substitute, variables, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 from search_space.lower.blocks import BULK
@@ -204,7 +205,7 @@ def _copies(value: Expr, loops: Sequence[Loop]) -> list[Expr]:
 
 def _masks(node: Expr, lanes: frozenset[str]) -> bool:
     """Whether a select only guards the end of a vector axis: a mask on the load, and no work of its own."""
-    return node.op == "select" and all(variables(part) & lanes for part in _conjuncts(node.args[0]))
+    return node.op == "select" and all(variables(part) & lanes for part in conjuncts(node.args[0]))
 
 
 def _guards(node: Expr) -> bool:
@@ -217,14 +218,6 @@ def _guards(node: Expr) -> bool:
 def _masked(node: Expr) -> bool:
     """Whether a select gives zero, or another number, where there is no element."""
     return node.op == "select" and node.args[2].op == "const" and node.args[0].op not in ("load", "call")
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if condition.op == "and":
-        for part in condition.operands:
-            yield from _conjuncts(part)
-    else:
-        yield condition
 
 
 def _of_intrinsic(

@@ -181,15 +181,15 @@ def _conditions_on(node: Expr) -> Iterator[tuple[Expr, Guards]]:
         return
     test, then, other = node.args
     yield test, frozenset()
-    yield then, frozenset(_conjuncts(test, True))
-    yield other, frozenset(_conjuncts(test, False))
+    yield then, frozenset(conjuncts(test, True))
+    yield other, frozenset(conjuncts(test, False))
 
 
-def _conjuncts(test: Expr, holds: bool) -> Iterator[Expr]:
+def conjuncts(test: Expr, holds: bool = True) -> Iterator[Expr]:
     """Conditions that all hold where `test` does, or where it does not."""
     if test.op == ("and" if holds else "or"):
         for operand in test.args:
-            yield from _conjuncts(operand, holds)
+            yield from conjuncts(operand, holds)
     elif holds:
         yield test
     elif test.op in ("lt", "le") and test.args[0].dtype not in FLOATS:

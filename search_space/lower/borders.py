@@ -7,9 +7,10 @@ loop over its rows, and a target leaves out the single products of an unrolled t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from search_space.ir.access import conjuncts
 from search_space.ir.expr import Expr, const, maximum, minimum, substitute, transform, var, variables
 from search_space.ir.polynomial import canon, from_poly, poly, poly_add
 from search_space.ir.stmt import (
@@ -68,7 +69,7 @@ def borders(program: LoopProgram) -> Mapping[str, Border]:
         filled = value.op == "select" and value.args[2].is_const and value.args[2].value == 0
         if others or first.reducer is not None or not filled:
             continue
-        inside = tuple(c for c in _conjuncts(value.args[0]) if c.op in ("lt", "le") and c.args[0].dtype == "int64")
+        inside = tuple(c for c in conjuncts(value.args[0]) if c.op in ("lt", "le") and c.args[0].dtype == "int64")
         if inside:
             found[name] = Border(first.indices, inside)
     return found
@@ -162,11 +163,3 @@ def _bound(condition: Expr, name: str) -> tuple[Expr | None, Expr | None] | None
     if factor > 0:
         return None, canon(from_poly(poly_add({(): 0}, rest, -1)) // factor + 1)
     return canon(from_poly(poly_add(rest, {(): -factor - 1})) // -factor), None
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if condition.op == "and":
-        for part in condition.operands:
-            yield from _conjuncts(part)
-    else:
-        yield condition

@@ -27,13 +27,11 @@ def products(args: Args, algorithm: str) -> float:
     """Products of an algorithm as a share of those of the definition."""
     if algorithm == strassen.STRASSEN:
         return strassen.PRODUCTS / 8
-    return winograd.product_share(args, algorithm) if algorithm in winograd.TILES else 1.0
+    return winograd.product_share(args, algorithm)
 
 
 def extra_bytes(args: Args, weight: Sequence[int], algorithm: str) -> int:
     """Bytes by which what an algorithm makes of a weight of that shape, before the first call, is larger than it."""
-    if algorithm in winograd.TILES:
-        return winograd.constant_bytes(args, algorithm)
     if algorithm == strassen.STRASSEN:
         return strassen.constant_bytes(weight)
-    return 0
+    return winograd.constant_bytes(args, algorithm)

@@ -12,13 +12,14 @@ threads wait for a phase of it, which ends when these bytes have arrived (PTX IS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.ir.access import conjuncts
 from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, variables
 from search_space.ir.polynomial import canon
 from search_space.ir.regroup import Regrouping, recombined
@@ -176,7 +177,7 @@ class _Boxes:
         if first is None or not _covers(body, tile, inner):
             return None
         # The unit leaves out what lies outside of the array and tests nothing else: every condition must say just that.
-        if not all(self.outside(c, source, indices) for test in tests for c in _conjuncts(test)):
+        if not all(self.outside(c, source, indices) for test in tests for c in conjuncts(test)):
             return None
         base, (row, column) = first
         numbers = {row: var("#0"), column: var("#1")}
@@ -274,14 +275,6 @@ def _covers(store: Store, tile: Buffer, inner: Mapping[str, int]) -> bool:
         return False
     place, chosen = np.broadcast_arrays(row * columns + column, done)
     return bool(np.unique(place[chosen]).size == rows * columns)
-
-
-def _conjuncts(test: Expr) -> Iterator[Expr]:
-    if test.op == "and":
-        for part in test.args:
-            yield from _conjuncts(part)
-    else:
-        yield test
 
 
 # ---------------------------------------------------------------------- phases
