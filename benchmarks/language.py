@@ -20,16 +20,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks import results
-from benchmarks.interleave import FEWEST_ROUNDS, interleave
+from benchmarks.interleave import FEWEST_ROUNDS, Timed, interleave
 from benchmarks.markdown import table
+from benchmarks.peers.base import PeerProcess as Other
 from benchmarks.survey.log import commit_of
 from measure.host import describe_host
-from targets import registry
 
 NAME = "language"
 PEERS = ("onnxruntime", "torch")
 QUANTISED = ("weights8", "weights4")
 """Ours with other weights, by the name of `quantise`, in groups of 32."""
+READS = {"read": 1.0, "read8": 9 / 32, "read4": 5 / 32}
+"""Plain reads of what a step of ours reads in floats, 8 and 4 bits, as parts of the floats' bytes: 32 weights have
+a float that scales them."""
 CASES = (("prefill", 128), ("prefill", 512), ("step", 65), ("step", 513))
 """Tokens of a prompt, and of a sequence with the token of the step."""
 LONGEST = 1024
@@ -109,7 +112,6 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
         "repeat": options.repeat,
         "commit": commit_of(),
         "read_bytes": weights_bytes(**sizes),
-        "bandwidth": registry.get("cpu").hardware.bandwidth,
     }
     rows = (results.load(NAME, folder) or {"rows": {}})["rows"]
     shown = ", ".join([*([] if options.model == "gpt2" else [options.model]), *(f"{n} {e}" for n, e in sizes.items())])
@@ -122,8 +124,12 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
         given = {"model": options.model, **sizes, **positions, "longest": LONGEST}
         names = ("ours", *QUANTISED, *PEERS)
         running = {name: stack.enter_context(PeerProcess(name, options.threads, given)) for name in names}
+        reads = {name: stack.enter_context(Other("benchmarks.peers.nbits_peer")) for name in READS}
+        for name, process in reads.items():
+            nbytes = round(common["read_bytes"] * READS[name])
+            process.ask({"op": "prepare", "runtime": "read", "threads": options.threads, "nbytes": nbytes})
         for case in todo:
-            row = {**common, "seconds_to_compile": running["ours"].seconds, **compared(case, running, options)}
+            row = {**common, "seconds_to_compile": running["ours"].seconds, **compared(case, running, reads, options)}
             results.save(NAME, {"rows": {keys[case]: row}}, folder)
     return results.load(NAME, folder)
 
@@ -141,14 +147,20 @@ def weights_bytes(
     return 4 * hidden * ((2 * hidden + 2 * narrow + 3 * inner) * layers + vocabulary)
 
 
-def compared(case: tuple[str, int], running: Mapping[str, PeerProcess], options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of all in turns, and how far logits differ."""
+def compared(
+    case: tuple[str, int],
+    running: Mapping[str, PeerProcess],
+    reads: Mapping[str, Timed],
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Seconds of all in turns, plain reads among them where the case is a step, and how far logits differ."""
     for process in running.values():
         process.case = case
     logits = {who: process.logits() for who, process in running.items()}
     largest = np.abs(logits["ours"]).max()
     errors = {who: float(np.abs(found - logits["ours"]).max() / largest) for who, found in logits.items()}
-    seconds = interleave(running, options.repeat, pause=0.06, warm_seconds=0.04)
+    turns: dict[str, Timed] = {**running, **(reads if case[0] == "step" else {})}
+    seconds = interleave(turns, options.repeat, pause=0.06, warm_seconds=0.04)
     return {"case": list(case), "errors": errors, "seconds": seconds}
 
 
@@ -163,10 +175,10 @@ def language(document: Mapping[str, Any]) -> str:
         of = f"{_model(row)}: {of}" if several else of
         tokens = count if what == "prefill" else 1
         best = min(took[peer] for peer in PEERS)
-        share = "" if what == "prefill" else f"{row['read_bytes'] / row['bandwidth'] / took['ours']:.0%}"
+        shares = (f"{took[r] / took[who]:.0%}" for r, who in zip(READS, ("ours", *QUANTISED), strict=True) if r in took)
         every = [f"{took[who] * 1e3:.2f}" for who in ("ours", *PEERS, *QUANTISED)]
         rates = " / ".join(f"{tokens / took[who]:.1f}" for who in ("ours", *QUANTISED))
-        lines.append([of, *every, rates, f"{best / took['ours']:.2f}x", share])
+        lines.append([of, *every, rates, f"{best / took['ours']:.2f}x", " / ".join(shares)])
     sizes = [
         f"{f'{_model(row)} with ' if several else ''}{row['sizes']['layers']} layers of {row['sizes']['hidden']}"
         for row in rows
@@ -180,7 +192,7 @@ def language(document: Mapping[str, Any]) -> str:
     said = f"Compiling without a cache: {max(row['seconds_to_compile'] for row in rows):.1f} s. "
     said += f"Logits differ by {worst:.0e} of the largest at most, those {apart}."
     head = ["", "ours ms", "ONNX Runtime ms", "PyTorch ms", "ours, 8 bits, ms", "ours, 4 bits, ms"]
-    head += ["our tokens/s, in floats, 8 and 4 bits", "ratio to best peer, floats", "of the bandwidth, floats"]
+    head += ["our tokens/s, in floats, 8 and 4 bits", "ratio to best peer, floats", "of a plain read's rate"]
     return f"**{facts}**{f' (commit {commits})' if commits else ''}. {said}\n\n{table(head, lines)}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -62,17 +62,29 @@ def measured(
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Seconds of every peer that has the operator, taken in turns, and what each said of itself."""
     with ExitStack() as stack:
-        running, said = {}, {}
-        for name, module in modules.items():
-            process = stack.enter_context(PeerProcess(module))
-            try:
-                said[name] = process.prepare(workload, options.threads, **settings[name])
-                running[name] = process
-            except PeerError as error:
-                if module == "benchmarks.peers.ours":
-                    raise
-                said[name] = {"error": str(error)}
+        processes = {name: stack.enter_context(PeerProcess(module)) for name, module in modules.items()}
+        running, said = prepared(processes, workload, settings, options.threads)
         return interleave(running, options.repeat), said
+
+
+def prepared(
+    processes: Mapping[str, PeerProcess], workload: Workload, settings: Mapping[str, Mapping[str, Any]], threads: int
+) -> tuple[dict[str, PeerProcess], dict[str, Any]]:
+    """Those of the processes that have the operator, ready to take turns, and what each said of itself.
+
+    Raises:
+        PeerError: ours has not.
+    """
+    running, said = {}, {}
+    for name, process in processes.items():
+        try:
+            said[name] = process.prepare(workload, threads, **settings[name])
+            running[name] = process
+        except PeerError as error:
+            if process.module == "benchmarks.peers.ours":
+                raise
+            said[name] = {"error": str(error)}
+    return running, said
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

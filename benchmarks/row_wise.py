@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from benchmarks import results
-from benchmarks.interleave import FEWEST_ROUNDS
-from benchmarks.operators import measured
+from benchmarks.interleave import FEWEST_ROUNDS, interleave
+from benchmarks.operators import prepared
+from benchmarks.peers.base import PeerProcess
 from benchmarks.row_kinds import KINDS
 from benchmarks.row_wise_table import PEERS, row_wise
 from benchmarks.rows import pick
@@ -29,7 +31,18 @@ LENGTHS = (32, 33, 50, 64, 128, 197, 256, 384, 512, 768, 1000, 1024, 2048, 4096,
 """Of rows: those of attention, of hidden layers and of classes, and odd ones, of which vectors leave a tail."""
 
 
-def compare(kind: str, length: int, options: argparse.Namespace) -> dict[str, Any]:
+PAUSE, WARM = 0.06, 0.06
+"""Seconds between turns and before them: kernels are so short that the rows of a turn soon find everything in place."""
+
+
+def processes(stack: ExitStack, trials: int) -> dict[str, PeerProcess]:
+    """Ours and the peers, each in a process that serves all rows."""
+    modules = dict.fromkeys(("untimed", *(["tuned"] if trials else [])), "benchmarks.peers.ours")
+    modules |= dict.fromkeys(PEERS, "benchmarks.peers.row_wise_peer")
+    return {name: stack.enter_context(PeerProcess(module)) for name, module in modules.items()}
+
+
+def compare(kind: str, length: int, running: Mapping[str, PeerProcess], options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of ours and of every peer, in turns, and what is needed to read them."""
     from autotune.config import Measure
     from autotune.tuning.task import Task
@@ -47,9 +60,9 @@ def compare(kind: str, length: int, options: argparse.Namespace) -> dict[str, An
     }
     if options.trials:
         given["tuned"] = tuned(workload, options.trials, options.seed, options.threads).generated
-    modules = dict.fromkeys(given, "benchmarks.peers.ours") | dict.fromkeys(PEERS, "benchmarks.peers.row_wise_peer")
     given |= {runtime: {"runtime": runtime, "kind": kind} for runtime in PEERS}
-    seconds, said = measured(workload, modules, given, options)
+    able, said = prepared(running, workload, given, options.threads)
+    seconds = interleave(able, options.repeat, pause=PAUSE, warm_seconds=WARM)
     return {"kind": kind, "rows": rows, "length": length, "seconds": seconds, "peers": said}
 
 
@@ -86,12 +99,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     common = {name: getattr(options, name) for name in ("trials", "seed", "threads", "repeat")}
     common |= {"cpu": describe_host()["cpu"], "commit": commit_of()}
-    for kind in kinds:
-        for length in options.lengths:
-            key = f"{kind} {length}, {common['cpu']}, {options.threads} threads"
-            if results.is_done((results.load(NAME, options.results) or {"rows": {}})["rows"].get(key), common):
-                continue
-            found = compare(kind, length, options)
+    done = (results.load(NAME, options.results) or {"rows": {}})["rows"]
+    wanted = {
+        f"{kind} {length}, {common['cpu']}, {options.threads} threads": (kind, length)
+        for kind in kinds
+        for length in options.lengths
+    }
+    todo = {key: of for key, of in wanted.items() if not results.is_done(done.get(key), common)}
+    with ExitStack() as stack:
+        running = processes(stack, options.trials) if todo else {}
+        for key, (kind, length) in todo.items():
+            found = compare(kind, length, running, options)
             results.save(NAME, {"rows": {key: {**found, **common}}}, options.results)
             shown = ", ".join(f"{who} {seconds * 1e6:.1f} µs" for who, seconds in found["seconds"].items())
             sys.stderr.write(f"{kind} {found['rows']}x{length}: {shown}\n")

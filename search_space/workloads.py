@@ -21,6 +21,7 @@ from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.definitions import DEFINITIONS, arguments_of, check_reference
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
+from search_space.operators.dynamic import DYNAMIC_MATMUL
 from search_space.operators.elementwise import ELEMENTWISE
 from search_space.operators.estimates import STEP
 from search_space.operators.fused import FUSED
@@ -288,6 +289,7 @@ matmul = _constructor(MATMUL)
 batch_matmul = _constructor(BATCH_MATMUL)
 dense = _constructor(DENSE)
 matmul_nbits = _constructor(MATMUL_NBITS)
+dynamic_matmul = _constructor(DYNAMIC_MATMUL)
 dense_blocked = _constructor(DENSE_BLOCKED)
 max_pool2d = _constructor(MAX_POOL2D)
 avg_pool2d = _constructor(AVG_POOL2D)

@@ -190,6 +190,10 @@ class Quantisation(Section):
     symmetric: bool = Field(
         default=True, description="Of weights alone: whether the zero is the middle, in place of one for each group."
     )
+    activations: Literal["floats", "bytes"] = Field(
+        default="floats",
+        description="Of weights alone: bytes rounds what they are multiplied with in blocks of 32, as it is computed.",
+    )
     data: str | None = Field(
         default=None, description="An .npz file of sets of inputs to calibrate on in place of random ones."
     )

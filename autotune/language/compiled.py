@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,6 +37,7 @@ def compile(
     quantise: str | None = None,
     group: int = 32,
     symmetric: bool = True,
+    activations: Literal["floats", "bytes"] = "floats",
     cache: str | os.PathLike[str] | None = None,
 ) -> LanguageModel:
     """Compiles a decoder for this machine; its kernels are what the roofline chooses.
@@ -54,11 +55,12 @@ def compile(
         quantise: `weights4` or `weights8`: weights of products in 4 or 8 bits, see docs/quantisation.md; None: floats.
         group: weights along the sum that share a scale, where they are quantised.
         symmetric: whether they have no zero of their own.
+        activations: `bytes` rounds what such weights are multiplied with, in blocks of 32 numbers; or `floats`.
         cache: folder of what compiling has found out before, or `none`; see `autotune.compile`.
 
     Raises:
         ModelError: a length that the model does not take.
-        ValueError: an unknown `quantise`, or a group that is none.
+        ValueError: an unknown `quantise`, a group that is none, or `activations` that are neither.
         ConfigError, BuildError, RuntimeError: as of `autotune.compile`.
     """
     known = model.sizes.positions
@@ -69,7 +71,8 @@ def compile(
     from autotune.config import Quantisation
     from autotune.language.building import built, quantiser
 
-    change = None if quantise is None else quantiser(quantise, Quantisation(group=group, symmetric=symmetric))
+    options = Quantisation(group=group, symmetric=symmetric, activations=activations)
+    change = None if quantise is None else quantiser(quantise, options)
     kept = tempfile.TemporaryDirectory(prefix="autotune-language-")
     folder = Path(kept.name)
     weights = built(model, longest, folder, threads, precision, None if cache is None else os.fspath(cache), change)

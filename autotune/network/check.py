@@ -11,8 +11,9 @@ import onnx
 
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
-from autotune.graph.evaluate import evaluate
+from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model
+from autotune.graph.importer.nbits import in_floats
 from autotune.graph.ir import Graph
 from autotune.graph.loops import loops_of
 from autotune.graph.passes import optimise
@@ -20,7 +21,7 @@ from autotune.graph.precision import FULL
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.comparison import Check, against_float64, errors_of
 from autotune.network.imported import errors_against_floats
-from autotune.network.integers import error_of, rounded_integers
+from autotune.network.integers import data_in_bytes, error_of, rounded_integers
 from autotune.network.load import Network, searched
 from autotune.network.lowered import check_lowered
 from autotune.network.reference import reference_outputs
@@ -70,7 +71,8 @@ def check_network(
     `tolerance`, either may be wrong, and the model in float64 decides. A quantised network is compared with the
     evaluation of its own graph: integers are exact there, see `_check_quantised`. So is one with 16-bit floats, see
     `check_lowered`. One that another quantiser made is compared with the floats of its model as well, layer by layer,
-    see `errors_against_floats`.
+    see `errors_against_floats`. One whose model has products of data in bytes is so, too, and read right if it is
+    what ONNX Runtime makes of the model with the data in floats.
     """
     if network.precision != FULL:
         return check_lowered(network, schedules, settings, seed)
@@ -82,6 +84,9 @@ def check_network(
         beside = errors_against_floats(plain, network.imported, make_feeds(network, seed))
         worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
         return replace(check, errors={**check.errors, **worst})
+    if data_in_bytes(network.graph):
+        check = _check_quantised(network, schedules, settings, seed)
+        return replace(check, errors={**check.errors, **_errors_in_floats(network, settings, seed)})
     model, _ = with_checkpoints(network.model)
     plain = import_model(model, seed=seed, loops=bool(loops_of(network.graph)))
     graph = optimise(plain)
@@ -107,18 +112,33 @@ def _check_quantised(network: Network, schedules: Schedules, settings: Settings,
     """Integers made of integers are exact, floats are within rounding, bytes that floats are rounded to one step off.
 
     Such a byte may fall to either side where the float lies near a tie, and all that is computed of it with it. So
-    those bytes are outputs of the probed network, too, and the reference goes on from them as they are.
+    those bytes are outputs of the probed network, too, and the reference goes on from them as they are. So are the
+    floats that a product rounds by itself.
     """
     graph = network.graph
-    rounded = rounded_integers(graph)
+    rounded, within = rounded_integers(graph), data_in_bytes(graph)
     stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
     added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
-    names = list(dict.fromkeys([*graph.outputs, *added, *rounded]))
+    names = list(dict.fromkeys([*graph.outputs, *added, *rounded, *within]))
     probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
         executable = compile_network(replace(network, graph=probed, tasks=()), schedules, Path(place), settings)
         out = executable(*(feeds[p.name] for p in executable.inputs))
         found = dict(zip(names, out if isinstance(out, tuple) else (out,), strict=True))
-    values = evaluate(graph, feeds, {name: found[name] for name in rounded})
+    values = evaluate(graph, feeds, {name: found[name] for name in (*rounded, *within)})
+    made = [node for node in graph.nodes if node.name in within]
+    values |= {node.name: compute(node, values) for node in made}  # each of what others are in the executable
     return Check("numpy", {name: error_of(graph, name, found[name], values, rounded) for name in names})
+
+
+def _errors_in_floats(network: Network, settings: Settings, seed: int) -> dict[str, float]:
+    """How far the graph is from ONNX Runtime's outputs where neither rounds data to bytes."""
+    model = in_floats(network.model)
+    plain, feeds = import_model(model, seed=seed), make_feeds(network, seed)
+    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+        _, wanted = reference_outputs(model, plain, feeds, settings.threads, Path(place))
+    graph = optimise(plain)
+    values = evaluate(graph, feeds)
+    found = {value.name: values[name] for value, name in zip(model.graph.output, graph.outputs, strict=True)}
+    return {f"{name}, in floats": error for name, error in errors_of(found, wanted).items()}

@@ -24,6 +24,12 @@ def rounded_integers(graph: Graph) -> list[str]:
     return [n.name for n in graph.nodes if n.type.dtype not in FLOATS and computed.intersection(n.inputs)]
 
 
+def data_in_bytes(graph: Graph) -> list[str]:
+    """Values made by nodes that products read as data which they round to bytes themselves."""
+    given = {node.inputs[0] for node in graph.nodes if node.op == "dynamic_matmul"}
+    return [node.name for node in graph.nodes if node.name in given]
+
+
 def error_of(graph: Graph, name: str, found: Array, values: Mapping[str, Array], rounded: Collection[str]) -> float:
     """How wrong a value of a quantised network is.
 

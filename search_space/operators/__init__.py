@@ -10,6 +10,7 @@ from search_space.operators.checks import choice
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.definitions import DEFINITIONS
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
+from search_space.operators.dynamic import DYNAMIC_MATMUL
 from search_space.operators.elementwise import ELEMENTWISE
 from search_space.operators.fused import FUSED
 from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
@@ -25,7 +26,7 @@ __all__ = ["LIBRARY", "OPERATORS", "REQUIRED", "Operator", "Precision", "find", 
 
 _LIBRARY: tuple[Operator[Any], ...] = (
     *(CONV2D, CONV1D, CONV3D, DEPTHWISE_CONV2D, CONV2D_TRANSPOSE),
-    *(MATMUL, BATCH_MATMUL, DENSE, MATMUL_NBITS),
+    *(MATMUL, BATCH_MATMUL, DENSE, MATMUL_NBITS, DYNAMIC_MATMUL),
     *(CONV2D_BLOCKED, DENSE_BLOCKED),
     *(MAX_POOL2D, AVG_POOL2D),
     *(SOFTMAX, LAYER_NORM, REDUCE, ELEMENTWISE),

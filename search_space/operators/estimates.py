@@ -204,6 +204,8 @@ class _Spans:
         low, high, size, slope = row.estimate(x.low, x.high, x.size)
         if row.jump:  # exact, or on the other side of it
             return _span(low, high, size, x.error + row.jump if x.error > 0 else 0.0)
+        if row.exact:
+            step = 0.0
         if x.error > 0:  # what is rounded otherwise differs by a step of the result
             step = max(step, row.step)
         return _span(low, high, size, slope * x.error + step * size)

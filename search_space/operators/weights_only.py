@@ -68,7 +68,7 @@ def _available(args: Args, algorithm: str) -> bool:
     return algorithm != BY_WORD or (args["bits"] == 4 and not args["zeros"])
 
 
-def _inputs(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
+def inputs_of(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
     """The inputs, the data with zeros up to the end of the last group, and how many groups there are."""
     m, n, k, group, bits = (args[name] for name in ("m", "n", "k", "group", "bits"))
     groups = -(-k // group)
@@ -85,8 +85,21 @@ def _inputs(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
 
 
 def _tensors(args: Args, by_word: bool = False, by_panel: bool = False) -> list[te.Tensor]:
+    inputs, source, _ = inputs_of(args)
+    return products(args, inputs, source, by_word, by_panel)
+
+
+def products(
+    args: Args, inputs: list[te.Tensor], source: te.Tensor, by_word: bool = False, by_panel: bool = False
+) -> list[te.Tensor]:
+    """The inputs and the product in floats.
+
+    Args:
+        source: what is multiplied in place of the data, as `inputs_of` gives it.
+        by_word, by_panel: the algorithm; neither: `direct`.
+    """
     m, n, group, bits = (args[name] for name in ("m", "n", "group", "bits"))
-    inputs, source, groups = _inputs(args)
+    groups = int(inputs[1].shape[0])
     weight, scale, zero = inputs[1], inputs[2], inputs[3] if args["zeros"] else None
     extents = (groups, group) if bits == 8 else (groups, group // WORD, WORD)
     if bits == 8 and zero is None:  # as signed bytes, off which nothing has to be taken
@@ -133,7 +146,7 @@ def _tensors(args: Args, by_word: bool = False, by_panel: bool = False) -> list[
 
 def _by_slices(args: Args) -> list[te.Tensor]:
     m, n, group, bits = (args[name] for name in ("m", "n", "group", "bits"))
-    inputs, source, groups = _inputs(args)
+    inputs, source, groups = inputs_of(args)
     weight, scale, zero = inputs[1], inputs[2], inputs[3] if args["zeros"] else None
     block = next(size for size in BLOCKS if group % size == 0)
     count, width = groups * (group // block), block // 4
@@ -158,7 +171,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
     each = WORD * 4 // bits  # of the block's numbers in four bytes
     words = te.compute(
         (groups, group // block, block // each, n),
-        lambda g, c, w, j: _strided(weight, bits, g, c * block + w, width, j),
+        lambda g, c, w, j: strided(weight, bits, g, c * block + w, width, j),
         name="words",
         tag=CONSTANT,
     )
@@ -189,7 +202,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
     return [*inputs, out]
 
 
-def _strided(weight: te.Tensor, bits: int, g: Any, first: Any, step: int, j: Any) -> Expr:
+def strided(weight: te.Tensor, bits: int, g: Any, first: Any, step: int, j: Any) -> Expr:
     """A word whose bytes have every so manieth number of a group from the first on; of 4 bits, those half as far on in
     their high halves."""
 

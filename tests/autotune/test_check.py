@@ -24,10 +24,11 @@ from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.quantise import quantise_with_report, random_feeds
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.comparison import relative_error
-from autotune.network.integers import error_of, rounded_integers
+from autotune.network.integers import data_in_bytes, error_of, rounded_integers
 from autotune.network.load import Network, load_network
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
+from benchmarks.peers.nbits_peer import chain
 from targets.executable import Executable
 from tests.autotune.fakes import settings_with
 from tests.autotune.kept import untuned
@@ -266,3 +267,20 @@ def test_relative_error_of_what_is_not_finite() -> None:
         found[place] = value
         assert autotune.network.comparison.Check("", {"y": relative_error(found, wanted)}).max_error == np.inf
     assert relative_error(np.zeros((2, 1)), np.zeros((1, 2))) == np.inf
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_products_of_data_in_bytes_are_held_to_the_data_that_they_read(
+    bits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them, of which the second would enlarge what the first rounds another way."""
+    model = chain(3, 64, 96, bits, 32, 2, level=4)
+    path = tmp_path / "chain.onnx"
+    onnx.save(model, path)
+    network = load_network(load_model(str(path)), "chain", 0)
+    assert len(data_in_bytes(network.graph)) == 1
+    check = checked(network)
+    assert check.max_error <= TOLERANCE and {"x2", "x2, in floats"} <= {name.split(":")[-1] for name in check.errors}
+    scales = next(name for name, array in network.graph.constants.items() if array.dtype == np.float32)
+    compile_changed(monkeypatch, scales, lambda array: array * np.float32(1.001))
+    assert checked(network).max_error > TOLERANCE

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -133,10 +133,15 @@ def test_in_bfloat16_it_is_near() -> None:
         assert np.abs(found - wanted[place]).max() < 0.05 * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize(("name", "quantise", "most"), [("gpt2", "weights8", 0.02), ("llama", "weights4", 0.3)])
-def test_with_weights_of_a_few_bits_it_is_near(name: str, quantise: str, most: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "quantise", "activations", "most"),
+    [("gpt2", "weights8", "floats", 0.02), ("gpt2", "weights8", "bytes", 0.03), ("llama", "weights4", "floats", 0.3)],
+)
+def test_with_weights_of_a_few_bits_it_is_near(
+    name: str, quantise: str, activations: Literal["floats", "bytes"], most: float, tmp_path: Path
+) -> None:
     model, oracle = made(name)
-    network = language.compile(model, LONGEST, threads=1, quantise=quantise, group=16)
+    network = language.compile(model, LONGEST, threads=1, quantise=quantise, group=16, activations=activations)
     tokens = prompt(network, 20)
     wanted = oracle(tokens)
     found = [network.prefill(tokens[:12]), *(network.step(int(token)) for token in tokens[12:])]

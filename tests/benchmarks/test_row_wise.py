@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks import operators, results, row_wise
+from benchmarks import results, row_wise
 from benchmarks.interleave import interleave
 from benchmarks.peers.base import PeerProcess, inputs_of
 from benchmarks.peers.row_wise_peer import ONNX, RUNTIMES, model_of
@@ -59,10 +59,11 @@ def test_rows_are_compared_once(
     monkeypatch.setattr(row_wise, "ELEMENTS", 1 << 9)
     monkeypatch.setattr(row_wise, "PEERS", ("torch",))
     monkeypatch.setattr(row_wise, "commit_of", lambda: "0123456789ab")
-    monkeypatch.setattr(operators, "interleave", lambda turns, repeat: interleave(turns, repeat, 1e-4, 0, 1e-4))
-    given = ["--kinds", "max", "--lengths", "33", "--trials", "0", "--threads", "1", "--results", str(tmp_path)]
+    monkeypatch.setattr(row_wise, "interleave", lambda turns, repeat, **_: interleave(turns, repeat, 1e-4, 0, 1e-4))
+    given = ["--kinds", "max", "--lengths", "33,7", "--trials", "0", "--threads", "1", "--results", str(tmp_path)]
     assert row_wise.main(given) == 0
-    assert "| max | 15x33 |" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "| max | 15x33 |" in shown and "| max | 73x7 |" in shown
     saved = results.load(row_wise.NAME, tmp_path)
     assert saved is not None
     assert all(set(row["seconds"]) == {"untimed", "torch"} for row in saved["rows"].values())

@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 import autotune
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
+from autotune.graph.importer.nbits import in_floats
 from autotune.graph.onnx_model import ModelError, inferred
 from autotune.graph.types import Array
 
@@ -108,6 +109,19 @@ def test_it_is_compiled(bits: int, zeros: str) -> None:
     np.testing.assert_allclose(network(x), by_onnxruntime(model, x), rtol=1e-4, atol=1e-4 * (1 << bits))
     # The bias and the data in a copy that fills up the last group, nothing else beside the packed weights.
     assert network.manifest["weights"]["nbytes"] < 70 * (128 * bits // 8 + 4 * (4 + bool(zeros)) + 4) * 1.4 + 4096
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_models_say_that_data_may_be_bytes(bits: int) -> None:
+    """ONNX Runtime rounds them, too, a little otherwise; the check holds kernels to what NumPy makes of the same."""
+    rng = np.random.default_rng(bits)
+    model = nbits_model(rng, (2, 3, 96), 70, bits, 32, bias=True, accuracy_level=4)
+    x = rng.uniform(-1, 1, (2, 3, 96)).astype(np.float32)
+    found, wanted = autotune.compile(model, cache="none")(x), by_onnxruntime(model, x)
+    exact = by_onnxruntime(in_floats(model), x)
+    noise = np.sqrt(np.mean((found - exact) ** 2) / np.mean(exact**2))
+    assert 1e-4 < noise < 1e-2
+    assert np.sqrt(np.mean((found - wanted) ** 2) / np.mean(exact**2)) < 2e-2
 
 
 @pytest.mark.parametrize(

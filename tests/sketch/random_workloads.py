@@ -111,6 +111,9 @@ DRAWN: dict[str, Callable[[Draw], Workload]] = {
         {name: _size(pick) for name in "mnk"}
         | {"bits": pick(4, 8), "group": pick(8, 16, 32), "zeros": pick(True, False)},
     ),
+    "dynamic_matmul": lambda pick: workloads.dynamic_matmul(
+        *(_size(pick) for _ in "mnk"), pick(4, 8), pick(8, 16, 32), pick(True, False)
+    ),
     "batch_matmul": lambda pick: workloads.batch_matmul(pick(1, 3), _size(pick), _size(pick), _size(pick)),
     "dense": lambda pick: workloads.dense(_size(pick), _size(pick), _size(pick), **_layer(pick)),
     "conv2d_blocked": _blocked_convolution,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 
 from autotune.graph.importer.registry import Call, imports
 from autotune.graph.ir import Array
 
 MICROSOFT = "com.microsoft"
+IN_BYTES = 4
+"""The `accuracy_level` of data in bytes; all others are of floats."""
 
 
 @imports("MatMulNBits", domain=MICROSOFT)
@@ -36,8 +39,22 @@ def matmul_nbits(call: Call) -> str:
     call.require(given[-1:] == (depth,), f"must have an A of {depth} columns", list(given))
     rows = call.reshaped(call.value(0), (math.prod(given[:-1]), depth))
     names = [call.constant(np.ascontiguousarray(array)) for array in constants]
-    out = call.reshaped(call.add("matmul_nbits", [rows, *names], bits=bits), (*given[:-1], columns))
+    # The model says how far data may be rounded: 4 is to bytes, in blocks.
+    product = "dynamic_matmul" if int(call.attrs.get("accuracy_level", 0)) == IN_BYTES else "matmul_nbits"
+    out = call.reshaped(call.add(product, [rows, *names], bits=bits), (*given[:-1], columns))
     return call.add("add", [out, call.value(5)]) if call.has(5) else out
+
+
+def in_floats(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a model whose products with weights of a few bits are all of data in floats."""
+    out = onnx.ModelProto()
+    out.CopyFrom(model)
+    for node in out.graph.node:
+        if node.op_type == "MatMulNBits":
+            kept = [item for item in node.attribute if item.name != "accuracy_level"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+    return out
 
 
 _SIZES = ("K", "N", "bits", "block_size")

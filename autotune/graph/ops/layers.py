@@ -55,9 +55,19 @@ def _matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
 
 def _matmul_nbits(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """(m, k) times weights of a few bits: bytes (groups, bytes of a group, n), scales (groups, n), zeros or none."""
+    return workloads.matmul_nbits(**_nbits(attrs, types))
+
+
+def _dynamic_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """The same of data that are rounded to bytes."""
+    return workloads.dynamic_matmul(**_nbits(attrs, types))
+
+
+def _nbits(attrs: Attributes, types: Types) -> dict[str, Any]:
     m, k = _data(types, len(types) if len(types) == 4 else 3, 2)
-    group = types[1].shape[-2] * 8 // attrs["bits"] if len(types[1].shape) == 3 else 0
-    return workloads.matmul_nbits(m, types[1].shape[-1], k, attrs["bits"], group, zeros=len(types) == 4)
+    bits, n = attrs["bits"], types[1].shape[-1]
+    group = types[1].shape[-2] * 8 // bits if len(types[1].shape) == 3 else 0
+    return {"m": m, "n": n, "k": k, "bits": bits, "group": group, "zeros": len(types) == 4}
 
 
 def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -172,6 +182,7 @@ register(
     GraphOp("matmul", Kind.compute, exactly(), workload=_matmul, narrow=True),
     GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul, narrow=True),
     GraphOp("matmul_nbits", Kind.compute, exactly(bits=4), workload=_matmul_nbits),
+    GraphOp("dynamic_matmul", Kind.compute, exactly(bits=4), workload=_dynamic_matmul),
     GraphOp("max_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0), workload=_max_pool),
     GraphOp(
         "avg_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0, count_padding=False), workload=_avg_pool

@@ -96,7 +96,7 @@ def quantise_weights_only(
     Args:
         graph: in floats, optimised.
         mode: one of `BITS`.
-        options: `group`, `symmetric`, `first`, `last` and `floats` are read.
+        options: `group`, `symmetric`, `activations`, `first`, `last` and `floats` are read.
         known: of weights that were quantised before by the same mode and options; what is made now is added.
 
     Raises:
@@ -113,6 +113,7 @@ def quantise_weights_only(
     skipped |= {} if options.first else {found[0]: "the first layer"}
     skipped |= {} if options.last else {found[-1]: "the last layer"}
     bits, formats, names = BITS[mode], {}, {}
+    product = "dynamic_matmul" if options.activations == "bytes" else "matmul_nbits"
     shared: dict[str, list[str]] = {}
 
     def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
@@ -125,7 +126,7 @@ def quantise_weights_only(
             made = _made_once(np.asarray(weight, np.float32), bits, group, options.symmetric, known)
             shared[node.inputs[1]] = [builder.constant(array, node.inputs[1]) for array in made]
         formats[node.name] = Groups(bits, group)
-        names[node.name] = builder.add("matmul_nbits", [inputs[0], *shared[node.inputs[1]]], node.name, bits=bits)
+        names[node.name] = builder.add(product, [inputs[0], *shared[node.inputs[1]]], node.name, bits=bits)
         return names[node.name]
 
     made = rewrite(graph, visit)

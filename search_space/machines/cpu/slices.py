@@ -1,6 +1,6 @@
-"""What a product is computed from in place of its few rows of data: made in front of it, by one thread.
+"""What a product is computed from in place of its rows of data: made in front of it, of a few rows by one thread.
 
-It is so little that starting others would take longer than making it.
+It is so little then that starting others would take longer than making it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from search_space.tags import SLICES
 
 AT_ONCE = 4
 """Vectors of partial results."""
+MOST_UNROLLED = 4
+"""Of neighbouring vectors."""
+FEW_ROWS = 8
+"""That one thread makes."""
 
 
 class SlicesInFront(SketchRule):
-    """Stages tagged `slices`: whole, at the root, in vectors along the last axis."""
+    """Stages tagged `slices`: whole, at the root, in vectors along the last axis, many rows in parallel."""
 
     name = "slices_in_front"
 
@@ -28,12 +32,24 @@ class SlicesInFront(SketchRule):
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         name, lanes = stage.name, hardware.float_lanes
+        many = int(stage.axes[0].extent.value) > FEW_ROWS
         if stage.reducer is None:
-            if len(stage.axes) > 1:
-                draft = draft.unroll(name, stage.spatial[-2]).vectorize(name, stage.spatial[-1])
-            return [draft.finish(name)]
+            return [self.in_vectors(draft, stage, many, lanes).finish(name)]
         length = prod(int(axis.extent.value) for axis in stage.reduce_axes)
         draft, partial = in_parts(draft, name, min(AT_ONCE, ceildiv(length, lanes)), lanes)
         draft, row = draft.fuse(name, draft.stage(name).leaves[: len(stage.axes)])
         draft = reduction(draft, name, partial, (name, row), lanes)
         return [draft.finish(name, partial.stage, partial.joined)]
+
+    def in_vectors(self, draft: Draft, stage: Stage, many: bool, lanes: int) -> Draft:
+        """What is no reduction: one vector along the last axis; of one for each block of a row, vectors of them."""
+        name, axes = stage.name, stage.spatial
+        if len(axes) == 1:
+            return draft
+        if len(axes) == 2:
+            draft, fused = draft.fuse(name, axes)
+            draft, (axis, vector) = draft.split(name, fused, (lanes,), "guard")
+            return (draft.parallel(name, axis) if many else draft).vectorize(name, vector)
+        if int(stage.axes[-2].extent.value) <= MOST_UNROLLED:
+            draft = draft.unroll(name, axes[-2])
+        return (draft.parallel(name, axes[0]) if many else draft).vectorize(name, axes[-1])

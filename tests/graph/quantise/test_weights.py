@@ -97,6 +97,19 @@ def test_products_with_constant_weights_are_quantised() -> None:
     assert not np.array_equal(exact, ours)
 
 
+def test_activations_may_be_rounded() -> None:
+    graph = two_products()
+    found = quantise_weights_only(graph, "weights8", Quantisation(group=16, activations="bytes"))
+    assert [node.op for node in found.graph.nodes].count("dynamic_matmul") == found.layers == 3
+    rng = np.random.default_rng(1)
+    feeds = {name: rng.standard_normal(kind.shape).astype(np.float32) for name, kind in graph.inputs.items()}
+    floats = quantise_weights_only(graph, "weights8", Quantisation(group=16))
+    # Of a product: a second one would enlarge what the first loses.
+    exact, bytes_, whole = (evaluate(g, feeds)[g.outputs[0]] for g in (graph, found.graph, floats.graph))
+    errors = [np.sqrt(np.mean((ours - exact) ** 2) / np.mean(exact**2)) for ours in (whole, bytes_)]
+    assert errors[0] < errors[1] < 0.02
+
+
 def test_options() -> None:
     graph = two_products()
     found = quantise_weights_only(
@@ -120,6 +133,8 @@ def test_what_is_refused() -> None:
         autotune.compile(model, quantise="weights3")
     with pytest.raises(ConfigError, match="group"):
         autotune.compile(model, quantise="weights4", quantisation={"group": 4})
+    with pytest.raises(ConfigError, match="activations"):
+        autotune.compile(model, quantise="weights4", quantisation={"activations": "words"})
     with pytest.raises(ConfigError, match="must be int8 or None beside mixed precision, but got quantise='weights4'"):
         autotune.compile(model, quantise="weights4", precision="mixed", cache="none")
 
