@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks import results
 from benchmarks.interleave import FEWEST_ROUNDS, Timed, interleave
+from benchmarks.llama_cpp_peer import installed
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerProcess as Other
 from benchmarks.survey.log import commit_of
@@ -28,8 +29,10 @@ from measure.host import describe_host
 
 NAME = "language"
 PEERS = ("onnxruntime", "torch")
-QUANTISED = ("weights8", "weights4")
-"""Ours with other weights, by the name of `quantise`, in groups of 32."""
+FEW_BITS = {8: ("weights8", "bytes8"), 4: ("weights4", "bytes4")}
+"""Ours with weights in groups of 32, what they multiply in floats and in bytes, by bits."""
+FEW_BITS_PEERS = {bits: (f"onnxruntime{bits}", f"llama_cpp{bits}") for bits in FEW_BITS}
+"""Others with such weights, what these multiply in bytes. llama.cpp has models of Llama's kind, and may be missing."""
 READS = {"read": 1.0, "read8": 9 / 32, "read4": 5 / 32}
 """Plain reads of what a step of ours reads in floats, 8 and 4 bits, as parts of the floats' bytes: 32 weights have
 a float that scales them."""
@@ -122,7 +125,9 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
     with ExitStack() as stack:
         positions = {"positions": LONGEST} if options.model == "gpt2" else {}
         given = {"model": options.model, **sizes, **positions, "longest": LONGEST}
-        names = ("ours", *QUANTISED, *PEERS)
+        few = [name for bits in FEW_BITS for name in (*FEW_BITS[bits], *FEW_BITS_PEERS[bits])]
+        others = [name for name in few if not name.startswith("llama_cpp") or (positions == {} and installed())]
+        names = ("ours", *PEERS, *others)
         running = {name: stack.enter_context(PeerProcess(name, options.threads, given)) for name in names}
         reads = {name: stack.enter_context(Other("benchmarks.peers.nbits_peer")) for name in READS}
         for name, process in reads.items():
@@ -165,20 +170,9 @@ def compared(
 
 
 def language(document: Mapping[str, Any]) -> str:
-    """The table: a line for each case."""
+    """The tables: floats, and weights of each number of bits; a line for each case."""
     rows = sorted(document["rows"].values(), key=lambda row: (row["cpu"], _model(row), *row["case"]))
     several = len({_model(row) for row in rows}) > 1
-    lines: list[list[object]] = []
-    for row in rows:
-        took, (what, count) = row["seconds"], row["case"]
-        of = f"prompt of {count}" if what == "prefill" else f"step behind {count - 1}"
-        of = f"{_model(row)}: {of}" if several else of
-        tokens = count if what == "prefill" else 1
-        best = min(took[peer] for peer in PEERS)
-        shares = (f"{took[r] / took[who]:.0%}" for r, who in zip(READS, ("ours", *QUANTISED), strict=True) if r in took)
-        every = [f"{took[who] * 1e3:.2f}" for who in ("ours", *PEERS, *QUANTISED)]
-        rates = " / ".join(f"{tokens / took[who]:.1f}" for who in ("ours", *QUANTISED))
-        lines.append([of, *every, rates, f"{best / took['ours']:.2f}x", " / ".join(shares)])
     sizes = [
         f"{f'{_model(row)} with ' if several else ''}{row['sizes']['layers']} layers of {row['sizes']['hidden']}"
         for row in rows
@@ -188,12 +182,55 @@ def language(document: Mapping[str, Any]) -> str:
     )
     commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
     worst = max(error for row in rows for who, error in row["errors"].items() if who in PEERS)
-    apart = ", ".join(f"of {who} {max(row['errors'][who] for row in rows):.1%}" for who in QUANTISED)
     said = f"Compiling without a cache: {max(row['seconds_to_compile'] for row in rows):.1f} s. "
-    said += f"Logits differ by {worst:.0e} of the largest at most, those {apart}."
-    head = ["", "ours ms", "ONNX Runtime ms", "PyTorch ms", "ours, 8 bits, ms", "ours, 4 bits, ms"]
-    head += ["our tokens/s, in floats, 8 and 4 bits", "ratio to best peer, floats", "of a plain read's rate"]
-    return f"**{facts}**{f' (commit {commits})' if commits else ''}. {said}\n\n{table(head, lines)}"
+    said += f"Logits in floats differ by {worst:.0e} of the largest at most."
+    head = f"**{facts}**{f' (commit {commits})' if commits else ''}. {said}"
+    parts = [_part(rows, several, "floats", ("ours",), PEERS, "read")]
+    for bits, ours in FEW_BITS.items():
+        parts.append(_part(rows, several, f"{bits} bits", ours, FEW_BITS_PEERS[bits], f"read{bits}"))
+    return "\n\n".join((head, *parts))
+
+
+TITLES = {"ours": "ours", "onnxruntime": "ONNX Runtime", "torch": "PyTorch"}
+TITLES |= {f"weights{bits}": "ours" for bits in FEW_BITS} | {f"bytes{bits}": "ours, data in bytes" for bits in FEW_BITS}
+TITLES |= {f"onnxruntime{bits}": "ONNX Runtime, data in bytes" for bits in FEW_BITS}
+TITLES |= {f"llama_cpp{bits}": "llama.cpp, data in bytes" for bits in FEW_BITS}
+
+
+def _part(
+    rows: Sequence[Mapping[str, Any]],
+    several: bool,
+    title: str,
+    ours: Sequence[str],
+    peers: Sequence[str],
+    read: str,
+) -> str:
+    """The table of one kind of weights.
+
+    Args:
+        several: whether rows are of several models.
+        ours, peers: names of what took turns.
+        read: that of a plain read of the weights.
+    """
+    lines: list[list[object]] = []
+    for row in rows:
+        took, (what, count) = row["seconds"], row["case"]
+        of = f"prompt of {count}" if what == "prefill" else f"step behind {count - 1}"
+        of = f"{_model(row)}: {of}" if several else of
+        tokens = count if what == "prefill" else 1
+        fastest = min((who for who in ours if who in took), key=took.__getitem__, default=None)
+        best = min((took[peer] for peer in peers if peer in took), default=None)
+        cells: list[str] = []
+        for who in (*ours, *peers):
+            error = f" ({row['errors'][who]:.1%})" if who in row["errors"] and ours != ("ours",) else ""
+            cells.append(f"{took[who] * 1e3:.2f}{error}" if who in took else "")
+        cells.append(f"{tokens / took[fastest]:.1f}" if fastest else "")
+        cells.append(f"{best / took[fastest]:.2f}x" if best and fastest else "")
+        cells.append(f"{took[read] / took[fastest]:.0%}" if read in took and fastest else "")
+        lines.append([of, *cells])
+    head = [title, *(f"{TITLES[who]} ms" for who in (*ours, *peers))]
+    head += ["our tokens/s", "ratio to best peer", "of a plain read's rate"]
+    return table(head, lines)
 
 
 def _model(row: Mapping[str, Any]) -> str:

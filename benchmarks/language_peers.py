@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import onnx
@@ -19,10 +19,15 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune import language
+from autotune.graph.quantise.weights import quantise_weights
 from autotune.language.model import Layer, Linear, Model, Norm
+from benchmarks.llama_cpp_peer import LlamaCpp
+from benchmarks.peers.nbits_peer import IN_BYTES
 
 Array = NDArray[Any]
 UNSEEN = -1e30
+GROUP = 32
+"""Weights that share a scale."""
 
 
 class Peer(Protocol):
@@ -39,8 +44,17 @@ class Ours:
         seconds: that compiling took, without a cache.
     """
 
-    def __init__(self, model: Model, longest: int, threads: int, quantise: str | None = None) -> None:
-        self._network = language.compile(model, longest, threads=threads, quantise=quantise, cache="none")
+    def __init__(
+        self,
+        model: Model,
+        longest: int,
+        threads: int,
+        quantise: str | None = None,
+        activations: Literal["floats", "bytes"] = "floats",
+    ) -> None:
+        self._network = language.compile(
+            model, longest, threads=threads, quantise=quantise, activations=activations, cache="none"
+        )
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
         """See `Peer`."""
@@ -131,14 +145,17 @@ class Torch:
 
 
 class OnnxRuntime:
-    """By ONNX Runtime, with keys and values before the tokens as inputs and those up to the last one as outputs."""
+    """By ONNX Runtime, with keys and values before the tokens as inputs and those up to the last one as outputs.
 
-    def __init__(self, model: Model, longest: int, threads: int) -> None:
+    With `bits` the weights of products are of so many, in groups of 32, and what they multiply is rounded to bytes.
+    """
+
+    def __init__(self, model: Model, longest: int, threads: int, bits: int | None = None) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        data = exported(model, longest).SerializeToString()
+        data = exported(model, longest, bits).SerializeToString()
         self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         self._sizes = model.sizes
 
@@ -161,13 +178,14 @@ class OnnxRuntime:
         return {"tokens": tokens, "positions": positions, "mask": mask, **states}
 
 
-def exported(model: Model, longest: int) -> onnx.ModelProto:
+def exported(model: Model, longest: int, bits: int | None = None) -> onnx.ModelProto:
     """A decoder in ONNX: tokens (m,), positions (m,), a mask (m, n) and states (kv_heads, past, d).
 
     Logits are those of the last token.
 
     Args:
         longest: positions at most.
+        bits: of the weights of products, in groups of 32 by `MatMulNBits`; None: floats.
     """
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
@@ -184,7 +202,17 @@ def exported(model: Model, longest: int) -> onnx.ModelProto:
         nodes.append(helper.make_node(op, list(inputs), names, **attributes))
         return name
 
+    def few_bits(x: str, weight: Array) -> str:
+        assert bits is not None
+        numbers, scales = quantise_weights(weight, bits, GROUP)
+        given = [constant(numbers.transpose(2, 0, 1)), constant(scales.T.reshape(-1))]
+        sizes = {"K": weight.shape[0], "N": weight.shape[1], "bits": bits, "block_size": GROUP}
+        return add("MatMulNBits", x, *given, domain="com.microsoft", **sizes, accuracy_level=IN_BYTES)
+
     def linear(x: str, part: Linear) -> str:
+        if bits is not None:
+            found = few_bits(x, part.weight)
+            return found if part.bias is None else add("Add", found, constant(part.bias))
         if part.bias is None:
             return add("MatMul", x, constant(part.weight))
         return add("Gemm", x, constant(part.weight), constant(part.bias))
@@ -255,7 +283,8 @@ def exported(model: Model, longest: int) -> onnx.ModelProto:
     for number, layer in enumerate(model.layers):
         x = block(x, number, layer)
     last = add("Gather", normal(x, model.last), constant(np.array([-1])))
-    add("MatMul", last, constant(model.logits), name="logits")
+    last = add("MatMul", last, constant(model.logits)) if bits is None else few_bits(last, model.logits)
+    add("Identity", last, name="logits")
     ends = [f"{kind}_{number}" for number in range(s.layers) for kind in ("keys", "values")]
 
     def told(name: str, shape: Sequence[int | str], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
@@ -266,7 +295,8 @@ def exported(model: Model, longest: int) -> onnx.ModelProto:
     outputs = [told("logits", [1, s.vocabulary])]
     outputs += [told(f"all_{name}", [s.kv_heads, "n", s.head_width]) for name in ends]
     graph = helper.make_graph(nodes, model.name, inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 MODELS: dict[str, Callable[..., Model]] = {
@@ -275,10 +305,12 @@ MODELS: dict[str, Callable[..., Model]] = {
 }
 PEERS: dict[str, Callable[[Model, int, int], Peer]] = {
     "ours": Ours,
-    "weights8": partial(Ours, quantise="weights8"),
-    "weights4": partial(Ours, quantise="weights4"),
+    **{f"weights{bits}": partial(Ours, quantise=f"weights{bits}") for bits in (8, 4)},
+    **{f"bytes{bits}": partial(Ours, quantise=f"weights{bits}", activations="bytes") for bits in (8, 4)},
     "onnxruntime": OnnxRuntime,
+    **{f"onnxruntime{bits}": partial(OnnxRuntime, bits=bits) for bits in (8, 4)},
     "torch": Torch,
+    **{f"llama_cpp{bits}": partial(LlamaCpp, bits=bits) for bits in (8, 4)},
 }
 
 

@@ -154,16 +154,32 @@ def quantized(document: Document) -> str:
 
 
 def weights_only(document: Document) -> str:
-    """Products with weights of a few bits beside peers, and beside a plain read of as many bytes."""
-    peers = {"onnxruntime": "ONNX Runtime", "onnxruntime_bytes": "ONNX Runtime, data in bytes", "openvino": "OpenVINO"}
-    header = ["product", "read us", "autotune us", "of the read's rate", *(f"{title} us" for title in peers.values())]
+    """Products with weights of a few bits beside peers, data in floats and in bytes, and beside a plain read."""
+    runtimes = {"autotune": "autotune", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+    columns = {**runtimes, **{f"{name}_bytes": f"{title}, data in bytes" for name, title in runtimes.items()}}
+    header = ["product", "read us", *(f"{title} us" for title in columns.values())]
+    header += ["of the read's rate", "of the best peer, floats", "of the best peer, bytes"]
     lines = []
     for row in _in_order(document):
-        seconds = row["seconds"]
-        ours = seconds["autotune"]
-        line = [row["title"], f"{seconds['read'] * 1e6:.0f}", f"{ours * 1e6:.0f}", f"{seconds['read'] / ours:.0%}"]
-        lines.append(line + [f"{seconds[name] * 1e6:.0f}" if name in seconds else "" for name in peers])
-    return table(header, lines)
+        seconds, decibels = row["seconds"], row["decibels"]
+        line = [row["title"], f"{seconds['read'] * 1e6:.0f}"]
+        for name in columns:
+            noise = f" ({decibels[name]:.0f} dB)" if name.endswith("_bytes") and name in decibels else ""
+            line.append(f"{seconds[name] * 1e6:.0f}{noise}" if name in seconds else "")
+        fastest = min(seconds[name] for name in ("autotune", "autotune_bytes"))
+        line.append(f"{seconds['read'] / fastest:.0%}")
+        for kind in ("", "_bytes"):
+            best = min(
+                (seconds[f"{n}{kind}"] for n in runtimes if n != "autotune" and f"{n}{kind}" in seconds), default=0
+            )
+            line.append(f"{best / seconds[f'autotune{kind}']:.2f}x" if best else "")
+        lines.append(line)
+    facts = list(
+        dict.fromkeys(
+            f"{row['cpu']}, {document['threads']} threads, commit {row['commit']}" for row in document["rows"].values()
+        )
+    )
+    return f"**{'; '.join(facts)}**\n\n{table(header, lines)}"
 
 
 def quantized_networks(document: Document) -> str:

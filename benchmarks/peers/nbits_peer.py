@@ -26,6 +26,8 @@ from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
 
+IN_BYTES = 4
+"""The `accuracy_level` that lets data be rounded to bytes."""
 BLOCKS = 64
 """Parts of the memory that is plainly read, each by one thread."""
 
@@ -68,11 +70,15 @@ def by_onnxruntime(model: onnx.ModelProto, x: np.ndarray, threads: int) -> tuple
 
 
 def by_openvino(model: onnx.ModelProto, x: np.ndarray, threads: int) -> tuple[Callable[[], Any], np.ndarray]:
+    """As installed it rounds data to bytes, whatever the model says; here only where that allows it."""
     import io
 
     import openvino
 
     settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    levels = {item.i for node in model.graph.node for item in node.attribute if item.name == "accuracy_level"}
+    if IN_BYTES not in levels:
+        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
     try:
         core = openvino.Core()
         compiled = core.compile_model(core.read_model(io.BytesIO(model.SerializeToString())), "CPU", settings)

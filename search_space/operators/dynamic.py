@@ -90,7 +90,7 @@ def _in_floats(args: Args) -> list[te.Tensor]:
         name="rounded",
         tag=SLICES,
     )
-    return products(args, inputs, made)
+    return products(args, inputs, made, "dynamic_matmul")
 
 
 def _by_bytes(args: Args) -> list[te.Tensor]:

@@ -86,16 +86,22 @@ def inputs_of(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
 
 def _tensors(args: Args, by_word: bool = False, by_panel: bool = False) -> list[te.Tensor]:
     inputs, source, _ = inputs_of(args)
-    return products(args, inputs, source, by_word, by_panel)
+    return products(args, inputs, source, "matmul_nbits", by_word, by_panel)
 
 
 def products(
-    args: Args, inputs: list[te.Tensor], source: te.Tensor, by_word: bool = False, by_panel: bool = False
+    args: Args,
+    inputs: list[te.Tensor],
+    source: te.Tensor,
+    name: str,
+    by_word: bool = False,
+    by_panel: bool = False,
 ) -> list[te.Tensor]:
     """The inputs and the product in floats.
 
     Args:
         source: what is multiplied in place of the data, as `inputs_of` gives it.
+        name: of the product.
         by_word, by_panel: the algorithm; neither: `direct`.
     """
     m, n, group, bits = (args[name] for name in ("m", "n", "group", "bits"))
@@ -125,11 +131,11 @@ def products(
         by = scale[g, j]
         return q * by if zero is None else q * by + zero[g, j].astype("float32") * -by
 
-    axes = [te.reduce_axis((0, e), name) for e, name in zip(extents, "gr" if bits == 8 else "gwb", strict=True)]
+    axes = [te.reduce_axis((0, e), axis) for e, axis in zip(extents, "gr" if bits == 8 else "gwb", strict=True)]
     at = axes[0] * group + (axes[1] if bits == 8 else axes[1] * WORD + axes[2])
     if by_panel:
         panel = te.compute((*extents, n), number, name="panel", tag=PANEL)
-        out = te.compute((m, n), lambda i, j: te.sum(source[i, at] * panel[(*axes, j)], axis=axes), name="matmul_nbits")
+        out = te.compute((m, n), lambda i, j: te.sum(source[i, at] * panel[(*axes, j)], axis=axes), name=name)
     elif by_word:
         g, w = axes[:2]
 
@@ -138,9 +144,9 @@ def products(
             terms = [source[i, g * group + w * WORD + b] * q for b, q in enumerate(numbers)]
             return reduce(lambda so_far, term: so_far + term, terms) * scale[g, j]
 
-        out = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=axes[:2]), name="matmul_nbits")
+        out = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=axes[:2]), name=name)
     else:
-        out = te.compute((m, n), lambda i, j: te.sum(source[i, at] * number(*axes, j), axis=axes), name="matmul_nbits")
+        out = te.compute((m, n), lambda i, j: te.sum(source[i, at] * number(*axes, j), axis=axes), name=name)
     return [*inputs, out]
 
 
