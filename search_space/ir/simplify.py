@@ -295,7 +295,24 @@ class Simplifier:
         return tuple({frozenset(t.items()): t for t in over}.values())
 
     def _bounded_div(self, top: Poly, divisor: Expr) -> Poly:
+        """The quotient of a greatest value and what `divisor` takes for a divisor, so that it is at least 1."""
+        # The last of so many rows, as of a fused loop over 12 * b: (12 * b - 1) // b is 11, whatever b is.
+        rows = _times(poly_add(top, ONE), divisor)
+        if rows is not None:
+            return poly_add(rows, ONE, -1)
         return poly(Simplifier({}).floordiv(from_poly(top), divisor))
+
+
+def _times(p: Poly, atom: Expr) -> Poly | None:
+    """What an expression that is no sum is multiplied with in every term of `p`; None where it is not in all."""
+    found: Poly = {}
+    for m, c in p.items():
+        if atom not in m:
+            return None
+        left = list(m)
+        left.remove(atom)
+        found[tuple(left)] = c
+    return found
 
 
 def _raised(p: Poly) -> Poly:

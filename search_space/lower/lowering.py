@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from search_space.ir.expr import (
     Expr,
     const,
+    dtype_bytes,
     lift,
     load,
     logical_and,
@@ -24,7 +25,7 @@ from search_space.ir.expr import (
 )
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import rounds
-from search_space.ir.sizes import is_sized
+from search_space.ir.sizes import is_sized, span
 from search_space.ir.stmt import WRITTEN_OUT, Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
 from search_space.lower.cleanup import simplify_value
 from search_space.lower.domains import Bounds, loop_var
@@ -49,6 +50,26 @@ def lower(state: State, name: str = "kernel") -> LoopProgram:
     state = inline_stages(state)
     check_schedule(state)
     return _Lowering(state).program(name)
+
+
+LINE = 64
+"""Bytes of a cache line."""
+
+
+def rows_apart(shape: tuple[Expr, ...], dtype: str) -> tuple[Expr, ...]:
+    """The shape of a buffer that a loop has, whose rows are as long as sizes say: as far apart as the longest are.
+
+    Addresses of several rows are then a pointer and constants. There is room for the longest anyway; an odd number of
+    lines apart, rows do not crowd on few sets of a cache.
+    """
+    first, *rest = shape
+    if not any(map(is_sized, rest)):
+        return shape
+    *others, last = (const(span(extent)[1]) if is_sized(extent) else extent for extent in rest)
+    if last.is_const:
+        elements = LINE // dtype_bytes(dtype)
+        last = const((-(-int(last.value) // elements) | 1) * elements)
+    return first, *others, last
 
 
 @dataclass(frozen=True)
@@ -95,6 +116,8 @@ class _Lowering:
         shape = self.bounds.domains[stage.name].extent
         if not (stage.pad.is_const and stage.pad.value == 0):
             shape = (*shape[:-1], canon(shape[-1] + stage.pad))
+        if stage.attach.kind == "at":
+            shape = rows_apart(shape, stage.dtype)
         return Buffer(stage.name, shape, stage.dtype, stage.scope)
 
     def build(self, stage: Stage) -> Stmt:

@@ -20,24 +20,36 @@ def with_open_tails(trace: Trace, state: State, tail: str) -> Trace:
     Args:
         trace: of the same definition at some sizes, whose factors divide these, and not all others.
         state: of the definition, its sizes open.
-        tail: what takes the place of `exact`: `exact` itself, `clamp` or `guard`. With `clamp`, those loops that reduce
-            are peeled where there is one factor, and guarded where there are several.
+        tail: what takes the place of `exact`: `exact` itself, `clamp`, `inner` or `guard`. With the second and third,
+            loops that reduce are peeled where there is one factor, and guarded where there are several; the third
+            leaves alone what is computed at a loop of others, and so may be a whole tile of theirs, and guards what is
+            clamped there: what others read past its end would not be where it is in the tile before.
 
     Raises:
         ScheduleError: a step that is illegal where it stands.
     """
     steps = []
     for step in trace.steps:
-        if isinstance(step, Split) and step.tail == "exact":
-            stage = state.stage(step.stage)
+        stage = state.stage(step.stage) if isinstance(step, Split) else None
+        if isinstance(step, Split) and stage is not None and step.tail == "exact":
             extents = _extents(stage)
             rest = Simplifier({})(extents.get(step.axis, const(0)) % product(map(lift, step.factors)))
             if rest is not const(0):
-                peeled = "peel" if len(step.factors) == 1 else "guard"
-                step = replace(step, tail=peeled if tail == "clamp" and stage.is_reduce(step.axis) else tail)
+                step = replace(step, tail=_tail(tail, step, stage))
+        elif isinstance(step, Split) and stage is not None and step.tail == "clamp" and tail == "inner":
+            step = replace(step, tail="guard" if stage.attach.kind == "at" else "clamp")
         state = step.apply(state)
         steps.append(step)
     return Trace(tuple(steps))
+
+
+def _tail(tail: str, step: Split, stage: Stage) -> str:
+    """What the tail of a split is that does not always divide."""
+    if tail not in ("clamp", "inner"):
+        return tail
+    if stage.is_reduce(step.axis):
+        return "peel" if len(step.factors) == 1 else "guard"
+    return "exact" if tail == "inner" and stage.attach.kind == "at" else "clamp"
 
 
 def _extents(stage: Stage) -> dict[str, Expr]:
@@ -77,7 +89,7 @@ def exchanged(trace: Trace) -> Trace | None:
     return None
 
 
-TAILS = ("exact", "clamp", "guard")
+TAILS = ("exact", "clamp", "inner", "guard")
 """As it was found, then what is at full speed wherever it holds, then what always does."""
 
 

@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.tuning.settings import Settings
 from autotune.tuning.sizes.choice import Timed, chosen, mean_of, ranges
 from autotune.tuning.sizes.opening import Opening, opened, openings
+from autotune.tuning.task import Task
+from autotune.tuning.untimed import by_roofline
 from search_space import te, workloads
+from search_space.ir.expr import lift
 from search_space.ir.stmt import substitute_program
+from search_space.lower.lowering import rows_apart
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.opened import exchanged
 from search_space.schedule.steps import Annotate, Fuse, Split
@@ -19,6 +24,7 @@ from search_space.schedule.trace import Trace
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
+from targets.cpu.storage import place
 from tests.autotune.test_tune_sizes import layer
 from tests.interpreter import interpret
 
@@ -95,6 +101,53 @@ def test_sketches_of_attention_hold_for_any_length() -> None:
             bound = kernel.bind(inputs, fenced=True)
             np.testing.assert_allclose(bound.run(2), workload.reference(*inputs), rtol, atol)
             assert not bound.damage()
+
+
+def heads(n: Any) -> list[te.Tensor]:
+    """Three heads of attention as networks have it: keys turned, and what scales the sums behind them."""
+    q, k, v = (
+        te.placeholder(shape, name=name)
+        for name, shape in zip("QKV", ((3, n, 32), (3, 32, n), (3, n, 32)), strict=True)
+    )
+    d, j, t, r = (te.reduce_axis((0, extent), name) for extent, name in ((32, "d"), (n, "j"), (n, "t"), (n, "r")))
+    score = te.compute((3, n, n), lambda h, i, c: te.sum(q[h, i, d] * k[h, d, c], axis=d), name="score")
+    top = te.compute((3, n), lambda h, i: te.max(score[h, i, j], axis=j), name="top")
+    e = te.compute((3, n, n), lambda h, i, c: te.exp(score[h, i, c] - top[h, i]), name="e")
+    total = te.compute((3, n), lambda h, i: te.sum(e[h, i, t], axis=t), name="total")
+    mixed = te.compute((3, n, 32), lambda h, i, c: te.sum(e[h, i, r] * v[h, r, c], axis=r), name="mixed")
+    return [q, k, v, te.compute((3, n, 32), lambda h, i, c: mixed[h, i, c] / total[h, i], name="O")]
+
+
+@pytest.mark.parametrize("found_at", [64, 50])
+def test_sums_of_open_attention_stay_in_registers(found_at: int) -> None:
+    """Those of both products, whatever remains of rows and columns: in memory they take three times as long."""
+    target = registry.get("cpu")
+    workload = Workload.of(heads(found_at))
+    trace = by_roofline(Task("attention", workload), Settings(target, 0)).trace
+    for one in (trace, exchanged(trace)):
+        assert one is not None
+        program = opened(heads, one, found_at, 200)
+        storage, _, _ = place(program)
+        scopes = {name: buffer.scope for name, buffer in program.buffers.items()}
+        local = [name for name, scope in scopes.items() if scope == "local"]
+        assert len(local) > 2 and {storage[name].kind for name in local} == {"register"}
+        kernel = target.load(target.build(program))
+        for n in (found_at, 97, 200):
+            known = Workload.of(heads(n))
+            inputs, (rtol, atol) = known.make_inputs(n), known.tolerance
+            bound = kernel.bind(inputs, fenced=True)
+            np.testing.assert_allclose(bound.run(2), known.reference(*inputs), rtol, atol)
+            assert not bound.damage()
+
+
+def test_rows_that_sizes_make_longer_lie_as_far_apart_as_the_longest() -> None:
+    n = te.var("n", 16, 250)
+    shape = tuple(map(lift, (2, 5, n)))
+    assert [int(extent.value) for extent in rows_apart(shape, "float32")] == [2, 5, 272]  # 17 lines, no whole power
+    assert [int(extent.value) for extent in rows_apart(shape, "bfloat16")] == [2, 5, 288]
+    assert rows_apart((n, lift(5)), "float32") == (n, lift(5))
+    known = tuple(map(lift, (2, 64)))
+    assert rows_apart(known, "float32") == known
 
 
 def test_a_trace_whose_tiles_go_by_columns_computes_the_same() -> None:

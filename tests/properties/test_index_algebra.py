@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from search_space import te
 from search_space.ir.columns import compile_columns
 from search_space.ir.expr import (
     Expr,
@@ -188,3 +189,15 @@ def test_simplifying_goes_on_with_what_is_known_later() -> None:
 
 def test_substitution_is_simultaneous() -> None:
     assert str(substitute(var("i") - var("j"), {"i": var("j"), "j": var("i")})) == "j - i"
+
+
+@pytest.mark.parametrize("rows", [1, 3, 12])
+def test_the_quotient_of_a_fused_index_is_within_the_outer_loop(rows: int) -> None:
+    """Whatever the inner loop's extent is, of a decision or of sizes."""
+    for inner in ((var("s") + 13) // 14, var("s"), (te.var("n", 3, 40) + 13) // 14):
+        simplify = Simplifier({"i": inner * rows})
+        assert simplify(minimum(var("i") // inner, const(rows - 1))) is simplify(var("i") // inner)
+        assert simplify(minimum(var("i") // inner, const(rows))) is simplify(var("i") // inner)
+        if rows > 1:
+            kept = simplify(minimum(var("i") // inner, const(rows - 2)))
+            assert kept.op == "min"
