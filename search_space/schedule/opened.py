@@ -65,16 +65,18 @@ def _extents(stage: Stage) -> dict[str, Expr]:
 
 
 def exchanged(trace: Trace) -> Trace | None:
-    """The trace whose parallel loop goes through the columns of tiles one after the other, if it does so by rows.
+    """The trace whose parallel loop goes through the last of its axes in the outermost place, the others as they were.
 
     A schedule that was found where there is one row of tiles says nothing about their order, which matters where there
-    are more: by rows each goes through all constants, by columns through all of the other operand.
+    are more: by rows each goes through all constants, by columns through all of the other operand. And an index of
+    which an outer axis has an open extent, and not the inner ones, is divided by numbers alone.
     """
     parallel = {(s.stage, s.axis) for s in trace.steps if isinstance(s, Annotate) and s.kind == "parallel"}
     for place, fuse in enumerate(trace.steps):
-        if not isinstance(fuse, Fuse) or len(fuse.axes) != 2 or (fuse.stage, "_".join(fuse.axes)) not in parallel:
+        if not isinstance(fuse, Fuse) or (fuse.stage, "_".join(fuse.axes)) not in parallel:
             continue
-        old, new = "_".join(fuse.axes), "_".join(fuse.axes[::-1])
+        turned = (fuse.axes[-1], *fuse.axes[:-1])
+        old, new = "_".join(fuse.axes), "_".join(turned)
 
         def renamed(step: Step, at: tuple[str, str] = (fuse.stage, old), new: str = new) -> Step:
             if isinstance(step, ComputeAt):
@@ -83,8 +85,8 @@ def exchanged(trace: Trace) -> Trace | None:
                 return replace(step, axis=new) if (step.stage, step.axis) == at else step
             return step
 
-        order = Reorder(fuse.stage, fuse.axes[::-1])
-        steps = (*trace.steps[:place], order, replace(fuse, axes=fuse.axes[::-1]), *trace.steps[place + 1 :])
+        order = Reorder(fuse.stage, turned)
+        steps = (*trace.steps[:place], order, replace(fuse, axes=turned), *trace.steps[place + 1 :])
         return Trace(tuple(map(renamed, steps)))
     return None
 

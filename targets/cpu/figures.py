@@ -28,7 +28,7 @@ from targets.cpu.probe import Probed
 
 log = logging.getLogger(__name__)
 
-VERSION = 4
+VERSION = 5
 """Of what is measured and how; figures of another one are measured anew."""
 
 DISTURBED_SECONDS = 3600.0

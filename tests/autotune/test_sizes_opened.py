@@ -13,6 +13,7 @@ from autotune.tuning.sizes.choice import Timed, chosen, mean_of, ranges
 from autotune.tuning.sizes.opening import Opening, opened, openings
 from autotune.tuning.task import Task
 from autotune.tuning.untimed import by_roofline
+from costmodel.features.extractor import FeatureExtractor
 from search_space import te, workloads
 from search_space.ir.expr import lift
 from search_space.ir.stmt import substitute_program
@@ -171,7 +172,35 @@ def test_a_trace_whose_tiles_go_by_columns_computes_the_same() -> None:
 def test_there_is_no_other_order_without_two_fused_axes() -> None:
     assert exchanged(Trace(())) is None
     assert exchanged(Trace((Fuse("Y", ("i", "j")), Annotate("Y", "i_j", "unroll")))) is None
-    assert exchanged(Trace((Fuse("Y", ("i", "j", "k")), Annotate("Y", "i_j_k", "parallel")))) is None
+    of_three = exchanged(Trace((Fuse("Y", ("i", "j", "k")), Annotate("Y", "i_j_k", "parallel"))))
+    assert of_three is not None and of_three.steps[1:] == (
+        Fuse("Y", ("k", "i", "j")),
+        Annotate("Y", "k_i_j", "parallel"),
+    )
+
+
+def test_the_estimate_charges_an_index_that_sizes_divide() -> None:
+    """Scores of a step: one head after the other an element's place is a quotient by the number of keys."""
+
+    def scores(n: Any) -> list[te.Tensor]:
+        q, k, r = (
+            te.placeholder((12, 64), name="Q"),
+            te.placeholder((n, 12, 64), name="K"),
+            te.reduce_axis((0, 64), "r"),
+        )
+        return [q, k, te.compute((12, n), lambda h, j: te.sum(q[h, r] * k[j, h, r], axis=r), name="S")]
+
+    target = registry.get("cpu:znver4")
+    trace = Trace((Fuse("S", ("h", "j")), Annotate("S", "h_j", "parallel")))
+    other = exchanged(trace)
+    assert other is not None
+    programs = [opened(scores, each, 64, 1024) for each in (trace, other)]
+    assert "// n" in str(programs[0]) and "// n" not in str(programs[1])
+    by_head, by_key = (
+        FeatureExtractor(program, ("n",), target.hardware, False).roofline(np.array([[512.0]]))[0]
+        for program in programs
+    )
+    assert by_head > by_key
 
 
 def test_a_trace_is_opened_in_the_forms_in_which_it_holds() -> None:

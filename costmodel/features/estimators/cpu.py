@@ -20,12 +20,14 @@ from search_space.hardware import COLUMNS, CpuRates, Hardware, columns_of
 from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables, walk
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.simplify import Simplifier
+from search_space.ir.sizes import is_sized
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.tape import Value
 from targets.cpu.storage import flat_index
 
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides: its branch is predicted
+DIVISION = 20.0  # cycles of a quotient of two numbers of 64 bits that are not known when code is written
 SPILL = 3.0  # cycles to reload and store an accumulator that has no register, mostly hidden
 LIBRARY = (1.15, 20.0, 12.0, 10.0)
 """Time of a library's product (m, n, k) by that of its multiply-adds at peak: the first, and so much / m, / n and / k,
@@ -113,7 +115,7 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
             [LIBRARY[0], *(tape.const(cost) / extent for cost, extent in zip(LIBRARY[1:], call, strict=True))]
         )
     passes = _loop_passes(nest)
-    overhead = passes * OVERHEAD
+    overhead = passes * OVERHEAD + _parallel(nest) * (_divisions(statement) * DIVISION)
     issue = (instructions * (guards + work) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / rates.issue
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
@@ -145,6 +147,19 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     return Terms(
         instructions, tile, registers, body, loads, arithmetic, loading, overhead, traffic, misses, balance, seconds
     )
+
+
+def _divisions(statement: Statement) -> int:
+    """Quotients of the parallel loop's index and what sizes say, which no multiplication stands for."""
+    parallel = {loop.var for loop in statement.loops if loop.kind == "parallel"}
+    found = {
+        node.args
+        for access in statement.accesses
+        for index in access.indices
+        for node in walk(index)
+        if node.op in ("floordiv", "mod") and is_sized(node.args[1]) and variables(node.args[0]) & parallel
+    }
+    return len(found)
 
 
 def _byte_dots(hardware: Hardware) -> dict[str, float]:
