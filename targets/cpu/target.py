@@ -16,6 +16,7 @@ from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
 from search_space.lower.borders import trimmed
 from search_space.lower.peeling import peeled
+from search_space.lower.unseen import without_unseen
 from targets.base import FASTEST_CORE, BuildError, Module, NetworkPlan, Packer, RunError, Target
 from targets.cpu.emit import emit_program
 from targets.cpu.figures import to_json
@@ -107,7 +108,7 @@ class CpuTarget(Target):
         """The module's LLVM text, shared and per-thread workspace bytes."""
         features = frozenset(self.limits.features)
         held = self.limits.caches[2] // 2  # beside what the output is made of
-        main = emit_program(peeled(trimmed(program)), name, self.attributes(), features, held)
+        main = emit_program(peeled(without_unseen(trimmed(program))), name, self.attributes(), features, held)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
             parts.append(emit_program(peeled(prologue), f"{name}_pack{i}", self.attributes(), features).text)
