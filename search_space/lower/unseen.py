@@ -95,48 +95,47 @@ class _Block:
         if mask is None or not _alike(mask.column, store.indices[-1]) or len(self._writing(store.buffer)) != 1:
             return
         readers = [(s, around) for s, around in self.stores if _reads(s, store.buffer)]
-        summed = [self._summed(reader, around, store.buffer, mask.seen) for reader, around in readers]
-        for found in summed:
-            self.extents.update(found[0] if found is not None else {})
-        own, reach = _loop_of(store.indices[-1], loops), [found[1] for found in summed if found is not None]
+        sums = [self._summed(reader, around, store.buffer) for reader, around in readers]
+        for along in sums:
+            if along is not None:
+                self._end(along, mask.seen)
+        own, steps = _loop_of(store.indices[-1], loops), [along[1] for along in sums if along is not None]
         # Where somebody reads all of a row there are zeros for him; vectors of sums may reach beyond what is seen.
-        if own is not None and reach and len(reach) == len(readers) and self._alone(own[0], {store.buffer}):
-            self._end(own, mask.seen + (max(reach) - 1))
+        if own is not None and steps and len(steps) == len(readers) and self._alone(own[0], {store.buffer}):
+            self._end(own, mask.seen + (max(steps) - 1))
         for source in dict.fromkeys(n.args[0] for n in walk(store.value) if n.op == "load"):
             self._source(str(source), mask)
 
     def _source(self, name: str, mask: _Mask) -> None:
         """Shortens what makes a buffer that is read under the mask alone, and the maxima of it."""
         writing, reading = self._writing(name), [(s, around) for s, around in self.stores if _reads(s, name)]
-        masks = [_mask(s, around) for s, around in reading]
-        if len(writing) != 1 or any(m is None or m.seen is not mask.seen for m in masks):
+        if len(writing) != 1 or not all(self._under(mask, name, reader, around) for reader, around in reading):
             return
-        for (reader, _), of in zip(reading, masks, strict=True):
-            places = [n.args[-1] for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
-            if of is None or len(places) != 1 or not _alike(of.column, places[0]):
-                return
         store, loops = writing[0]
         own = _loop_of(store.indices[-1], loops)
         if own is None or not self._alone(own[0], {name}):
             return
         self._end(own, mask.seen)
         for reader, around in reading:
-            column = _masked(reader)
-            if reader.reducer == "max" and column is not None:
-                of = _loop_of(column[0], around)
-                if of is not None and self._alone(of[0], {reader.buffer}):
-                    self._end(of, mask.seen)
+            masked = _masked(reader)
+            along = _loop_of(masked[0], around) if masked is not None and reader.reducer == "max" else None
+            if along is not None and self._alone(along[0], {reader.buffer}):
+                self._end(along, mask.seen)
 
-    def _summed(self, reader: Store, loops: Loops, name: str, seen: Expr) -> tuple[dict[str, Expr], int] | None:
-        """New extents of the loop of a sum of what a buffer holds, and how many columns an iteration reads."""
+    @staticmethod
+    def _under(mask: _Mask, name: str, reader: Store, loops: Loops) -> bool:
+        """Whether a store reads a buffer in one place alone, where the same mask as another one's holds."""
+        own = _mask(reader, loops)
+        places = [n.args[-1] for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
+        return own is not None and own.seen is mask.seen and len(places) == 1 and _alike(own.column, places[0])
+
+    def _summed(self, reader: Store, loops: Loops, name: str) -> tuple[For, int, Expr] | None:
+        """The loop of a sum along what a buffer holds, as `_loop_of` has it; None of what is no such sum."""
         places = [n for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
         if reader.reducer != "sum" or len(places) != 1 or not _factor(reader.value, places[0]):
             return None
         own = _loop_of(places[0].args[-1], loops)
-        if own is None or not self._alone(own[0], {reader.buffer}):
-            return None
-        loop, step, before = own
-        return {loop.var: _shorter(loop.extent, seen, step, before)}, step
+        return own if own is not None and self._alone(own[0], {reader.buffer}) else None
 
     def _end(self, own: tuple[For, int, Expr], seen: Expr) -> None:
         loop, step, before = own
