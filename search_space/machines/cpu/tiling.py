@@ -26,8 +26,8 @@ from search_space.tags import PAIRS, PANEL
 MAX_TILE = 28
 MAX_UNROLL = 400
 MAX_REDUCE_UNROLL = 16
-DOT_OPERATIONS = 8
-"""Operations that a dot of bytes counts for: loops of a few hundred instructions are read from memory more slowly."""
+DOT_OPERATIONS = 3
+"""Operations that a dot of bytes counts for, with what its bytes are taken out of words by."""
 PREFETCH_BYTES = 4096
 """How far ahead packed constants are fetched: the processor's own prefetching stops at each page of 4 KiB."""
 
@@ -239,9 +239,13 @@ class MultiLevelTiling(SketchRule):
         draft = draft.unroll(name, *unrolled, *spatial, vectors).vectorize(name, vector)
         if nest.intrinsic is not None:
             draft = draft.tensorize(name, vector, nest.intrinsic.name)
-        # Those of bytes in a body by itself come with what takes these out of words.
-        dots = DOT_OPERATIONS * sum(node.op == "bytedot" for node in walk(draft.stage(name).body))
-        operations = lift(product(tile.factors.values())) * product(f[0] for f in factors.values()) * max(dots, 1)
+        dots = [node for node in walk(draft.stage(name).body) if node.op == "bytedot"]
+        operations = lift(product(tile.factors.values())) * product(f[0] for f in factors.values())
+        if dots:
+            operations *= DOT_OPERATIONS * len(dots)
+            # What was taken out of words of the weights stays for all rows.
+            kept = lift(product(tile.factors.values())) + lift(tile.vectors) * len({node.args[0] for node in dots})
+            draft = draft.require("registers with words", kept, hardware.vector_registers)
         draft = draft.require("unrolled operations", operations, MAX_UNROLL)
         draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
         for read in draft.producers(draft.stage(name)):
