@@ -32,6 +32,10 @@ def main() -> None:
     parser.add_argument("--top-k", type=int, help="draw among so many; the likeliest where it is left out")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--quantise", choices=["weights8", "weights4"], help="weights of so many bits; default: floats")
+    parser.add_argument(
+        "--activations", choices=["floats", "bytes"], default="floats", help="that such weights multiply"
+    )
     parser.add_argument("--threads", type=int)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -44,7 +48,14 @@ def main() -> None:
         inner = 8 * options.hidden // 3
         model = language.llama(language.Llama(**sizes, kv_heads=options.heads, inner=inner), weights)
     start = time.perf_counter()
-    network = language.compile(model, options.longest, threads=options.threads, precision=options.precision)
+    network = language.compile(
+        model,
+        options.longest,
+        threads=options.threads,
+        precision=options.precision,
+        quantise=options.quantise,
+        activations=options.activations,
+    )
     print(f"compiled in {time.perf_counter() - start:.1f} s, {network.weights_bytes / 1e6:.0f} MB of weights")
 
     shown: Callable[[list[int]], str] = str
