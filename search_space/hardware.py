@@ -10,8 +10,10 @@ from search_space.dtypes import NARROW
 from search_space.machines.cpu.rates import USUAL, CpuRates
 from search_space.machines.gpu.limits import GpuLimits
 
-__all__ = ["COLUMNS", "CpuRates", "GpuLimits", "Hardware", "columns_of"]
+__all__ = ["COLUMNS", "LINE", "CpuRates", "GpuLimits", "Hardware", "columns_of"]
 
+LINE = 64
+"""Bytes of a cache line."""
 COLUMNS = 4
 """Neighbours in an input's row that are read at once: 128 bits of 4-byte elements, within which shuffles are cheap."""
 

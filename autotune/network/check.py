@@ -84,7 +84,7 @@ def check_network(
         beside = errors_against_floats(plain, network.imported, make_feeds(network, seed))
         worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
         return replace(check, errors={**check.errors, **worst})
-    if data_in_bytes(network.graph):
+    if any(node.op == "dynamic_matmul" for node in network.graph.nodes):
         check = _check_quantised(network, schedules, settings, seed)
         return replace(check, errors={**check.errors, **_errors_in_floats(network, settings, seed)})
     model, _ = with_checkpoints(network.model)

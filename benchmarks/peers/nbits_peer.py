@@ -38,7 +38,9 @@ def chain(rows: int, depth: int, columns: int, bits: int, group: int, count: int
     for place in range(count):
         k, n = (depth, columns) if place % 2 == 0 else (columns, depth)
         groups = -(-k // group)
-        weight = rng.integers(0, 256, (n, groups, group * bits // 8), np.uint8)
+        # As many below zero as above it: a mean would grow from product to product until nothing is a number.
+        numbers = rng.integers(1, 1 << bits, (n, groups, group), np.uint8)
+        weight = numbers if bits == 8 else numbers[..., 0::2] + 16 * numbers[..., 1::2]
         # Of a size that leaves activations as large as they are.
         scale = rng.uniform(0.5, 1.5, (n, groups)) * 12**0.5 / (2**bits * k**0.5)
         constants += [

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from costmodel.features.estimators.base import COST, Terms
-from costmodel.features.nest import LINE, Nest
+from costmodel.features.nest import Nest
 from costmodel.features.statement import Access
+from search_space.hardware import LINE
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.tape import Value
 

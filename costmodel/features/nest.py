@@ -8,11 +8,10 @@ from functools import cached_property
 from costmodel.features.spans import Spans, step
 from costmodel.features.statement import Access, Loop, Statement
 from search_space.dtypes import NARROW
+from search_space.hardware import LINE
 from search_space.ir.columns import Columns
 from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
 from search_space.ir.tape import Value
-
-LINE = 64  # bytes of a cache line
 
 
 class Nest:

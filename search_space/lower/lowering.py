@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from search_space.hardware import LINE
 from search_space.ir.expr import (
     Expr,
     const,
@@ -52,19 +53,15 @@ def lower(state: State, name: str = "kernel") -> LoopProgram:
     return _Lowering(state).program(name)
 
 
-LINE = 64
-"""Bytes of a cache line."""
-
-
 def rows_apart(shape: tuple[Expr, ...], dtype: str) -> tuple[Expr, ...]:
     """The shape of a buffer that a loop has, whose rows are as long as sizes say: as far apart as the longest are.
 
     Addresses of several rows are then a pointer and constants. There is room for the longest anyway; an odd number of
     lines apart, rows do not crowd on few sets of a cache.
     """
-    first, *rest = shape
-    if not any(map(is_sized, rest)):
+    if not any(map(is_sized, shape[1:])):
         return shape
+    first, *rest = shape
     *others, last = (const(span(extent)[1]) if is_sized(extent) else extent for extent in rest)
     if last.is_const:
         elements = LINE // dtype_bytes(dtype)

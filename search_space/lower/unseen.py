@@ -2,6 +2,8 @@
 
 A block of rows computes scores of all columns, masks those behind a row's own, and what is made of these is exactly
 zero: an exponential of a number below all others, and its products. None of it has to be made: half of a square.
+
+Each row must see a column: of a row that sees none, all exponentials are 1.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from search_space.ir.expr import Expr, const, lift, maximum, minimum, substitute, variables, walk
 from search_space.ir.polynomial import canon, from_poly, poly, poly_add
+from search_space.ir.simplify import Simplifier
 from search_space.ir.stmt import Allocate, For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
 
 UNSEEN = -1e30
@@ -47,7 +50,7 @@ def without_unseen(program: LoopProgram) -> LoopProgram:
 
 def _in_blocks(stmt: Stmt) -> Stmt:
     if isinstance(stmt, For) and stmt.kind == "parallel":
-        return replace(stmt, body=_Block(stmt.body).shortened())
+        return replace(stmt, body=_Block(stmt).shortened())
     return map_children(stmt, _in_blocks)
 
 
@@ -74,11 +77,11 @@ def _ends(value: Expr) -> bool:
 
 
 class _Block:
-    """The body of a parallel loop over blocks of rows."""
+    """A parallel loop over blocks of rows."""
 
-    def __init__(self, body: Stmt) -> None:
-        self.body = body
-        self.stores = list(_stores(body, ()))
+    def __init__(self, loop: For) -> None:
+        self.body, self._around = loop.body, {loop.var: loop.extent}
+        self.stores = list(_stores(loop.body, ()))
         self.extents: dict[str, Expr] = {}
         """New extents of loops, by their variables."""
 
@@ -91,7 +94,7 @@ class _Block:
 
     def _zeros(self, store: Store, loops: Loops) -> None:
         """Shortens what makes, reads and leads to a buffer that is zero where a comparison fails."""
-        mask = _mask(store, loops)
+        mask = self._mask(store, loops)
         if mask is None or not _alike(mask.column, store.indices[-1]) or len(self._writing(store.buffer)) != 1:
             return
         readers = [(s, around) for s, around in self.stores if _reads(s, store.buffer)]
@@ -122,10 +125,22 @@ class _Block:
             if along is not None and self._alone(along[0], {reader.buffer}):
                 self._end(along, mask.seen)
 
-    @staticmethod
-    def _under(mask: _Mask, name: str, reader: Store, loops: Loops) -> bool:
+    def _mask(self, store: Store, loops: Loops) -> _Mask | None:
+        """Of a store; None where its comparison is another one, or a row may see no column."""
+        found = _masked(store)
+        if found is None:
+            return None
+        column, row = found
+        inner = {loop.var: loop.extent for loop in loops}
+        sees = Simplifier({**self._around, **inner}).nonnegative(row)
+        if not sees or variables(row) & variables(column) or not _grows(row, inner):
+            return None
+        last = {name: canon(lift(extent) - 1) for name, extent in inner.items() if name in variables(row)}
+        return _Mask(column, canon(substitute(row, last) + 1))
+
+    def _under(self, mask: _Mask, name: str, reader: Store, loops: Loops) -> bool:
         """Whether a store reads a buffer in one place alone, where the same mask as another one's holds."""
-        own = _mask(reader, loops)
+        own = self._mask(reader, loops)
         places = [n.args[-1] for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
         return own is not None and own.seen is mask.seen and len(places) == 1 and _alike(own.column, places[0])
 
@@ -176,19 +191,6 @@ def _alike(a: Expr, b: Expr) -> bool:
 
 def _reads(store: Store, name: str) -> bool:
     return any(n.op == "load" and n.args[0] == name for n in walk(store.value))
-
-
-def _mask(store: Store, loops: Loops) -> _Mask | None:
-    """Of a store; None where its comparison is another one."""
-    found = _masked(store)
-    if found is None:
-        return None
-    column, row = found
-    inner = {loop.var: loop.extent for loop in loops}
-    if variables(row) & variables(column) or not _grows(row, inner):
-        return None
-    last = substitute(row, {name: canon(lift(extent) - 1) for name, extent in inner.items() if name in variables(row)})
-    return _Mask(column, canon(last + 1))
 
 
 def _grows(row: Expr, inner: Mapping[str, Expr]) -> bool:

@@ -274,6 +274,9 @@ def test_products_of_data_in_bytes_are_held_to_the_data_that_they_read(
     bits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of them, of which the second would enlarge what the first rounds another way."""
+    alone = tmp_path / "alone.onnx"
+    onnx.save(chain(3, 64, 96, bits, 32, 1, level=4), alone)
+    assert checked(load_network(load_model(str(alone)), "alone", 0)).max_error <= TOLERANCE
     model = chain(3, 64, 96, bits, 32, 2, level=4)
     path = tmp_path / "chain.onnx"
     onnx.save(model, path)

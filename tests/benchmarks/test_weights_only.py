@@ -23,6 +23,14 @@ def test_runtimes_compute_the_same() -> None:
     np.testing.assert_array_equal(ours[0](), ours[1])
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_long_chains_keep_the_size_of_their_activations(bits: int) -> None:
+    model = nbits_peer.chain(1, 256, 128, bits, 32, 60)
+    x = np.random.default_rng(0).standard_normal((1, 256)).astype(np.float32)
+    _, found = nbits_peer.by_onnxruntime(model, x, 1)
+    assert 1e-3 < np.abs(found).mean() < 1e3
+
+
 class _Process:
     """A peer that answers at once; OpenVINO takes no model."""
 

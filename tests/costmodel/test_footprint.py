@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.features.nest import LINE, Nest
+from costmodel.features.nest import Nest
 from costmodel.features.statement import statements
+from search_space.hardware import LINE
 from search_space.ir.columns import Columns
 from search_space.ir.expr import Expr, const, load, minimum, select, substitute, var
 from search_space.ir.stmt import Buffer

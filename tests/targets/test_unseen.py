@@ -81,6 +81,27 @@ def test_what_is_not_causal_stays_as_it_is() -> None:
         assert without_unseen(program) is program
 
 
+def test_rows_that_see_nothing_are_what_they_were() -> None:
+    """The first three rows see no column: all of their weights are alike."""
+    q, k, v = (te.placeholder(s, name=n) for n, s in zip("QKV", ((40, 16), (16, 40), (40, 16)), strict=True))
+    d, j, t, r = (te.reduce_axis((0, e), n) for n, e in zip("djtr", (16, 40, 40, 40), strict=True))
+    score = te.compute((40, 40), lambda i, c: te.sum(q[i, d] * k[d, c], axis=d), name="score")
+    seen = te.compute((40, 40), lambda i, c: te.if_then_else(c <= i - 3, score[i, c], -1e30), name="seen")
+    top = te.compute((40,), lambda i: te.max(seen[i, j], axis=j), name="top")
+    e = te.compute((40, 40), lambda i, c: te.exp(seen[i, c] - top[i]), name="e")
+    total = te.compute((40,), lambda i: te.sum(e[i, t], axis=t), name="total")
+    mixed = te.compute((40, 16), lambda i, c: te.sum(e[i, r] * v[r, c], axis=r), name="mixed")
+    workload = Workload.of([q, k, v, te.compute((40, 16), lambda i, c: mixed[i, c] / total[i], name="O")])
+    target, inputs = registry.get("cpu"), workload.make_inputs(0)
+    rtol, atol = workload.tolerance
+    np.testing.assert_allclose(workload.reference(*inputs)[0], inputs[2].mean(0), rtol=1e-4, atol=1e-5)
+    for algorithm, trace in drawn(generate(workload, target.hardware), np.random.default_rng(0), 3):
+        program = program_of(workload, algorithm, trace)
+        assert str(without_unseen(program)) == str(program)
+        found = target.load(target.build(program)).bind(inputs).run(2)
+        np.testing.assert_allclose(found, workload.reference(*inputs), rtol, atol)
+
+
 def test_zeros_that_somebody_stores_are_made() -> None:
     """The weights are an output themselves, so that no loop may leave them out."""
     x = te.placeholder((20, 20), name="X")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 
-from costmodel.features.nest import LINE, Nest
+from costmodel.features.nest import Nest
 from costmodel.features.statement import Access
+from search_space.hardware import LINE
 from search_space.ir.expr import Expr, dtype_bytes, variables
 from search_space.ir.tape import Value
 

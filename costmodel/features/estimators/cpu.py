@@ -13,10 +13,10 @@ from itertools import accumulate
 from costmodel.features.borders import made
 from costmodel.features.estimators.base import COST, OVERLAP, Estimate, Terms
 from costmodel.features.estimators.conflicts import content, crowding
-from costmodel.features.nest import LINE, Nest
+from costmodel.features.nest import Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
-from search_space.hardware import COLUMNS, CpuRates, Hardware, columns_of
+from search_space.hardware import COLUMNS, LINE, CpuRates, Hardware, columns_of
 from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables, walk
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.simplify import Simplifier

@@ -11,14 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from search_space.hardware import Hardware
+from search_space.hardware import LINE, Hardware
 from search_space.ir.expr import dtype_bytes, substitute, variables
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft
 from search_space.sketch.reads import reads_of
-
-LINE = 64
-"""Bytes of a cache line."""
 
 ROWS = 28
 """Rows that the largest tile of registers reads at once, and again before it goes on to others."""
