@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -68,12 +69,20 @@ def of_torch(kind: str, workload: Workload, arrays: Sequence[Array], threads: in
     return Prepared(call, lambda: torch.relu(one), lambda: call().numpy())
 
 
+@cache
+def _share(threads: int) -> None:
+    """What all sessions of a process have in common, made before the first: it may not be made once more."""
+    from autotune.graph import ort_runner
+
+    ort_runner.set_up(threads)
+
+
 def of_onnxruntime(kind: str, workload: Workload, arrays: Sequence[Array], threads: int) -> Prepared:
     """ONNX Runtime, inputs and outputs bound."""
     from autotune.graph import ort_runner
     from autotune.graph.single_op import SingleOp
 
-    ort_runner.set_up(threads)
+    _share(threads)
     runners = []
     for name, given in ((kind, arrays), ("", [np.ones(1, np.float32)])):
         shape = workload.output.shape if name else (1,)
