@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     document: dict[str, Any] = {"threads": options.threads, "rows": {}}
     same = {"cpu": describe_host()["cpu"], "commit": commit_of(), "repeat": options.repeat}
-    done = (results.load("weights_only") or {"rows": {}})["rows"]
+    done = (results.load("weights_only", results.FOLDER) or {"rows": {}})["rows"]
     for name in options.rows.split(","):
         found = done.get(name)
         document["rows"][name] = found if results.is_done(found, same) else {**compare(ROWS[name], options), **same}
