@@ -126,7 +126,9 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
         positions = {"positions": LONGEST} if options.model == "gpt2" else {}
         given = {"model": options.model, **sizes, **positions, "longest": LONGEST}
         few = [name for bits in FEW_BITS for name in (*FEW_BITS[bits], *FEW_BITS_PEERS[bits])]
-        others = [name for name in few if not name.startswith("llama_cpp") or (positions == {} and installed())]
+        others = [
+            name for name in few if not name.startswith("llama_cpp") or (options.model == "llama" and installed())
+        ]
         names = ("ours", *PEERS, *others)
         running = {name: stack.enter_context(PeerProcess(name, options.threads, given)) for name in names}
         reads = {name: stack.enter_context(Other("benchmarks.peers.nbits_peer")) for name in READS}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from search_space.ir.expr import Expr, const, lift, maximum, minimum, substitute, variables, walk
+from search_space.ir.expr import Expr, lift, maximum, minimum, substitute, var, variables, walk
 from search_space.ir.polynomial import canon, from_poly, poly, poly_add
 from search_space.ir.simplify import Simplifier
 from search_space.ir.stmt import Allocate, For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
@@ -220,26 +220,23 @@ def _loop_of(index: Expr, loops: Loops) -> tuple[For, int, Expr] | None:
                     return None
                 del terms[monomial]
                 terms = poly_add(terms, poly(moving[0]))
-        whole = {(name,): factor for (name,), factor in ((m, c) for m, c in terms.items() if len(m) == 1)}
-        step = next((c for (atom,), c in whole.items() if atom.op == "var" and atom.args[0] == loop.var), 0)
-        own = {one.var: one for one in loops[loops.index(loop) + 1 :]}
+        step = terms.pop((var(loop.var),), 0)
+        own = {one.var: one.extent for one in loops[loops.index(loop) + 1 :]}
         before, reach = {}, 0
         for monomial, factor in terms.items():
             names = {name for atom in monomial for name in variables(atom)}
-            if names == {loop.var} and len(monomial) == 1 and monomial[0].op == "var":
-                continue
             if loop.var in names:
                 return None
-            if names & own.keys():
-                (atom,) = monomial if len(monomial) == 1 else (const(0),)
-                if atom.op != "var" or factor < 0 or not own[atom.args[0]].extent.is_const:
-                    return None
-                reach += factor * (int(own[atom.args[0]].extent.value) - 1)
-            else:
+            if not names & own.keys():
                 before[monomial] = factor
+                continue
+            extent = own[monomial[0].args[0]] if len(monomial) == 1 and monomial[0].op == "var" else None
+            if extent is None or factor < 0 or not extent.is_const:
+                return None
+            reach += factor * (int(extent.value) - 1)
         if loop.kind != "serial" or step < 1 or reach >= step:
             return None
-        return loop, int(step), canon(from_poly(before)) if before else const(0)
+        return loop, step, canon(from_poly(before))
     return None
 
 

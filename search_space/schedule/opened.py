@@ -30,26 +30,26 @@ def with_open_tails(trace: Trace, state: State, tail: str) -> Trace:
     """
     steps = []
     for step in trace.steps:
-        stage = state.stage(step.stage) if isinstance(step, Split) else None
-        if isinstance(step, Split) and stage is not None and step.tail == "exact":
-            extents = _extents(stage)
-            rest = Simplifier({})(extents.get(step.axis, const(0)) % product(map(lift, step.factors)))
-            if rest is not const(0):
-                step = replace(step, tail=_tail(tail, step, stage))
-        elif isinstance(step, Split) and stage is not None and step.tail == "clamp" and tail == "inner":
-            step = replace(step, tail="guard" if stage.attach.kind == "at" else "clamp")
+        if isinstance(step, Split):
+            step = replace(step, tail=_tail(tail, step, state.stage(step.stage)))
         state = step.apply(state)
         steps.append(step)
     return Trace(tuple(steps))
 
 
 def _tail(tail: str, step: Split, stage: Stage) -> str:
-    """What the tail of a split is that does not always divide."""
+    """What the tail of a split is where sizes are open; see `with_open_tails`."""
+    inside = tail == "inner" and stage.attach.kind == "at"
+    if step.tail != "exact":
+        return "guard" if step.tail == "clamp" and inside else step.tail
+    rest = Simplifier({})(_extents(stage).get(step.axis, const(0)) % product(map(lift, step.factors)))
+    if rest is const(0):
+        return "exact"
     if tail not in ("clamp", "inner"):
         return tail
     if stage.is_reduce(step.axis):
         return "peel" if len(step.factors) == 1 else "guard"
-    return "exact" if tail == "inner" and stage.attach.kind == "at" else "clamp"
+    return "exact" if inside else "clamp"
 
 
 def _extents(stage: Stage) -> dict[str, Expr]:

@@ -15,6 +15,7 @@ from search_space import workloads
 from search_space.operators.dynamic import BY_BYTES, block_of, rounded
 from search_space.operators.evaluation import evaluate
 from targets import registry
+from tests.operators.few_bits import WEIGHTS, drawn
 
 
 def test_a_block_is_rounded_by_its_largest() -> None:
@@ -34,25 +35,13 @@ def test_blocks_divide_groups(group: int, block: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    bits=st.sampled_from([4, 8]),
-    group=st.sampled_from([8, 16, 24, 32, 64]),
-    zeros=st.booleans(),
-    rows=st.integers(1, 3),
-    k=st.integers(1, 130),
-    spread=st.integers(0, 3),
-    seed=st.integers(0, 99),
-)
+@given(rows=st.integers(1, 3), k=st.integers(1, 130), **WEIGHTS)
 def test_both_algorithms_multiply_the_rounded_numbers(
     bits: int, group: int, zeros: bool, rows: int, k: int, spread: int, seed: int
 ) -> None:
     workload = workloads.dynamic_matmul(rows, 5, k, bits, group, zeros)
-    data, *weights = workload.make_inputs(seed)
-    rng = np.random.default_rng(seed)
-    data = (data * np.float32(10.0) ** rng.uniform(-spread, spread, data.shape)).astype(np.float32)
+    data, weights, largest = drawn(workload, spread, seed)
     wanted = workload.reference(data, *weights)
-    # A sum of as many terms as large as the largest number times the largest weight.
-    largest = np.abs(data).max() * k * ((1 << bits) + 255 * zeros) * np.abs(weights[1]).max()
     for algorithm in workload.algorithms:
         assert np.abs(evaluate(workload.tensors(algorithm), [data, *weights]) - wanted).max() <= largest * 2.0**-22
     exact = workloads.matmul_nbits(rows, 5, k, bits, group, zeros).reference(data, *weights)

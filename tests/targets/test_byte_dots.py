@@ -19,6 +19,7 @@ from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
+from tests.operators.few_bits import WEIGHTS, drawn
 
 HOST = registry.get("cpu")
 
@@ -63,25 +64,15 @@ def test_processors_that_have_the_instruction_use_it(spec: str, one: bool) -> No
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    bits=st.sampled_from([4, 8]),
-    group=st.sampled_from([8, 16, 24, 32, 64]),
-    zeros=st.booleans(),
-    k=st.integers(8, 130),
-    spread=st.integers(0, 3),
-    seed=st.integers(0, 99),
-)
+@given(k=st.integers(8, 130), **WEIGHTS)
 def test_slices_lose_no_more_than_sums_of_floats(
     bits: int, group: int, zeros: bool, k: int, spread: int, seed: int
 ) -> None:
     workload = workloads.matmul_nbits(1, 5, k, bits, group, zeros)
-    data, *weights = workload.make_inputs(seed)
-    rng = np.random.default_rng(seed)
-    data = (data * np.float32(10.0) ** rng.uniform(-spread, spread, data.shape)).astype(np.float32)
+    data, weights, largest = drawn(workload, spread, seed)
     found = evaluate(workload.tensors(BY_SLICES), [data, *weights])
     wanted = workload.reference(data, *weights)
     # Rounding is that of the largest number, times what the largest weights add up to.
-    largest = np.abs(data).max() * k * ((1 << bits) + 255 * zeros) * np.abs(weights[1]).max()
     assert np.abs(found - wanted).max() <= largest * 2.0**-22
 
 
