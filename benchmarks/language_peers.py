@@ -205,7 +205,7 @@ def exported(model: Model, longest: int, bits: int | None = None) -> onnx.ModelP
     def few_bits(x: str, weight: Array) -> str:
         assert bits is not None
         numbers, scales = quantise_weights(weight, bits, GROUP)
-        given = [constant(numbers.transpose(2, 0, 1)), constant(scales.T.reshape(-1))]
+        given = [constant(numbers.transpose(2, 0, 1)), constant(scales.T.reshape(-1).astype(np.float32))]
         sizes = {"K": weight.shape[0], "N": weight.shape[1], "bits": bits, "block_size": GROUP}
         return add("MatMulNBits", x, *given, domain="com.microsoft", **sizes, accuracy_level=IN_BYTES)
 

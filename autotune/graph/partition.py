@@ -5,6 +5,9 @@ its own place, and is its only reader. Of several groups that an element-wise no
 residual addition) it ends the one that is computed last, as the others are there by then. Kernels of an accelerator
 are ended by nothing.
 
+Element-wise nodes whose value one product or convolution of single pixels alone reads as its data begin that one's
+kernel: a normalisation's, or the gates of channels. Convolutions of more pixels would compute them more than once.
+
 A transposition of few channels that only convolutions read, as of an image that comes channels-first, is no kernel
 either: they read single elements, whatever the order is in which these lie.
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from autotune.graph.ir import Graph, Node
@@ -27,6 +31,9 @@ from search_space.workloads import Workload
 
 READ_BY_ELEMENT = frozenset({"conv1d", "conv2d", "conv3d"})
 """Operations that read their first input an element at a time, for all of their output channels."""
+
+POINTWISE = frozenset({"conv1d", "conv2d", "conv3d", "matmul"})
+"""Operations that may be products of the channels of each place: what stands in front is computed once for each."""
 
 LINE = 64
 """Bytes of a cache line. Pixels as long are read in whole lines, which is worth a transposition."""
@@ -43,12 +50,14 @@ class Group:
         inputs: values that the workload takes, in its order; one may occur twice.
         workload: what the kernel computes; None where nothing is computed, see `views`, and of a loop.
         through: the transposition through which the first node reads its first input.
+        front: nodes in front of the first one, which compute its first input.
     """
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     workload: Workload | None
     through: Node | None = None
+    front: tuple[Node, ...] = ()
 
     @property
     def output(self) -> str:
@@ -64,7 +73,7 @@ class Group:
     def title(self) -> str:
         """The operations, for people."""
         through = () if self.through is None else (self.through,)
-        return "+".join(node.op for node in (*through, *self.nodes))
+        return "+".join(node.op for node in (*through, *self.front, *self.nodes))
 
 
 def partition(graph: Graph, in_place: bool = True, alignment: int = 1) -> list[Group]:
@@ -95,11 +104,51 @@ def partitioned_as(graph: Graph, other: Graph) -> Graph:
 def _partitioned(graph: Graph, in_place: bool, alignment: int) -> list[Group]:
     locations = locate(graph, in_place, alignment=alignment)
     through = _read_through(graph) if in_place else {}
-    return [
-        _group(graph, nodes, nothing, through.get(nodes[0].inputs[0]) if nodes[0].inputs else None)
-        for nodes, nothing in grouped(graph, locations)
-        if nodes[0].name not in through
-    ]
+    groups = [(nodes, nothing) for nodes, nothing in grouped(graph, locations) if nodes[0].name not in through]
+    fronts = _fronts(graph, groups) if in_place else {}
+    found = []
+    for nodes, nothing in groups:
+        if nodes[-1].name in fronts:
+            continue
+        data = nodes[0].inputs[0] if nodes[0].inputs else ""
+        found.append(_group(graph, nodes, nothing, through.get(data), fronts.get(data, ())))
+    return found
+
+
+def _fronts(graph: Graph, groups: Sequence[tuple[Sequence[Node], bool]]) -> dict[str, tuple[Node, ...]]:
+    """Groups of element-wise nodes, by what they compute, that stand in front of the one layer that reads it."""
+    consumers, kept = graph.consumers(), set(graph.outputs)
+    begins = {nodes[0].name for nodes, _ in groups}
+
+    def in_front(nodes: Sequence[Node]) -> bool:
+        last = nodes[-1]
+        if find(nodes[0].op).kind is not Kind.elementwise or last.name in kept or len(consumers[last.name]) != 1:
+            return False
+        (reader,) = consumers[last.name]
+        if reader.name not in begins or reader.inputs.count(last.name) != 1 or reader.inputs[0] != last.name:
+            return False
+        if not _is_pointwise(graph, reader):
+            return False
+        kinds = {graph.type(name).dtype for name in (last.name, *(name for node in nodes for name in node.inputs))}
+        return kinds == {"float32"} and _data_of(graph, nodes) is not None
+
+    return {nodes[-1].name: tuple(nodes) for nodes, nothing in groups if not nothing and in_front(nodes)}
+
+
+def _is_pointwise(graph: Graph, node: Node) -> bool:
+    """Whether each place of the output is a product of the channels at the same place of the first input alone."""
+    if node.op not in POINTWISE or node.op == "matmul":
+        return node.op == "matmul"
+    same = graph.type(node.inputs[0]).shape[:-1] == node.type.shape[:-1]
+    return same and node.attrs["groups"] == 1 and set(graph.type(node.inputs[1]).shape[:-2]) == {1}
+
+
+def _data_of(graph: Graph, nodes: Sequence[Node]) -> str | None:
+    """The input of element-wise nodes that has the shape of what they compute, if exactly one has."""
+    inside = {node.name for node in nodes}
+    names = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)
+    found = [name for name in names if graph.type(name).shape == nodes[-1].type.shape and name not in graph.constants]
+    return found[0] if len(found) == 1 else None
 
 
 def _read_through(graph: Graph) -> dict[str, Node]:
@@ -161,7 +210,13 @@ def grouped(
     return [(members[name], members[name][0].name in nothing) for name in order]
 
 
-def _group(graph: Graph, nodes: Sequence[Node], nothing: bool, through: Node | None = None) -> Group:
+def _group(
+    graph: Graph,
+    nodes: Sequence[Node],
+    nothing: bool,
+    through: Node | None = None,
+    front: Sequence[Node] = (),
+) -> Group:
     first, *rest = nodes
     operation = find(first.op)
     if nothing or first.op == "loop":
@@ -175,7 +230,7 @@ def _group(graph: Graph, nodes: Sequence[Node], nothing: bool, through: Node | N
         names, output, more = _epilogue(graph, rest, first.name, output, given)
         return Group(tuple(nodes), (*distinct, *names), Workload.of([*given.values(), *more, output]))
     anchor, stored = operation.anchor(first.attrs, types, constants), operation.stored(types)
-    if not rest and through is None and not any(stored):
+    if not rest and through is None and not front and not any(stored):
         return Group(tuple(nodes), first.inputs, anchor)
     layer = te.placeholder(anchor.output.shape, anchor.output.dtype, "layer")
     names, output, more = _epilogue(graph, rest, first.name, layer, {})
@@ -183,21 +238,38 @@ def _group(graph: Graph, nodes: Sequence[Node], nothing: bool, through: Node | N
         output = te.compute(layer.shape, lambda *index: layer[index], name="copy")
     definition = te_json.to_json([layer, *more, output])
     args = {"anchor": anchor.to_json(), "epilogue": definition, "stored": stored if any(stored) else ()}
-    if through is None:
-        return Group(tuple(nodes), (*first.inputs, *names), Workload("fused", args))
-    workload = Workload("fused", {**args, "axes": through.attrs["axes"]})
-    return Group(tuple(nodes), (*through.inputs, *first.inputs[1:], *names), workload, through)
+    data = list(first.inputs[:1])
+    if front:
+        data, args["prologue"] = _prologue(graph, front)
+    if through is not None:
+        data, args["axes"] = list(through.inputs), through.attrs["axes"]
+    inputs = (*data, *first.inputs[1:], *names)
+    return Group(tuple(nodes), inputs, Workload("fused", args), through, tuple(front))
+
+
+def _prologue(graph: Graph, nodes: Sequence[Node]) -> tuple[list[str], dict[str, Any]]:
+    """Inputs of the nodes in front of a layer, the one of its data's shape first, and what they compute of them."""
+    data = _data_of(graph, nodes)
+    assert data is not None
+    given = _placeholders(graph, [data], "x")
+    names, output, more = _epilogue(graph, nodes, data, given[data], given, "z")
+    return [data, *names], te_json.to_json([given[data], *more, output])
 
 
 def _epilogue(
-    graph: Graph, nodes: Sequence[Node], start: str, value: te.Tensor, given: dict[str, te.Tensor]
+    graph: Graph,
+    nodes: Sequence[Node],
+    start: str,
+    value: te.Tensor,
+    given: dict[str, te.Tensor],
+    letter: str = "y",
 ) -> tuple[list[str], te.Tensor, list[te.Tensor]]:
     """Names of the further inputs, the last node's expression, and the further inputs as tensors."""
     made = {start: value}
     wanted = [name for node in nodes for name in node.inputs]
     inside = {start, *(node.name for node in nodes)}
     names = [name for name in dict.fromkeys(wanted) if name not in inside and name not in given]
-    more = _placeholders(graph, names, "y")
+    more = _placeholders(graph, names, letter)
     known = {**given, **more}
     for node in nodes:
         inputs = node.inputs

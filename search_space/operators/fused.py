@@ -1,5 +1,6 @@
-"""An operator with what follows it in the same kernel, any element-wise definition on its output; and with a
-transposition in front of it, whose result is not written out but read where it lies.
+"""An operator with what follows it in the same kernel, any element-wise definition on its output; with what stands in
+front of it, any element-wise definition of its first input; and with a transposition in front of that, whose result is
+not written out but read where it lies.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from search_space.schedule.state import operations, rename_loads
 
 
 def fused(
-    anchor: Mapping[str, Any], epilogue: Mapping[str, Any], axes: Sequence[int] = (), stored: Sequence[str] = ()
+    anchor: Mapping[str, Any],
+    epilogue: Mapping[str, Any],
+    axes: Sequence[int] = (),
+    stored: Sequence[str] = (),
+    prologue: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """An operator of the library and its epilogue.
+    """An operator of the library, its epilogue and its prologue.
 
     Every algorithm of the operator is one of the whole.
 
@@ -29,15 +34,21 @@ def fused(
         anchor: `operator` and `args`, as `Workload.to_json` gives them.
         epilogue: a definition (`search_space.te_json`) whose first input stands for the anchor's output, and whose
             own output has its shape.
-        axes: of the transposition that makes the anchor's first input of what is given; none: that is given itself.
+        axes: of the transposition that makes the first input of what is given; none: that is given itself.
         stored: for each input of the anchor the 16-bit float that it is stored in and widened from as it is read; an
             empty text: it is given as the anchor takes it. None at all: all are.
+        prologue: a definition whose output stands for the anchor's first input, and whose own first input has the same
+            shape; its inputs are given in place of that one.
     """
     checked, order, kept = _checked_anchor(anchor), _checked_axes(axes), tuple(stored)
     definition = te_json.to_json(te_json.from_json(epilogue))
-    args = {"anchor": checked, "epilogue": definition, "axes": order, "stored": kept if any(kept) else ()}
+    front = None if prologue is None else te_json.to_json(te_json.from_json(prologue))
+    args: dict[str, Any] = {"anchor": checked, "epilogue": definition, "axes": order, "prologue": front}
+    args["stored"] = kept if any(kept) else ()
     data, *more, layer = _layer(args)
     _check_stored(kept, [data, *more])
+    if front is not None:
+        _check_prologue(te_json.from_json(front), data, kept)
     output = te_json.from_json(definition)
     if order and sorted(order) != list(range(len(data.shape))):
         raise ValueError(
@@ -85,6 +96,19 @@ def _check_stored(stored: Sequence[str], inputs: Sequence[te.Tensor]) -> None:
             )
 
 
+def _check_prologue(prologue: Sequence[te.Tensor], data: te.Tensor, stored: Sequence[str]) -> None:
+    first, made = prologue[0], prologue[-1]
+    if (made.shape, made.dtype) != (data.shape, data.dtype):
+        raise ValueError(
+            f"`prologue` must make the anchor's {data.dtype}{list(data.shape)} {data.name}, "
+            f"but got {made.dtype}{list(made.shape)}"
+        )
+    if first.shape != data.shape:
+        raise ValueError(f"`prologue` must first read {list(data.shape)}, but got {list(first.shape)}")
+    if stored and stored[0]:
+        raise ValueError(f"`stored` must be empty for what a prologue makes, but got {stored[0]!r} for {data.name}")
+
+
 def _anchor(args: Args) -> tuple[Operator[Any], Args]:
     """The anchor's operator and its arguments."""
     from search_space.operators import find
@@ -100,15 +124,21 @@ def _layer(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
 
 
 def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
-    """Inputs of the anchor, further inputs of the epilogue, output."""
+    """Inputs of the anchor or, for its first one, of the prologue; further inputs of the epilogue; output."""
     *inputs, layer = _layer(args, algorithm)
+    front: list[te.Tensor] = []
+    if args["prologue"]:
+        data, *front, made = te_json.from_json(args["prologue"])
+        # As padding, it may be written out whole, computed a tile at a time, or where it is read.
+        layer = _grafted(layer, inputs[0], te.Tensor(replace(made.op, tag="pad")))
+        inputs[0] = data
     if args["axes"]:
         inputs[0], layer = _read_through(inputs[0], layer, args["axes"])
     for place, dtype in enumerate(args["stored"]):
         if dtype:
             inputs[place], layer = _widened(inputs[place], layer, dtype)
     first, *more, output = te_json.from_json(args["epilogue"])
-    return [*inputs, *more, _grafted(output, first, layer)]
+    return [inputs[0], *front, *inputs[1:], *more, _grafted(output, first, layer)]
 
 
 def _read_through(data: te.Tensor, layer: te.Tensor, axes: Sequence[int]) -> tuple[te.Tensor, te.Tensor]:
@@ -167,7 +197,7 @@ def _available(args: Args, algorithm: str) -> bool:
     # Transforms read vectors along the channels, libraries matrices as they are given.
     if args["axes"] and algorithm in (*winograd.TILES, strassen.STRASSEN, LIBRARY):
         return False
-    if args["stored"] and algorithm == LIBRARY:
+    if algorithm == LIBRARY and (args["stored"] or args["prologue"]):
         return False
     return algorithm in operator.algorithms(checked)
 
@@ -176,10 +206,18 @@ def _describe(args: Args) -> str:
     """The anchor, the names of the stages that follow, and a digest of them."""
     operator, checked = _anchor(args)
     stages = "+".join(stage["name"] for stage in args["epilogue"]["stages"])
-    digest = hashlib.sha256(te_json.text(args["epilogue"]).encode()).hexdigest()[:16]
+    digest = _digest(args["epilogue"])
     through = f",axes={'x'.join(map(str, args['axes']))}" if args["axes"] else ""
     stored = f",stored={'x'.join(args['stored'])}" if args["stored"] else ""
-    return f"{operator.name}({operator.describe(checked)})+{stages},sha256={digest}{through}{stored}"
+    front = ""
+    if args["prologue"]:
+        front = "+".join(stage["name"] for stage in args["prologue"]["stages"])
+        front = f",front={front},sha256={_digest(args['prologue'])}"
+    return f"{operator.name}({operator.describe(checked)})+{stages},sha256={digest}{through}{stored}{front}"
+
+
+def _digest(definition: Mapping[str, Any]) -> str:
+    return hashlib.sha256(te_json.text(definition).encode()).hexdigest()[:16]
 
 
 def _reference(args: Args, *arrays: Array) -> Array:

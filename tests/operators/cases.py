@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from search_space import te, te_json, workloads
 from search_space.operators.functions import BINARY, UNARY
@@ -27,20 +28,33 @@ def roots() -> list[te.Tensor]:
     return [x, y, te.compute((4, 7), lambda i, j: te.log(x[i, j]) - te.sqrt(y[i]) / x[i, j], name="roots")]
 
 
-def ended(anchor: Workload, axes: Sequence[int] = ()) -> Workload:
-    """An operator with a bias, a residual and a relu, whose input is transposed first where there are `axes`."""
+def ended(anchor: Workload, axes: Sequence[int] = (), normalised: bool = False) -> Workload:
+    """An operator with a bias, a residual and a relu, whose input is transposed first where there are `axes`, and which
+    stands behind an affine map of the channels and a relu where it is to be `normalised`.
+    """
     shape, dtype = anchor.output.shape, anchor.output.dtype
     layer, other = (te.placeholder(shape, dtype, name) for name in ("layer", "y1"))
     bias = te.placeholder(shape[-1:], dtype, "y0", constant=True)
     summed = te.compute(shape, lambda *i: layer[i] + bias[i[-1]] + other[i], name="add")
     out = te.compute(shape, lambda *i: te.maximum(summed[i], 0), name="relu")
-    return workloads.fused(anchor.to_json(), te_json.to_json([layer, bias, other, out]), axes)
+    ending = te_json.to_json([layer, bias, other, out])
+    return workloads.fused(anchor.to_json(), ending, axes, prologue=_affine(anchor) if normalised else None)
+
+
+def _affine(anchor: Workload) -> dict[str, Any]:
+    shape, dtype = anchor.inputs[0].shape, anchor.inputs[0].dtype
+    x, *line = te.placeholder(shape, dtype, "x0"), *(te.placeholder(shape[-1:], dtype, n, True) for n in ("z0", "z1"))
+    moved = te.compute(shape, lambda *i: x[i] * line[0][i[-1]] + line[1][i[-1]], name="affine")
+    return te_json.to_json([x, *line, te.compute(shape, lambda *i: te.maximum(moved[i], 0), name="relu")])
 
 
 SMALL: tuple[Workload, ...] = (
     ended(workloads.conv2d(height=7, width=6, in_channels=3, out_channels=20, padding=1, stride=2), (0, 2, 3, 1)),
     ended(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1)),
     ended(workloads.dense(3, 7, 9)),
+    ended(workloads.conv2d(height=5, width=6, in_channels=19, out_channels=20, kernel=1), normalised=True),
+    ended(workloads.conv2d(height=5, width=6, in_channels=8, out_channels=20, padding=1), normalised=True),
+    ended(workloads.conv2d(height=5, width=6, in_channels=8, out_channels=20, kernel=1), (0, 2, 3, 1), normalised=True),
     ended(workloads.max_pool2d(height=5, width=6, channels=5, kernel=3, stride=2, padding=1)),
     workloads.conv2d(height=5, width=4, in_channels=6, out_channels=18, padding=1, constant_weight=False),
     workloads.depthwise_conv2d(height=5, width=5, channels=19, padding=1, constant_weight=False),

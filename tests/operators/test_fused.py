@@ -83,6 +83,43 @@ def test_a_transposition_is_in_the_key_and_none_is_not() -> None:
     assert Workload("fused", old).key == fused().key
 
 
+def front(
+    shape: tuple[int, ...] = (1, 6, 7, 8), made: tuple[int, ...] | None = None, least: int = 0
+) -> dict[str, object]:
+    """Times a gate of each channel, no less than `least`; of what has another shape where one is `made`."""
+    x, gate = te.placeholder(shape, name="x0"), te.placeholder(shape[-1:], name="y0")
+    out = te.compute(made or shape, lambda *i: te.maximum(x[tuple(i)] * gate[i[-1]], least), name="gated")
+    return te_json.to_json([x, gate, out])
+
+
+def test_what_stands_in_front_takes_the_place_of_the_first_input() -> None:
+    workload = Workload("fused", {**fused().args, "prologue": front()})
+    assert [s.shape for s in workload.inputs] == [(1, 6, 7, 8), (8,), (3, 3, 8, 16), (16,), (1, 6, 7, 16)]
+    data, gate, *rest = workload.make_inputs(0)
+    wanted = fused().reference(np.maximum(data * gate, np.float32(0)), *rest)
+    np.testing.assert_allclose(workload.reference(data, gate, *rest), wanted, rtol=1e-5, atol=1e-5)
+    assert workload.algorithms == tuple(a for a in fused().algorithms if a != "library")
+    assert workload.flops == fused().flops + 2 * 6 * 7 * 8
+    assert Workload.from_json(workload.to_json()) == workload
+
+
+def test_what_stands_in_front_reads_through_a_transposition() -> None:
+    workload = Workload("fused", {**fused().args, "prologue": front(), "axes": AXES})
+    data, *rest = workload.make_inputs(0)
+    assert data.shape == (1, 8, 6, 7)
+    plain = Workload("fused", {**fused().args, "prologue": front()})
+    wanted = plain.reference(np.ascontiguousarray(data.transpose(AXES)), *rest)
+    np.testing.assert_array_equal(workload.reference(data, *rest), wanted)
+
+
+def test_the_key_tells_what_stands_in_front() -> None:
+    workload = Workload("fused", {**fused().args, "prologue": front()})
+    assert workload.key.startswith(fused().key[:-1] + ",front=gated,sha256=")
+    assert Workload("fused", {**fused().args, "prologue": front(least=1)}).key != workload.key
+    old = {name: value for name, value in fused().to_json()["args"].items() if name != "prologue"}
+    assert Workload("fused", old).key == fused().key
+
+
 def test_it_counts_the_work_of_both() -> None:
     anchor = workloads.conv2d(height=6, width=7, in_channels=8, out_channels=16, padding=1)
     assert fused().flops > anchor.flops
@@ -97,6 +134,9 @@ def test_it_counts_the_work_of_both() -> None:
         ({"anchor": {"operator": "fused", "args": {}}}, "must be one operator by its name, but got fused"),
         ({"axes": (0, 2, 1)}, r"name each of the 4 dimensions of the anchor's data once, but got axes=\[0, 2, 1\]"),
         ({"axes": (0, 2, 3, 3)}, "must name each of the 4 dimensions"),
+        ({"prologue": front((1, 6, 7, 9))}, r"must make the anchor's float32\[1, 6, 7, 8\] data"),
+        ({"prologue": front((1, 6, 8, 8), (1, 6, 7, 8))}, r"must first read \[1, 6, 7, 8\], but got \[1, 6, 8, 8\]"),
+        ({"prologue": front(), "stored": ("bfloat16", "")}, "must be empty for what a prologue makes"),
         ({"axes": "0231"}, "`axes` must be a list of dimensions, but got axes='0231'"),
         ({"axes": [0, 1, 2.0, True]}, "must be a list of dimensions"),
     ],

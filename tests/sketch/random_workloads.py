@@ -11,7 +11,7 @@ from search_space import te, te_json, workloads
 from search_space.operators import OPERATORS
 from search_space.operators.functions import BINARY, UNARY
 from search_space.operators.reduction import REDUCERS
-from search_space.workloads import Workload
+from search_space.workloads import TensorSpec, Workload
 from tests.sketch.random_definitions import Random
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
@@ -81,20 +81,25 @@ def _own(pick: Draw) -> Workload:
 
 
 def _fused(pick: Draw) -> Workload:
-    """An operator, perhaps of what is transposed first; the ending's broadcasts read axes of one element at 0."""
+    """An operator, perhaps of what is transposed or computed first; broadcasts read axes of one element at 0."""
     names = [name for name in DRAWN if name not in ("fused", "tensors", "definitions")]
     anchor = DRAWN[pick(*names)](pick)
-    shape, dtype = anchor.output.shape, anchor.output.dtype
-    layer, other = te.placeholder(shape, dtype, "layer"), te.placeholder(shape[-1:], dtype, "y0", constant=True)
 
-    def end(*index: Any) -> Any:
-        at = tuple(0 if extent == 1 else i for i, extent in zip(index, shape, strict=True))
-        return te.maximum(layer[at], other[at[-1]])
+    def bounded(of: TensorSpec) -> dict[str, Any]:
+        """No less than a number for each place of the last axis."""
+        layer = te.placeholder(of.shape, of.dtype, "layer")
+        other = te.placeholder(of.shape[-1:], of.dtype, "y0", constant=True)
+
+        def end(*index: Any) -> Any:
+            at = tuple(0 if extent == 1 else i for i, extent in zip(index, of.shape, strict=True))
+            return te.maximum(layer[at], other[at[-1]])
+
+        return te_json.to_json([layer, other, te.compute(of.shape, end, name="end")])
 
     axes = list(range(len(anchor.inputs[0].shape)))
     axes = pick((), (), axes[::-1], [*axes[:1], *axes[2:], *axes[1:2]])  # the last one: channels first
-    definition = te_json.to_json([layer, other, te.compute(shape, end, name="end")])
-    return workloads.fused(anchor.to_json(), definition, axes)
+    front = pick(None, bounded(anchor.inputs[0]))
+    return workloads.fused(anchor.to_json(), bounded(anchor.output), axes, prologue=front)
 
 
 DRAWN: dict[str, Callable[[Draw], Workload]] = {

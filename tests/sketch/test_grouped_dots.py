@@ -56,7 +56,10 @@ def test_any_groups_compute_the_reference(
     workload = grouped(groups, depth, made, dtype, stride=stride, padding=padding)
     space, inputs = generate(workload, ZEN, ["direct"]), workload.make_inputs(seed)
     assert not space.refused
-    sketch = space.sketches[seed % len(space.sketches)]
+    # A tile of padding may have no whole vectors in any candidate of its sketch.
+    sketches = [sketch for sketch in space.sketches if sketch.legal(candidates.drawn(sketch, 4000, seed)).any()]
+    assert sketches
+    sketch = sketches[seed % len(sketches)]
     for row in candidates.legal(sketch, 1, seed):
         program = program_of(workload, sketch.algorithm, sketch.trace(row))
         if not dots(program) or {BF16_DOT.feature, VNNI_DOT.feature} <= set(CPU.hardware.features):

@@ -7,6 +7,7 @@ taken among a few that clip its ends more or less.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,9 @@ def quantise_weights(weight: Array, bits: int, group: int, symmetric: bool = Tru
         symmetric: whether zeros are all 2**(bits - 1).
 
     Returns:
-        uint8 (groups, group * bits / 8, n), float32 (groups, n), and uint8 (groups, n).
+        uint8 (groups, group * bits / 8, n), scales (groups, n), and uint8 (groups, n). Scales of weights of 4 bits are
+        float16, as they are a fifth of what is read otherwise, unless one would lie beyond its normal numbers; those of
+        8 bits are float32.
     """
     depth, columns = weight.shape
     groups, top = -(-depth // group), (1 << bits) - 1
@@ -65,12 +68,16 @@ def quantise_weights(weight: Array, bits: int, group: int, symmetric: bool = Tru
     whole = whole.reshape(groups, group, columns)
     middle = 1 << (bits - 1)
     low, high = np.minimum(whole.min(1), 0), np.maximum(whole.max(1), 0)
+    kept: type[np.floating[Any]] = (
+        np.float16 if bits == 4 and _halves_hold(np.maximum(-low, high) / top) else np.float32
+    )
+    least = np.float32(max(TINIEST, float(np.finfo(kept).tiny)))
     best = np.full((groups, columns), np.inf, np.float32)
     scales, zeros = np.ones_like(best), np.full(best.shape, middle, np.uint8)
     for part in CLIPPED:
         # The end that is further off has one step more on the side of the negative numbers.
         scale = np.maximum(-low / middle, high / (top - middle)) if symmetric else (high - low) / top
-        scale = np.maximum(scale * np.float32(part), np.float32(TINIEST))
+        scale = np.maximum(scale * np.float32(part), least).astype(kept).astype(np.float32)
         zero = np.float32(middle) if symmetric else np.clip(np.rint(-low * np.float32(part) / scale), 0, top)
         found = np.clip(np.rint(whole / scale[:, None]) + np.broadcast_to(zero, scale.shape)[:, None], 0, top)
         error = (((found - np.broadcast_to(zero, scale.shape)[:, None]) * scale[:, None] - whole) ** 2).sum(1)
@@ -81,7 +88,14 @@ def quantise_weights(weight: Array, bits: int, group: int, symmetric: bool = Tru
     numbers = np.clip(np.rint(whole / scales[:, None]) + zeros[:, None], 0, top).astype(np.uint8)
     if bits == 4:
         numbers = (numbers[:, 0::2] + 16 * numbers[:, 1::2]).astype(np.uint8)
-    return (numbers, scales) if symmetric else (numbers, scales, zeros)
+    stored = scales.astype(kept)
+    return (numbers, stored) if symmetric else (numbers, stored, zeros)
+
+
+def _halves_hold(ends: Array) -> bool:
+    """Whether scales that are tried are normal numbers in float16; of groups whose largest is `ends` steps."""
+    some, half = ends[ends > 0], np.finfo(np.float16)
+    return bool(np.all(some * CLIPPED[-1] >= half.tiny) and np.all(some * 4 <= half.max))  # symmetric: fewer steps
 
 
 Known = dict[bytes, tuple[Array, ...]]

@@ -178,3 +178,20 @@ def test_sizes_may_be_open() -> None:
         x = np.random.default_rng(count).standard_normal((count, 64)).astype(np.float32)
         wanted, found = exact(x), network(x)
         assert 15 < 10 * np.log10(np.sum(wanted**2) / np.sum((found - wanted) ** 2)) < 40
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize(
+    ("size", "bits", "stored"),
+    [(1.0, 4, "float16"), (1.0, 8, "float32"), (1e-5, 4, "float32"), (1e6, 4, "float32"), (0.0, 4, "float16")],
+)
+def test_scales_of_few_bits_are_halves_where_these_hold_them(
+    size: float, bits: int, stored: str, symmetric: bool
+) -> None:
+    weight = (np.random.default_rng(0).standard_normal((64, 7)) * size).astype(np.float32)
+    numbers, scales, *zeros = quantise_weights(weight, bits, 32, symmetric)
+    assert scales.dtype == stored
+    assert (scales > 0).all() and np.isfinite(scales).all()
+    found = dequantised({"bits": bits, "k": 64}, numbers, scales, *zeros)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, weight, atol=0.5 * size)
