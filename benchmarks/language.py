@@ -33,9 +33,9 @@ FEW_BITS = {8: ("weights8", "bytes8"), 4: ("weights4", "bytes4")}
 """Ours with weights in groups of 32, what they multiply in floats and in bytes, by bits."""
 FEW_BITS_PEERS = {bits: (f"onnxruntime{bits}", f"llama_cpp{bits}") for bits in FEW_BITS}
 """Others with such weights, what these multiply in bytes. llama.cpp has models of Llama's kind, and may be missing."""
-READS = {"read": 1.0, "read8": 9 / 32, "read4": 5 / 32}
-"""Plain reads of what a step of ours reads in floats, 8 and 4 bits, as parts of the floats' bytes: 32 weights have
-a float that scales them."""
+READS = {"read": 1.0, "read8": 9 / 32, "read4": 4.5 / 32}
+"""Plain reads of what a step of ours reads in floats, 8 and 4 bits, as parts of the floats' bytes: 32 weights of 8 bits
+have a float that scales them, of 4 bits half a float."""
 CASES = (("prefill", 128), ("prefill", 512), ("step", 65), ("step", 513))
 """Tokens of a prompt, and of a sequence with the token of the step."""
 LONGEST = 1024
