@@ -10,7 +10,7 @@ PROJECT = "autotune-tensor"
 EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray",),
     "tracking": ("mlflow",),
-    "lab": ("cmaes", "matplotlib", "optuna", "pyarrow", "sklearn"),
+    "lab": ("cmaes", "matplotlib", "optuna", "pyarrow", "scipy", "sklearn"),
     "onnx": ("onnxruntime",),
     "rpc": ("grpc",),
 }

@@ -164,6 +164,11 @@ class SearchSpace:
     refused: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
+    def cores(self) -> int:
+        """Of the machine."""
+        return self.hardware.cores
+
+    @property
     def size(self) -> int:
         """Candidates of all sketches, legal or not."""
         return sum(s.size for s in self.sketches)

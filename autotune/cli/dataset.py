@@ -15,9 +15,12 @@ from autotune.cli.errors import bad_input
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from costmodel.dataset.measured_space import MeasuredSpace
     from costmodel.dataset.stats import TaskStats
 
-app = typer.Typer(no_args_is_help=True, help="Datasets of measured programs: build, stats, merge, split.")
+app = typer.Typer(
+    no_args_is_help=True, help="Datasets of measured programs: build, stats, merge, split; import, export, replay."
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")]
@@ -129,6 +132,92 @@ def split(
         write_json(made.to_json(), output)
         for title, parts in (("train", made.train(data)), ("test", made.test(data))):
             typer.echo(f"{title:5} {len(parts):4} tasks, {sum(len(part.rows) for part in parts):6} programs")
+
+
+@app.command("import")
+def import_(
+    results: Annotated[Path, typer.Argument(metavar="T4", help="Results in the T4 format, .json or .json.gz.")],
+    output: Output,
+    space: Annotated[
+        Path | None, typer.Option(metavar="T1", help="Its space in the T1 format; without, of the values that occur.")
+    ] = None,
+) -> None:
+    """Makes a measured space of another tuner's results."""
+    with bad_input():
+        from costmodel.dataset.t4 import read_t4
+
+        measured = read_t4(results, space)
+        measured.write(output)
+        _describe(measured)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A measured space, or a dataset with --task.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="T4", help="File to write, .json or .json.gz.")],
+    task: Annotated[str | None, typer.Option(help="Name or key of the task of a dataset.")] = None,
+    space: Annotated[Path | None, typer.Option(metavar="T1", help="File for the space.")] = None,
+) -> None:
+    """Writes results in the T4 format, and the space in T1, for other tuners to read."""
+    with bad_input():
+        from costmodel.dataset import Dataset
+        from costmodel.dataset.knob_space import of_task
+        from costmodel.dataset.measured_space import MeasuredSpace
+        from costmodel.dataset.t4 import write_t4
+
+        measured = MeasuredSpace.open(folder) if task is None else of_task(Dataset.open(folder), task)
+        write_t4(measured, output, space)
+        _describe(measured)
+
+
+@app.command()
+def replay(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A measured space.")],
+    strategy: Annotated[str, typer.Option(help="A search strategy.")] = "listing",
+    model: Annotated[str, typer.Option(help="The cost model that it asks.")] = "matern",
+    trials: Annotated[int, typer.Option(min=1, help="Configurations that a search may ask for.")] = 200,
+    seeds: Annotated[int, typer.Option(min=1, help="Searches.")] = 10,
+    batch: Annotated[int, typer.Option(min=1, help="Configurations asked for at a time.")] = 1,
+    exploration: Annotated[float, typer.Option(min=0.0, help="Standard deviations added to scores.")] = 2.0,
+) -> None:
+    """Plays searches on a measured space: what they find, beside random search."""
+    with bad_input():
+        import numpy as np
+        from rich.console import Console
+
+        from autotune.lab.methodology import Yardstick
+        from autotune.lab.replay import Method, play
+        from autotune.units import latency
+        from costmodel.dataset.measured_space import MeasuredSpace
+
+        measured = MeasuredSpace.open(folder)
+        method = Method(strategy, model, batch=batch, exploration=exploration)
+        table = _table("trials", "found", "of the best", "random search", "measuring")
+        played = [play(measured, method, seed, trials) for seed in range(seeds)]
+        for count in sorted({n for n in (10, 20, 50, 100, 200, 500, 1000, trials) if n <= trials}):
+            best = np.array([p.best[min(count, len(p.best)) - 1] for p in played])
+            spent = float(np.mean([p.elapsed[min(count, len(p.elapsed)) - 1] for p in played]))
+            share, random = measured.best / best, measured.best / measured.expected_best(count)
+            table.add_row(
+                str(count), latency(float(best.mean())), f"{share.mean():.1%}", f"{random:.1%}", f"{spent:.0f} s"
+            )
+        Console().print(table)
+        yardstick = Yardstick(measured)
+        scores = yardstick.score([(p.seconds, p.elapsed) for p in played])
+        typer.echo(
+            f"score {scores.mean():.3f} of {scores.min():.3f} to {scores.max():.3f}: 1 is the best at once, 0 random search, "
+            f"over the {yardstick.seconds:.0f} s in which it takes {yardstick.trials} configurations"
+        )
+
+
+def _describe(measured: MeasuredSpace) -> None:
+    from autotune.units import latency
+
+    failed = sum(error != "ok" for error in measured.errors)
+    typer.echo(
+        f"{measured.space.name}: {len(measured.space.parameters)} parameters, {len(measured)} configurations, "
+        f"{failed} failed, {measured.missing} not measured; the fastest takes {latency(measured.best)}"
+    )
 
 
 def summary_tables(found: Sequence[TaskStats]) -> list[Table]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from search_space.operators.checks import nearest
 
 if TYPE_CHECKING:
-    from search_space.space import SearchSpace
+    from search_space.decisions import Space
 
 Options = TypeVar("Options")
 Bounds = Mapping[str, tuple[float, float]]
@@ -70,7 +70,7 @@ class SearchStrategy(ABC):
 
     Options: ClassVar[type[Any]]
 
-    def __init__(self, space: SearchSpace, scorer: Scorer, rng: np.random.Generator, **options: Any) -> None:
+    def __init__(self, space: Space, scorer: Scorer, rng: np.random.Generator, **options: Any) -> None:
         self.options = make_options(self.Options, options, type(self).__name__.lower())
         self.space, self.scorer, self.rng = space, scorer, rng
 

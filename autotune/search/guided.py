@@ -15,7 +15,7 @@ from autotune.search.base import Bounds, Candidate, Scorer, SearchStrategy, chec
 from autotune.search.moves import pick_diverse
 from autotune.search.population import Frame, Population, Seen
 from autotune.search.sampling import LegalSampler
-from search_space.space import SearchSpace
+from search_space.decisions import Space
 
 LEAST = 32
 """Fewest candidates drawn of a sketch that is looked at: a call of the scorer costs about as much for one."""
@@ -50,7 +50,7 @@ class GuidedSearch(SearchStrategy):
 
     Options: ClassVar[type[Any]] = GuidedOptions
 
-    def __init__(self, space: SearchSpace, scorer: Scorer, rng: np.random.Generator, **options: Any) -> None:
+    def __init__(self, space: Space, scorer: Scorer, rng: np.random.Generator, **options: Any) -> None:
         super().__init__(space, scorer, rng, **options)
         self.frame = Frame(space)
         self.seen = Seen()

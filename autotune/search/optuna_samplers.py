@@ -386,7 +386,7 @@ class Nsga2(_Positions):
 
     def memory(self, population: Population) -> NDArray[np.float64]:
         """Bytes of each candidate, see `Sketch.workspace`: (n,)."""
-        threads = self.space.hardware.cores
+        threads = self.space.cores
         out = np.zeros(len(population))
         for sketch, places in population.by_sketch():
             choices = self.frame.choices(sketch, population.rows[places])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.search.base import Candidate, Scorer
-from search_space.space import SearchSpace
+from search_space.decisions import Space
 
 Keys = NDArray[Any]  # int64 (n,), or void (n,) where the space is too large to be numbered
 _NUMBERED = 1 << 62
@@ -57,7 +57,7 @@ class Frame:
         lengths: int64 (sketches, width): entries of each group's table, 1 beyond a sketch's groups.
     """
 
-    def __init__(self, space: SearchSpace) -> None:
+    def __init__(self, space: Space) -> None:
         self.space = space
         self.sketches = space.sketches
         self.width = max((len(sketch.groups) for sketch in self.sketches), default=0)

@@ -19,6 +19,7 @@ STRATEGIES: dict[str, str] = {
     "beam": "autotune.search.beam:Beam",
     "cmaes": "autotune.search.optuna_samplers:CmaEs",
     "evolution": "autotune.search.evolution:Evolution",
+    "listing": "autotune.search.listing:Listing",
     "nsga2": "autotune.search.optuna_samplers:Nsga2",
     "random": "autotune.search.random:RandomSearch",
     "tpe": "autotune.search.optuna_samplers:Tpe",

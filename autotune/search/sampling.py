@@ -13,7 +13,7 @@ from autotune.search.population import Frame, Population, Seen
 from search_space.schedule.errors import ScheduleError
 
 if TYPE_CHECKING:
-    from search_space.space import SearchSpace
+    from search_space.decisions import Space
 
 LISTED = 1 << 14
 """Sketches of at most so many candidates are listed whole, so that their end is known exactly."""
@@ -22,7 +22,7 @@ PATIENCE = 1 << 18
 """Draws without a single new legal candidate after which a sketch is given up for this request."""
 
 
-def require_legal(space: SearchSpace) -> None:
+def require_legal(space: Space) -> None:
     """Finds one legal candidate of a space, of the first sketch that has one.
 
     Raises:

@@ -11,6 +11,14 @@ from costmodel.features import SECONDS, FeatureExtractor
 from costmodel.features.knobs import KnobFeatures
 
 
+class NoProgram:
+    """In place of the features of loops where there are none: all candidates are estimated alike."""
+
+    def roofline(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(columns, n) → ones (n,)."""
+        return np.ones(columns.shape[1])
+
+
 class WithKnobs:
     """Features of a sketch: those of loops, or none, followed by those of knobs.
 

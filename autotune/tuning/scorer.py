@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.search.base import Candidate, SearchStrategy
-from autotune.tuning.knobs import WithKnobs
+from autotune.tuning.knobs import NoProgram, WithKnobs
 from autotune.tuning.settings import check_exploration
 from costmodel.features import FeatureExtractor
 from costmodel.features.knobs import KnobFeatures
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models.base import CostModel, UncertainModel
 from costmodel.transfer import Transfer
+from search_space.parameters import ParameterSpace
 from search_space.space import SearchSpace
 
 LEAST_ROWS = 8
@@ -33,7 +34,7 @@ class ModelScorer:
     """Scorer of a strategy, and the data that its cost model learns from.
 
     Args:
-        space: of the task.
+        space: of the task; one of parameters has no programs, so that nothing is estimated and the model sees knobs.
         model: learns throughput, best seconds / seconds, 0 for a failure.
         rng: noise over the roofline's order.
         noise: its standard deviation on the logarithm of seconds.
@@ -52,7 +53,7 @@ class ModelScorer:
 
     def __init__(
         self,
-        space: SearchSpace,
+        space: SearchSpace | ParameterSpace,
         model: CostModel,
         rng: np.random.Generator,
         noise: float = 0.2,
@@ -62,6 +63,8 @@ class ModelScorer:
         features: Literal["loops", "knobs", "both"] = "loops",
     ) -> None:
         check_exploration(model, exploration)
+        if isinstance(space, ParameterSpace) and features != "knobs":
+            raise ValueError(f"`features` of a space of parameters must be knobs, but got features={features!r}")
         self._knobs, self._loops = None if features == "loops" else KnobFeatures(space), features != "knobs"
         self.exploration = exploration
         self.space, self.model, self.noise = space, model, noise
@@ -220,8 +223,10 @@ class ModelScorer:
 
     def _extractor(self, sketch: int) -> Any:
         if sketch not in self._extractors:
-            of = self.space.sketches[sketch]
-            made = self._make(of.program, of.columns, self.space.hardware)
+            made: Any = NoProgram()
+            if not isinstance(self.space, ParameterSpace):
+                of = self.space.sketches[sketch]
+                made = self._make(of.program, of.columns, self.space.hardware)
             made = made if self._knobs is None else WithKnobs(made, self._knobs, sketch, self._loops)
             self._extractors[sketch] = made
         return self._extractors[sketch]

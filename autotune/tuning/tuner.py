@@ -36,6 +36,7 @@ from measure.pool import MeasurePool
 from measure.record import Record
 from search_space import template as templates
 from search_space.operators.algorithms import within
+from search_space.parameters import ParameterSpace
 from search_space.space import SearchSpace, algorithms_on, generate
 from search_space.te import Tensor
 from search_space.template import TuningTemplate
@@ -221,7 +222,10 @@ def _opened(place: Path) -> Source:
 
 def described(scorer: ModelScorer, rng: np.random.Generator, count: int = SAMPLE) -> TargetTask:
     """The task of a scorer as transfer sees it, with random programs of every sketch equally often."""
-    frame = Frame(scorer.space)
+    space = scorer.space
+    if isinstance(space, ParameterSpace):
+        raise ValueError(f"a task to transfer to must have programs, but {space.name} is a space of parameters")
+    frame = Frame(space)
     sketches = len(frame.sketches)
     drawn = LegalSampler(frame, Seen(), rng).spread(np.full(sketches, max(1, count // max(1, sketches)), np.int64))
     sample = [
@@ -229,7 +233,7 @@ def described(scorer: ModelScorer, rng: np.random.Generator, count: int = SAMPLE
         for sketch, places in drawn.by_sketch()
         for features in scorer.features(sketch, frame.choices(sketch, drawn.rows[places]))
     ]
-    return TargetTask(scorer.space.workload, scorer.space.hardware, sample)
+    return TargetTask(space.workload, space.hardware, sample)
 
 
 def template_space(task: Task, settings: Settings) -> SearchSpace | None:

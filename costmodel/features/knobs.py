@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.space import SearchSpace
+from search_space.decisions import Space
 from search_space.template import TemplateSpace
 
 
@@ -23,7 +23,7 @@ class KnobFeatures:
         names: of the features.
     """
 
-    def __init__(self, space: SearchSpace) -> None:
+    def __init__(self, space: Space) -> None:
         self._space = space
         variables = dict.fromkeys(name for sketch in space.sketches for name in sketch.columns)
         labels = [self._labels(sketch) for sketch in range(len(space.sketches))]

@@ -45,12 +45,14 @@ assert set(SUMMED) <= set(COUNTS)
 def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Features of programs: (candidates, statements, features) → float32 (len(PROGRAM_NAMES), candidates).
 
+    Features of statements beyond `NAMES`, those of knobs, are the same for all of them and stand at the end.
     `mean` weighs statements by their share of the estimated time, `total` adds what stands behind the logarithms, and
     `relative` is by operation. Every candidate's features depend on its own statements alone, to the last bit.
     """
-    by_statement = [np.ascontiguousarray(of) for of in features.transpose(1, 2, 0)]  # each (features, candidates)
+    loops, knobs = features[:, :, : len(NAMES)], features[:, 0, len(NAMES) :].T
+    by_statement = [np.ascontiguousarray(of) for of in loops.transpose(1, 2, 0)]  # each (features, candidates)
     count = len(features)
-    found = np.empty((len(PROGRAM_NAMES), count), np.float32)
+    found = np.empty((len(PROGRAM_NAMES) + len(knobs), count), np.float32)
     found[0] = np.log2(1.0 + len(by_statement))
     weight = np.full(count, np.float32(0))
     mean = np.zeros((len(NAMES), count), np.float32)
@@ -73,6 +75,7 @@ def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
         scale[None],
         greatest[_WHOLE][None] - scale,
         logarithms[_RELATIVE] - scale,
+        knobs,
     )
     first = 1
     for part in parts:
@@ -83,7 +86,8 @@ def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def program_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """The same of programs whose numbers of statements differ: float32 (programs, len(PROGRAM_NAMES))."""
-    found = np.empty((len(features), len(PROGRAM_NAMES)), np.float32)
+    knobs = features[0].shape[1] - len(NAMES) if len(features) else 0
+    found = np.empty((len(features), len(PROGRAM_NAMES) + knobs), np.float32)
     lengths = np.array([len(of) for of in features])
     for length in np.unique(lengths):
         places = np.flatnonzero(lengths == length)

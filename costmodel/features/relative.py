@@ -49,4 +49,4 @@ def relative_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _relative(found: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.concatenate([found[_KEPT], found[_SHARES] - found[_WHOLE]])
+    return np.concatenate([found[_KEPT], found[_SHARES] - found[_WHOLE], found[len(PROGRAM_NAMES) :]])

@@ -24,6 +24,7 @@ MODELS: dict[str, str] = {
     "lightgbm_residual": "costmodel.models.lightgbm_residual:ResidualModel",
     "ridge": "costmodel.models.ridge:RidgeModel",
     "random_forest": "costmodel.models.random_forest:RandomForestModel",
+    "matern": "costmodel.models.matern:MaternModel",
     "mlp": "costmodel.models.mlp:MLPModel",
     "gaussian_process": "costmodel.models.gaussian_process:GaussianProcessModel",
     "ensemble": "costmodel.models.ensemble:EnsembleModel",
@@ -31,7 +32,7 @@ MODELS: dict[str, str] = {
     "random": "costmodel.models.random_model:RandomModel",
 }
 
-_BY_SKLEARN = ("ridge", "random_forest", "mlp", "gaussian_process")
+_BY_SKLEARN = ("matern", "ridge", "random_forest", "mlp", "gaussian_process")
 
 _OWN: dict[str, type[CostModel]] = {}  # `place_of` a name → class, of models outside the package that were asked for
 

@@ -124,6 +124,10 @@ class FakeSpace:
     hardware: Hardware = HARDWARE
     refused: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def cores(self) -> int:
+        return self.hardware.cores
+
     def seconds(self, sketch: int, choices: Sequence[int]) -> float:
         return float(self.sketches[sketch].seconds(np.array([choices], np.int32).reshape(1, -1))[0])
 

@@ -1,0 +1,99 @@
+"""How searches of measured spaces are scored: what they find beside random search, over the time that measuring takes.
+
+After Willemsen, Schoonhoven, Filipovič, Tørring, van Nieuwpoort, van Werkhoven, "A methodology for comparing
+optimization algorithms for auto-tuning" (Future Generation Computer Systems, 2024).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.dataset.measured_space import MeasuredSpace
+
+CUTOFF = 0.95
+"""Part of the way from the median to the best that random search has gone when time is up."""
+POINTS = 1000
+"""Of time, evenly spaced, over which scores are averaged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Yardstick:
+    """Random search on a measured space, and how much time a search has.
+
+    A random draw takes the median time of measuring a configuration, so that trials and seconds of random search are
+    the same but for that factor.
+
+    Args:
+        measured: the space.
+        cutoff: see `CUTOFF`.
+
+    Raises:
+        ValueError: a cutoff that is not between 0 and 1.
+    """
+
+    measured: MeasuredSpace
+    cutoff: float = CUTOFF
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cutoff < 1:
+            raise ValueError(f"`cutoff` must be between 0 and 1, but got cutoff={self.cutoff}")
+
+    @cached_property
+    def trial_seconds(self) -> float:
+        """Median time of measuring a configuration."""
+        return float(np.median(self.measured.cost_seconds))
+
+    @cached_property
+    def value(self) -> float:
+        """Seconds of a configuration at which random search is taken to be done."""
+        median = float(np.nanmedian(self.measured.seconds))
+        return self.measured.best + (median - self.measured.best) * (1 - self.cutoff)
+
+    @cached_property
+    def trials(self) -> int:
+        """Draws after which random search is expected to have found a configuration as fast as that."""
+        worked = self.measured.seconds[np.isfinite(self.measured.seconds)]
+        slower = int(np.count_nonzero(worked > self.value))
+        return max(1, math.ceil(slower / (len(worked) + 1 - slower)))
+
+    @property
+    def seconds(self) -> float:
+        """Time that a search has."""
+        return self.trials * self.trial_seconds
+
+    @cached_property
+    def times(self) -> NDArray[np.float64]:
+        """Points of time at which searches are looked at, (points,)."""
+        return np.linspace(self.trial_seconds, max(self.seconds, 2 * self.trial_seconds), POINTS)
+
+    @cached_property
+    def random(self) -> NDArray[np.float64]:
+        """Seconds of the best that random search is expected to have at each of these, (points,)."""
+        draws = np.arange(1, min(len(self.measured), math.ceil(self.times[-1] / self.trial_seconds) + 1) + 1)
+        best = np.array([self.measured.expected_best(int(count)) for count in draws])
+        return np.asarray(np.interp(self.times / self.trial_seconds, draws, best), np.float64)
+
+    def performance(self, seconds: NDArray[np.float64], elapsed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What a search has found beside random search at each point of time, (points,).
+
+        1 where it has the best there is, 0 where it is as far as random search, below 0 where that is further; before
+        its first configuration that works it counts as random search.
+
+        Args:
+            seconds: what each configuration takes, in the order of asking, (trials,); NaN for a failure.
+            elapsed: time that measuring had taken after each, (trials,).
+        """
+        best = np.fmin.accumulate(np.concatenate([[np.nan], seconds]))
+        found = best[np.searchsorted(elapsed, self.times, side="right")]
+        found = np.where(np.isnan(found), self.random, found)
+        return np.asarray((self.random - found) / (self.random - self.measured.best), np.float64)
+
+    def score(self, searches: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> NDArray[np.float64]:
+        """Mean over time of `performance` of each search, given by seconds and elapsed: (searches,)."""
+        return np.array([self.performance(seconds, elapsed).mean() for seconds, elapsed in searches])

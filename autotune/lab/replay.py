@@ -1,0 +1,102 @@
+"""Searches of measured spaces: every answer is looked up, so that thousands of searches cost no measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune import search
+from autotune.tuning.scorer import ModelScorer
+from costmodel.dataset.measured_space import MeasuredSpace
+from costmodel.models import registry
+
+BATCH = 8
+"""Configurations asked for at a time, after which a model is fitted anew."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to search.
+
+    Attributes:
+        strategy: a name of `autotune.search.STRATEGIES`, with its options.
+        model: a name of `costmodel.models.registry`, with its options; strategies that ask none leave it alone.
+    """
+
+    strategy: str
+    model: str
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    batch: int = BATCH
+    exploration: float = 0.0
+
+
+@dataclass(frozen=True)
+class Played:
+    """A search that has ended.
+
+    Attributes:
+        places: of the configurations in the measured space, in the order of asking, (trials,).
+        seconds: what each takes, (trials,); NaN for a failure.
+        elapsed: seconds that measuring had taken after each, (trials,).
+    """
+
+    places: NDArray[np.intp]
+    seconds: NDArray[np.float64]
+    elapsed: NDArray[np.float64]
+
+    @property
+    def best(self) -> NDArray[np.float64]:
+        """Seconds of the fastest after each trial, (trials,); NaN before the first that works."""
+        found: NDArray[np.float64] = np.fmin.accumulate(self.seconds)
+        return found
+
+
+def play(
+    measured: MeasuredSpace,
+    method: Method,
+    seed: int,
+    trials: int,
+    budget: float = np.inf,
+    until_best: bool = False,
+) -> Played:
+    """Searches until trials, budget or configurations are used up.
+
+    Args:
+        measured: the answers.
+        method: how to search.
+        seed: of every random draw.
+        trials: most configurations to ask for.
+        budget: most seconds of measuring; the configuration that goes beyond counts.
+        until_best: whether the best there is ends it, too: nothing that comes after would change what was found.
+
+    Raises:
+        ValueError: an unknown strategy or model, or an option out of range.
+    """
+    draws, guide = (np.random.default_rng([seed, place]) for place in range(2))
+    space = measured.searchable
+    model = registry.make(method.model, dict(method.model_options), seed)
+    scorer = ModelScorer(space, model, guide, exploration=method.exploration, features="knobs")
+    strategy = search.get(method.strategy)(space, scorer, draws, **method.strategy_options)
+    places: list[NDArray[np.intp]] = []
+    spent, left = 0.0, min(trials, len(measured))
+    while left > 0 and spent < budget:
+        asked = strategy.ask(min(method.batch, left))
+        if not asked:
+            break
+        at = measured.places(np.array([candidate.choices for candidate in asked], np.int32))
+        places.append(at)
+        seconds = measured.seconds[at]
+        spent += float(measured.cost_seconds[at].sum())
+        left -= len(asked)
+        if until_best and np.any(seconds <= measured.best):
+            break
+        strategy.tell(asked, seconds)
+        scorer.observe(asked, seconds.tolist())
+        scorer.refit()
+    every = np.concatenate(places) if places else np.empty(0, np.intp)
+    return Played(every, measured.seconds[every], np.cumsum(measured.cost_seconds[every]))

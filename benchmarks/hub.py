@@ -1,0 +1,189 @@
+"""Searches of spaces that others measured, beside Kernel Tuner's own strategies: `python -m benchmarks.hub FOLDER`.
+
+FOLDER has results in the T4 format (`NAME_DEVICE_T4.json.gz`) and spaces in T1 (`NAME.T1.json`), as the FAIR benchmark
+hub has them. Every strategy plays each space from `--seeds` seeds in simulation; all are scored by
+`autotune.lab.methodology`. Writes `benchmarks/results/hub.json` and prints the table; nothing is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.lab.methodology import Yardstick
+from autotune.lab.replay import Method, play
+from benchmarks import results
+from benchmarks.kernel_tuner_peer import STRATEGIES
+from benchmarks.markdown import table
+from benchmarks.survey.log import commit_of
+from costmodel.dataset.t4 import read_t4
+from measure.host import allowed_cores
+
+NAME = "hub"
+DEFAULT = "listing + matern"
+OURS: Mapping[str, Method] = {
+    DEFAULT: Method("listing", "matern", batch=1, exploration=2.0),
+    "evolution + lightgbm": Method("evolution", "lightgbm", batch=8),
+    "random": Method("random", "random", batch=8),
+}
+ENDING = "_T4.json.gz"
+BEYOND = 1.25
+"""Configurations that peers may ask for, as a multiple of those that random search has time for: fast ones take less
+than the median's time."""
+
+
+def spaces(folder: Path, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
+    """Name of a space → its T4 and T1 files.
+
+    Raises:
+        ValueError: no such space, or one without its T1 file.
+    """
+    found = {}
+    for t4 in sorted(folder.glob(f"*{ENDING}")):
+        name = t4.name.removesuffix(ENDING)
+        kernel = name.rpartition("_")[0]
+        t1 = folder / f"{kernel}.T1.json"
+        if not t1.exists():
+            raise ValueError(f"`folder` must have a space for each file of results, but {t1.name} is missing")
+        found[name] = (t4, t1)
+    if unknown := [name for name in names if name not in found]:
+        raise ValueError(f"`spaces` must be of {', '.join(found) or 'none'}, but got {unknown[0]!r}")
+    if not found:
+        raise ValueError(f"`folder` must have results (*{ENDING}), but {folder} has none")
+    return {name: found[name] for name in names or found}
+
+
+def our_scores(files: tuple[Path, Path], name: str, seeds: Sequence[int]) -> list[float]:
+    """Of one of `OURS` from some seeds; run in a process of its own."""
+    measured = read_t4(*files)
+    yardstick = Yardstick(measured)
+    played = [play(measured, OURS[name], seed, len(measured), yardstick.times[-1], True) for seed in seeds]
+    return yardstick.score([(p.seconds, p.elapsed) for p in played]).tolist()  # type: ignore[no-any-return]
+
+
+def peer_scores(files: tuple[Path, Path], strategy: str, seeds: int) -> list[float]:
+    """Of one of Kernel Tuner's strategies.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    measured = read_t4(*files)
+    yardstick = Yardstick(measured)
+    trials = min(len(measured), max(2, round(yardstick.trials * BEYOND)))
+    request = {"t4": str(files[0]), "t1": str(files[1]), "strategy": strategy, "seeds": seeds, "trials": trials}
+    command = [sys.executable, "-m", "benchmarks.kernel_tuner_peer"]
+    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise RuntimeError(f"Kernel Tuner's {strategy} failed: {lines[-1] if lines else done.returncode}")
+    found = []
+    for asked in json.loads(done.stdout):
+        places = measured.places(measured.space.choices(asked))
+        found.append((measured.seconds[places], np.cumsum(measured.cost_seconds[places])))
+    return yardstick.score(found).tolist()  # type: ignore[no-any-return]
+
+
+def interval(scores: Sequence[float]) -> tuple[float, float]:
+    """Of 95 %, of the mean over seeds, by bootstrap."""
+    draws = np.random.default_rng(0).integers(0, len(scores), (2000, len(scores)))
+    low, high = np.quantile(np.asarray(scores)[draws].mean(axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def shown(document: Mapping[str, Any]) -> str:
+    """The table: a row for each method, a column for each space."""
+    rows: Mapping[str, Any] = document["rows"]
+    methods = dict.fromkeys(name for row in rows.values() for name in row["scores"])
+    titles = ["method", *rows, "mean"]
+    lines = []
+    for name in methods:
+        means = [
+            float(np.mean(row["scores"][name])) if name in row["scores"] else float("nan") for row in rows.values()
+        ]
+        cells = [
+            f"{mean:.3f} ± {(high - low) / 2:.3f}"
+            for mean, (low, high) in zip(
+                means,
+                (interval(row["scores"][name]) if name in row["scores"] else (0.0, 0.0) for row in rows.values()),
+                strict=True,
+            )
+        ]
+        title = f"**{name}**" if name == DEFAULT else name
+        lines.append((float(np.mean(means)), [title, *cells, f"{np.mean(means):.3f}"]))
+    commits = ", ".join(dict.fromkeys(str(row["commit"]) for row in rows.values()))
+    lines.sort(key=lambda line: -line[0])
+    ahead = f"Commit {commits}, {next(iter(rows.values()))['seeds']} seeds each."
+    return f"{ahead}\n\n{table(titles, [cells for _, cells in lines])}"
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hub", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--spaces", default="", help="comma-separated names; default: all")
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--peers", default=",".join(STRATEGIES), help="Kernel Tuner's strategies; empty: none")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Plays everything."""
+    options = parse(arguments)
+    try:
+        chosen = spaces(options.folder, [name for name in options.spaces.split(",") if name])
+        if options.seeds < 1:
+            raise ValueError(f"`seeds` must be at least 1, but got seeds={options.seeds}")
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    peers = [name for name in options.peers.split(",") if name]
+    jobs = len(allowed_cores())
+    for name, files in chosen.items():
+        start = time.perf_counter()
+        yardstick = Yardstick(read_t4(*files))
+        parts = [list(range(first, options.seeds, jobs)) for first in range(min(jobs, options.seeds))]
+        scores: dict[str, list[float]] = {}
+        with ThreadPoolExecutor(jobs) as pool:
+            ours = {one: [pool.submit(_apart, files, one, part) for part in parts] for one in OURS}
+            theirs = {f"Kernel Tuner {one}": pool.submit(peer_scores, files, one, options.seeds) for one in peers}
+            for one, futures in ours.items():
+                scores[one] = [score for future in futures for score in future.result()]
+            for one, future in theirs.items():
+                scores[one] = future.result()
+        row = {"commit": commit_of(), "seeds": options.seeds, "trials": yardstick.trials, "seconds": yardstick.seconds}
+        results.save(NAME, {"rows": {name: {**row, "scores": scores}}})
+        best = max(
+            (one for one in scores if one.startswith("Kernel")), key=lambda one: np.mean(scores[one]), default=""
+        )
+        beside = f", {best} {np.mean(scores[best]):.3f}" if best else ""
+        sys.stderr.write(
+            f"{name}: {DEFAULT} {np.mean(scores[DEFAULT]):.3f}{beside} ({time.perf_counter() - start:.0f} s)\n"
+        )
+    saved = results.load(NAME)
+    assert saved is not None
+    sys.stdout.write(shown(saved) + "\n")
+    return 0
+
+
+def _apart(files: tuple[Path, Path], name: str, seeds: Sequence[int]) -> list[float]:
+    """`our_scores` in another process."""
+    code = "import json, sys; from pathlib import Path; from benchmarks.hub import our_scores; "
+    code += "a = json.load(sys.stdin); json.dump(our_scores(tuple(map(Path, a[0])), a[1], a[2]), sys.stdout)"
+    request = json.dumps([[str(file) for file in files], name, list(seeds)])
+    done = subprocess.run([sys.executable, "-c", code], input=request, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{name} failed: {done.stderr.strip().splitlines()[-1]}")
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

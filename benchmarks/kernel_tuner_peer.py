@@ -1,0 +1,120 @@
+"""Kernel Tuner's strategies on measured spaces, in its own simulation mode: `python -m benchmarks.kernel_tuner_peer`.
+
+Reads a request as JSON from standard input (`t4`, `t1`, `strategy`, `seeds`, `trials`) and writes one search a seed to
+standard output: the configurations in the order in which it asked for them, each once, as what it has seen costs it
+nothing. Options are its own defaults.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costmodel.dataset.measured_space import MeasuredSpace
+from costmodel.dataset.t4 import read_t4
+
+STRATEGIES = (
+    "random_sample",
+    "genetic_algorithm",
+    "simulated_annealing",
+    "diff_evo",
+    "pso",
+    "greedy_ils",
+    "greedy_mls",
+    "mls",
+    "dual_annealing",
+    "firefly_algorithm",
+    "hybrid_vndx",
+    "adaptive_tabu_greywolf",
+    "bayes_opt",
+)
+FAILED = {"compile": "CompilationFailedConfig", "runtime": "RuntimeFailedConfig"}
+SOURCE = "__global__ void kernel(float *x) { }"
+
+
+def cache_of(measured: MeasuredSpace) -> dict[str, Any]:
+    """A measured space as Kernel Tuner's cache of results, milliseconds."""
+    parameters = {p.name: list(p.values) for p in measured.space.parameters}
+    cache = {}
+    for place in range(len(measured)):
+        values = dict(measured.values(place))
+        ok = measured.errors[place] == "ok"
+        samples = [float(s) * 1e3 for s in measured.latencies[place]]
+        failure = FAILED.get(measured.errors[place], "InvalidConfig")
+        entry: dict[str, Any] = {**values, "time": float(np.mean(samples)) if ok else failure, "times": samples}
+        entry |= {} if ok else {"__error__": failure}
+        entry |= {
+            "compile_time": float(measured.compile_seconds[place]) * 1e3,
+            "verification_time": 0.0,
+            "benchmark_time": float(np.sum(samples)),
+            "strategy_time": 0.0,
+            "framework_time": float(measured.other_seconds[place]) * 1e3,
+            "timestamp": "2024-01-01 00:00:00.000000+00:00",
+        }
+        cache[",".join(str(value) for value in values.values())] = entry
+    return {
+        "device_name": "simulated",
+        "kernel_name": "kernel",
+        "problem_size": 64,
+        "tune_params_keys": list(parameters),
+        "tune_params": parameters,
+        "objective": "time",
+        "cache": cache,
+    }
+
+
+def searches(measured: MeasuredSpace, strategy: str, seeds: int, trials: int) -> list[list[dict[str, Any]]]:
+    """Configurations that each search asks for, in order, each once."""
+    import kernel_tuner
+
+    parameters = {p.name: list(p.values) for p in measured.space.parameters}
+    restrictions = [r.text for r in measured.space.restrictions]
+    found = []
+    with tempfile.TemporaryDirectory(prefix="autotune-kernel-tuner-") as folder:
+        file = Path(folder) / "cache.json"
+        file.write_text(json.dumps(cache_of(measured)))
+        for seed in range(seeds):
+            random.seed(seed)
+            np.random.seed(seed)
+            quiet = io.StringIO()
+            with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                results, _ = kernel_tuner.tune_kernel(
+                    "kernel",
+                    SOURCE,
+                    64,
+                    [np.zeros(1, np.float32)],
+                    parameters,
+                    restrictions=restrictions,
+                    strategy=strategy,
+                    strategy_options={"max_fevals": trials},
+                    cache=str(file),
+                    simulation_mode=True,
+                    lang="CUDA",
+                    quiet=True,
+                )
+            asked = [{name: result[name] for name in parameters} for result in results]
+            found.append(list({json.dumps(one): one for one in asked}.values()))
+    return found
+
+
+def main() -> int:
+    """Answers the request."""
+    request = json.load(sys.stdin)
+    measured = read_t4(Path(request["t4"]), Path(request["t1"]))
+    found = searches(measured, request["strategy"], request["seeds"], request["trials"])
+    json.dump(found, sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Programs of a task as configurations of parameters, for tuners that know nothing of schedules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from costmodel.dataset.dataset import Dataset, TaskData
+from costmodel.dataset.errors import DatasetError
+from costmodel.dataset.measured_space import MeasuredSpace
+from search_space.parameters import Parameter, ParameterSpace
+
+SKETCH = "sketch"
+
+
+def of_task(data: Dataset, name: str) -> MeasuredSpace:
+    """What was measured of a task: a parameter names the sketch, the others are the decision variables of all sketches,
+    0 where a sketch has no such variable.
+
+    Args:
+        data: that has the task.
+        name: or key of it.
+
+    Raises:
+        DatasetError: no such task, or several of this name.
+    """
+    task = _task(data, name)
+    sketches, programs = data.sketches(task), data.programs(task)
+    # Of what was measured again the last counts.
+    last = {(program.sketch, program.values): program for program in programs}
+    kept = list(last.values())
+    if not kept:
+        raise DatasetError(f"a task must have programs, but {task.name} has none")
+    columns = list(dict.fromkeys(column for sketch in sketches for column in sketch.columns))
+    table = np.zeros((len(kept), len(columns)), np.int64)
+    for row, program in enumerate(kept):
+        table[row, [columns.index(c) for c in sketches[program.sketch].columns]] = program.values
+    titles = [sketch.name for sketch in sketches]
+    if len(set(titles)) != len(titles):
+        titles = [f"{place}:{title}" for place, title in enumerate(titles)]
+    chosen = [titles[program.sketch] for program in kept]
+    parameters = [Parameter(SKETCH, tuple(dict.fromkeys(chosen)))]
+    rows = [np.array([parameters[0].values.index(title) for title in chosen])]
+    for column, title in zip(columns, _identifiers(columns), strict=True):
+        values, places = np.unique(table[:, columns.index(column)], return_inverse=True)
+        parameters.append(Parameter(title, tuple(values.tolist())))
+        rows.append(places)
+    space = ParameterSpace(re.sub(r"\W+", "_", task.name), tuple(parameters))
+    return MeasuredSpace(
+        space,
+        np.stack(rows, axis=1).astype(np.int32),
+        [program.latencies.astype(np.float64) for program in kept],
+        [program.error for program in kept],
+        np.zeros(len(kept)),
+        np.zeros(len(kept)),
+    )
+
+
+def _task(data: Dataset, name: str) -> TaskData:
+    found = [task for task in data.tasks if name in (task.name, task.key)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        shown = ", ".join(dict.fromkeys(task.name for task in data.tasks[:5]))
+        raise DatasetError(f"`task` must be one of {len(data.tasks)} tasks ({shown}, ...), but got task={name!r}")
+    keys = "; ".join(task.key for task in found)
+    raise DatasetError(f"`task` must name one task, but {name!r} is of {len(found)}: {keys}")
+
+
+def _identifiers(columns: Sequence[str]) -> list[str]:
+    """Names that other tuners take for parameters, each once."""
+    taken = {SKETCH}
+    found = []
+    for column in columns:
+        plain = re.sub(r"\W", "_", column)
+        plain = plain if plain.isidentifier() else f"p_{plain}"
+        unique, count = plain, 1
+        while unique in taken:
+            unique, count = f"{plain}_{count}", count + 1
+        taken.add(unique)
+        found.append(unique)
+    return found

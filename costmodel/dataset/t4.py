@@ -1,0 +1,155 @@
+"""The community's format for results, T4: a JSON file with configurations, their samples and what measuring took.
+
+As Kernel Tuner writes it and the FAIR benchmark hub stores it, also compressed (`.gz`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costmodel.dataset.errors import DatasetError
+from costmodel.dataset.measured_space import OK, MeasuredSpace
+from search_space.parameters import Parameter, ParameterSpace, Restriction, T1Error, read_t1, write_t1
+
+MOST_BYTES = 2 << 30
+"""Of a file, once it is unpacked."""
+UNITS = {"seconds": 1.0, "milliseconds": 1e-3, "miliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
+VERSION = "1.0.0"
+INVALID = {"compile": "compile", "runtime": "runtime", "correctness": "wrong_result", "timeout": "timeout"}
+"""Invalidity → class of failure, for those that have one of another name or none."""
+TIMES = ("compilation", "framework", "search_algorithm", "validation")
+
+
+def read_t4(path: Path, space: Path | None = None) -> MeasuredSpace:
+    """A measured space of a T4 file.
+
+    A configuration that is there several times counts once, with its last result.
+
+    Args:
+        path: of the results; ending in `.gz` compressed.
+        space: a T1 file; None: parameters have the values that occur, and there are no restrictions.
+
+    Raises:
+        DatasetError: no such file, another form, or configurations that the space does not have.
+    """
+    document = _document(path)
+    results = document.get("results") if isinstance(document, Mapping) else None
+    if not isinstance(results, list) or not all(isinstance(r, Mapping) for r in results):
+        raise DatasetError(f"{path.name} must be a T4 file with a list of `results`")
+    metadata = document.get("metadata")
+    unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, Mapping) else "milliseconds"
+    if unit not in UNITS:
+        raise DatasetError(f"`timeunit` of {path.name} must be one of {', '.join(UNITS)}, but got {unit!r}")
+    last: dict[str, Mapping[str, Any]] = {}
+    for result in results:
+        configuration = result.get("configuration")
+        if not isinstance(configuration, Mapping):
+            raise DatasetError(f"a result of {path.name} must have a `configuration`, but got {dict(result)!r:.120}")
+        last[json.dumps(configuration, sort_keys=True)] = result
+    kept = list(last.values())
+    try:
+        found = _space_of(path, kept) if space is None else read_t1(space)
+        rows = found.choices([result["configuration"] for result in kept])
+    except (T1Error, ValueError) as error:
+        raise DatasetError(f"{path.name}: {error}") from error
+    samples = [_samples(path, result, UNITS[unit]) for result in kept]
+    return MeasuredSpace(
+        found,
+        rows,
+        [latencies for latencies, _ in samples],
+        [error for _, error in samples],
+        np.array([_time(result, "compilation") for result in kept]) * UNITS[unit],
+        np.array([sum(_time(result, name) for name in TIMES[1:]) for result in kept]) * UNITS[unit],
+    )
+
+
+def write_t4(measured: MeasuredSpace, path: Path, space: Path | None = None) -> None:
+    """Writes results as T4, compressed where the name ends in `.gz`; and the space as T1 into `space`."""
+    classes = {name: invalidity for invalidity, name in INVALID.items()}
+    results = []
+    for place in range(len(measured)):
+        samples, error = measured.latencies[place], measured.errors[place]
+        milliseconds = (np.asarray(samples) * 1e3).tolist()
+        value = float(np.mean(milliseconds)) if milliseconds else None
+        invalidity = "correct" if error == OK else classes.get(error, error)
+        results.append(
+            {
+                "configuration": dict(measured.values(place)),
+                "times": {
+                    "compilation": float(measured.compile_seconds[place] * 1e3),
+                    "framework": float(measured.other_seconds[place] * 1e3),
+                    "search_algorithm": 0.0,
+                    "validation": 0.0,
+                    "runtimes": milliseconds,
+                },
+                "invalidity": invalidity,
+                "correctness": float(error == OK),
+                "measurements": [] if value is None else [{"name": "time", "value": value, "unit": "ms"}],
+                "objectives": ["time"],
+            }
+        )
+    document = {"metadata": {"timeunit": "milliseconds"}, "schema_version": VERSION, "results": results}
+    data = json.dumps(document).encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    if space is not None:
+        write_t1(measured.space, space)
+
+
+def _document(path: Path) -> Any:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DatasetError(f"{path} must be a T4 file, but got {error}") from error
+    if len(data) > MOST_BYTES:
+        raise DatasetError(f"{path.name} must have at most {MOST_BYTES} bytes unpacked, but has more")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{path.name} must be JSON, but got {error}") from error
+
+
+def _space_of(path: Path, results: Sequence[Mapping[str, Any]]) -> ParameterSpace:
+    """Parameters with the values that occur."""
+    names = dict.fromkeys(name for result in results for name in result["configuration"])
+    values: dict[str, list[Any]] = {
+        name: list(dict.fromkeys(r["configuration"][name] for r in results if name in r["configuration"]))
+        for name in names
+    }
+    parameters = [Parameter(name, tuple(sorted(found))) for name, found in values.items()]
+    restrictions: tuple[Restriction, ...] = ()
+    return ParameterSpace(path.name.partition(".")[0], tuple(parameters), restrictions)
+
+
+def _samples(path: Path, result: Mapping[str, Any], unit: float) -> tuple[np.ndarray[Any, Any], str]:
+    """Seconds of each sample, and the class of the failure."""
+    invalidity = result.get("invalidity", "correct")
+    if not isinstance(invalidity, str):
+        raise DatasetError(f"`invalidity` in {path.name} must be a text, but got {invalidity!r}")
+    if invalidity != "correct":
+        return np.empty(0), INVALID.get(invalidity, invalidity)
+    times = result.get("times")
+    runs = times.get("runtimes", []) if isinstance(times, Mapping) else []
+    if not runs:
+        runs = [m.get("value") for m in result.get("measurements", []) if m.get("name") == "time"]
+    good = [run for run in runs if isinstance(run, int | float) and math.isfinite(run) and run > 0]
+    if not good or len(good) != len(runs):
+        raise DatasetError(
+            f"a correct result of {path.name} must have positive `runtimes`, but got {runs!r:.80} "
+            f"for {dict(result['configuration'])}"
+        )
+    return np.array(good, np.float64) * unit, OK
+
+
+def _time(result: Mapping[str, Any], name: str) -> float:
+    times = result.get("times")
+    value = times.get(name, 0.0) if isinstance(times, Mapping) else 0.0
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0

@@ -1,0 +1,79 @@
+"""What a search sees of a space: decision groups and which choices are legal, whatever they decide on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.sketch.tables import DecisionGroup
+
+Choices = NDArray[np.int32]  # (candidates, groups)
+
+
+class Decisions(Protocol):
+    """A part of a space in which the same decisions are taken; a candidate is a row of indices into their tables.
+
+    Attributes:
+        name: what reports call it.
+        algorithm: that its candidates compute by.
+        groups: of the decisions.
+        size: candidates, legal or not.
+        columns: names of the decision variables, in the order of `expand`'s rows.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def algorithm(self) -> str: ...
+
+    @property
+    def groups(self) -> tuple[DecisionGroup, ...]: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    def expand(self, choices: Choices) -> NDArray[np.float64]:
+        """Values of the decision variables: choices (n, groups) → (columns, n)."""
+        ...
+
+    def legal(self, choices: Choices) -> NDArray[np.bool_]:
+        """Whether each candidate keeps every limit: (n, groups) → (n,)."""
+        ...
+
+    def violations(self, choices: Choices) -> dict[str, int]:
+        """How many candidates broke each limit."""
+        ...
+
+    def workspace(self, choices: Choices, threads: int) -> NDArray[np.float64]:
+        """Bytes that each candidate needs besides inputs and output: (n, groups) → (n,)."""
+        ...
+
+
+class Space(Protocol):
+    """Where strategies search.
+
+    Attributes:
+        sketches: its parts.
+        workload: what is searched for, with a `key` or as text.
+        cores: of the machine.
+        refused: parts without a candidate, and why.
+    """
+
+    @property
+    def sketches(self) -> Sequence[Decisions]: ...
+
+    @property
+    def workload(self) -> Any: ...
+
+    @property
+    def cores(self) -> int: ...
+
+    @property
+    def refused(self) -> Mapping[str, str]: ...

@@ -1,0 +1,119 @@
+"""The community's format for spaces, T1: a JSON file with parameters, their values and restrictions on them.
+
+As Kernel Tuner, KTT and the FAIR benchmark hub exchange it (Tørring et al., "Towards a benchmarking suite for kernel
+tuners", 2023). What it says of the kernel itself is left as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from search_space.parameters.expression import Restriction
+from search_space.parameters.space import Parameter, ParameterSpace, Value
+
+MOST_BYTES = 64 << 20
+KINDS: Mapping[str, type] = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
+
+
+class T1Error(ValueError):
+    """A file that is no space."""
+
+
+def read_t1(path: Path) -> ParameterSpace:
+    """The space of a T1 file.
+
+    Raises:
+        T1Error: no such file, or another form.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise T1Error(f"{path.name} must have at most {MOST_BYTES} bytes, but has {path.stat().st_size}")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, T1Error):
+            raise
+        raise T1Error(f"{path} must be a T1 file in JSON, but got {error}") from error
+    try:
+        return space_of(document)
+    except ValueError as error:
+        raise T1Error(f"{path.name}: {error}") from error
+
+
+def space_of(document: Any) -> ParameterSpace:
+    """The space that a T1 document describes.
+
+    Raises:
+        ValueError: another form.
+    """
+    general = _object(document, "a T1 file").get("General", {})
+    found = _object(_object(document, "a T1 file").get("ConfigurationSpace"), "`ConfigurationSpace`")
+    parameters = [_parameter(entry) for entry in _list(found.get("TuningParameters"), "`TuningParameters`")]
+    conditions = [_object(entry, "a condition") for entry in _list(found.get("Conditions", []), "`Conditions`")]
+    texts = [entry.get("Expression") for entry in conditions]
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise ValueError(f"`Expression` of a condition must be a text, but got {wrong[0]!r}")
+    name = general.get("BenchmarkName") if isinstance(general, Mapping) else None
+    restrictions = tuple(Restriction(str(text)) for text in texts)
+    return ParameterSpace(str(name or "space"), tuple(parameters), restrictions)
+
+
+def write_t1(space: ParameterSpace, path: Path) -> None:
+    """Writes a space as `read_t1` reads it."""
+    path.write_text(json.dumps(document_of(space), indent=2) + "\n", encoding="utf-8")
+
+
+def document_of(space: ParameterSpace) -> dict[str, Any]:
+    """A space as a T1 document."""
+    parameters = [
+        {"Name": p.name, "Type": _kind_of(p), "Values": repr(list(p.values)), "Default": p.values[0]}
+        for p in space.parameters
+    ]
+    conditions = [{"Expression": r.text, "Parameters": list(r.names)} for r in space.restrictions]
+    return {
+        "General": {"BenchmarkName": space.name, "OutputFormat": "JSON"},
+        "ConfigurationSpace": {"TuningParameters": parameters, "Conditions": conditions},
+    }
+
+
+def _kind_of(parameter: Parameter) -> str:
+    kinds = {type(value) for value in parameter.values}
+    return next((name for name, kind in KINDS.items() if name != "uint" and kinds == {kind}), "float")
+
+
+def _parameter(entry: Any) -> Parameter:
+    given = _object(entry, "a parameter")
+    name, kind, values = given.get("Name"), given.get("Type", "int"), given.get("Values")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"`Name` of a parameter must be an identifier, but got {name!r}")
+    if kind not in KINDS:
+        raise ValueError(f"`Type` of {name} must be one of {', '.join(KINDS)}, but got {kind!r}")
+    if isinstance(values, str):
+        try:
+            values = ast.literal_eval(values)
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+            raise ValueError(f"`Values` of {name} must be a list, but got {values!r}") from error
+    return Parameter(name, tuple(_value(name, kind, value) for value in _list(values, f"`Values` of {name}")))
+
+
+def _value(name: str, kind: str, value: Any) -> Value:
+    wanted = KINDS[kind]
+    allowed = (bool, int, float) if wanted in (float, bool, int) else (str,)
+    if not isinstance(value, allowed) or wanted(value) != value:
+        raise ValueError(f"`Values` of {name} must be of type {kind}, but got {value!r}")
+    return wanted(value)  # type: ignore[no-any-return]
+
+
+def _object(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what} must be an object, but got {value!r:.80}")
+    return value
+
+
+def _list(value: Any, what: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{what} must be a list, but got {value!r:.80}")
+    return value
