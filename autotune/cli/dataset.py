@@ -178,7 +178,10 @@ def replay(
     trials: Annotated[int, typer.Option(min=1, help="Configurations that a search may ask for.")] = 200,
     seeds: Annotated[int, typer.Option(min=1, help="Searches.")] = 10,
     batch: Annotated[int, typer.Option(min=1, help="Configurations asked for at a time.")] = 1,
-    exploration: Annotated[float, typer.Option(min=0.0, help="Standard deviations added to scores.")] = 2.0,
+    exploration: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Standard deviations added to scores; 2 for models that know them, or none."),
+    ] = None,
 ) -> None:
     """Plays searches on a measured space: what they find, beside random search."""
     with bad_input():
@@ -186,11 +189,15 @@ def replay(
         from rich.console import Console
 
         from autotune.lab.methodology import Yardstick
-        from autotune.lab.replay import Method, play
+        from autotune.lab.replay import EXPLORATION, Method, play
         from autotune.units import latency
         from costmodel.dataset.measured_space import MeasuredSpace
+        from costmodel.models import registry
+        from costmodel.models.base import UncertainModel
 
         measured = MeasuredSpace.open(folder)
+        if exploration is None:
+            exploration = EXPLORATION if issubclass(registry.get(model), UncertainModel) else 0.0
         method = Method(strategy, model, batch=batch, exploration=exploration)
         table = _table("trials", "found", "of the best", "random search", "measuring")
         played = [play(measured, method, seed, trials) for seed in range(seeds)]
@@ -205,8 +212,8 @@ def replay(
         yardstick = Yardstick(measured)
         scores = yardstick.score([(p.seconds, p.elapsed) for p in played])
         typer.echo(
-            f"score {scores.mean():.3f} of {scores.min():.3f} to {scores.max():.3f}: 1 is the best at once, 0 random search, "
-            f"over the {yardstick.seconds:.0f} s in which it takes {yardstick.trials} configurations"
+            f"score {scores.mean():.3f} ({scores.min():.3f} to {scores.max():.3f}): 1 is the best at once, 0 random "
+            f"search, over the {yardstick.seconds:.0f} s in which it takes {yardstick.trials} configurations"
         )
 
 

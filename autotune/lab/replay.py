@@ -14,6 +14,8 @@ from autotune.tuning.scorer import ModelScorer
 from costmodel.dataset.measured_space import MeasuredSpace
 from costmodel.models import registry
 
+EXPLORATION = 2.0
+"""Standard deviations that are added to the scores of models that know them, where nothing else is said."""
 BATCH = 8
 """Configurations asked for at a time, after which a model is fitted anew."""
 
