@@ -15,21 +15,19 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from autotune.lab.methodology import Yardstick
 from autotune.lab.replay import Method, play
 from benchmarks import results
+from benchmarks.hub_table import DEFAULT, hub
 from benchmarks.kernel_tuner_peer import STRATEGIES
-from benchmarks.markdown import table
 from benchmarks.survey.log import commit_of
 from costmodel.dataset.t4 import read_t4
 from measure.host import allowed_cores
 
 NAME = "hub"
-DEFAULT = "listing + matern"
 OURS: Mapping[str, Method] = {
     DEFAULT: Method("listing", "matern", batch=1, exploration=2.0),
     "evolution + lightgbm": Method("evolution", "lightgbm", batch=8),
@@ -92,39 +90,6 @@ def peer_scores(files: tuple[Path, Path], strategy: str, seeds: int) -> list[flo
     return yardstick.score(found).tolist()  # type: ignore[no-any-return]
 
 
-def interval(scores: Sequence[float]) -> tuple[float, float]:
-    """Of 95 %, of the mean over seeds, by bootstrap."""
-    draws = np.random.default_rng(0).integers(0, len(scores), (2000, len(scores)))
-    low, high = np.quantile(np.asarray(scores)[draws].mean(axis=1), (0.025, 0.975))
-    return float(low), float(high)
-
-
-def shown(document: Mapping[str, Any]) -> str:
-    """The table: a row for each method, a column for each space."""
-    rows: Mapping[str, Any] = document["rows"]
-    methods = dict.fromkeys(name for row in rows.values() for name in row["scores"])
-    titles = ["method", *rows, "mean"]
-    lines = []
-    for name in methods:
-        means = [
-            float(np.mean(row["scores"][name])) if name in row["scores"] else float("nan") for row in rows.values()
-        ]
-        cells = [
-            f"{mean:.3f} ± {(high - low) / 2:.3f}"
-            for mean, (low, high) in zip(
-                means,
-                (interval(row["scores"][name]) if name in row["scores"] else (0.0, 0.0) for row in rows.values()),
-                strict=True,
-            )
-        ]
-        title = f"**{name}**" if name == DEFAULT else name
-        lines.append((float(np.mean(means)), [title, *cells, f"{np.mean(means):.3f}"]))
-    commits = ", ".join(dict.fromkeys(str(row["commit"]) for row in rows.values()))
-    lines.sort(key=lambda line: -line[0])
-    ahead = f"Commit {commits}, {next(iter(rows.values()))['seeds']} seeds each."
-    return f"{ahead}\n\n{table(titles, [cells for _, cells in lines])}"
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hub", description=__doc__)
@@ -170,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     saved = results.load(NAME)
     assert saved is not None
-    sys.stdout.write(shown(saved) + "\n")
+    sys.stdout.write(hub(saved) + "\n")
     return 0
 
 

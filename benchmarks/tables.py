@@ -10,6 +10,7 @@ from benchmarks import transfer_figures
 from benchmarks.choices import choices
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch
+from benchmarks.hub_table import hub
 from benchmarks.in_network import in_network
 from benchmarks.interleave import geometric_mean
 from benchmarks.language import language
@@ -392,6 +393,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "survey": survey,
     "gpu": beside_torch,
     "gpu_offline": offline,
+    "hub": hub,
 }
 
 

@@ -132,7 +132,7 @@ class Model(Section):
         default=0.0,
         ge=0,
         description="Standard deviations that are added to a score (upper confidence bound); for random_forest, "
-        "gaussian_process and ensemble.",
+        "gaussian_process, matern and ensemble.",
     )
 
     @model_validator(mode="after")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import itertools
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -25,56 +22,7 @@ from costmodel.dataset.t4 import read_t4, write_t4
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models import registry
 from costmodel.models.registry import MODELS
-
-BLOCKS, TILES, MEMORIES = (32, 64, 128), (1, 2, 3, 4), ("shared", "global")
-SPACE = {
-    "General": {"BenchmarkName": "made"},
-    "ConfigurationSpace": {
-        "TuningParameters": [
-            {"Name": "block", "Type": "int", "Values": repr(list(BLOCKS))},
-            {"Name": "tile", "Type": "int", "Values": repr(list(TILES))},
-            {"Name": "memory", "Type": "string", "Values": repr(list(MEMORIES))},
-        ],
-        "Conditions": [{"Expression": "block * tile <= 256", "Parameters": ["block", "tile"]}],
-    },
-}
-
-
-def milliseconds(block: int, tile: int, memory: str) -> float:
-    return 1.0 + abs(math.log2(block / 64)) + abs(tile - 3) / 2 + (memory == "global")
-
-
-def results() -> list[dict[str, Any]]:
-    found = []
-    for block, tile, memory in itertools.product(BLOCKS, TILES, MEMORIES):
-        if block * tile > 256:
-            continue
-        failed = (block, tile, memory) == (128, 1, "shared")
-        took = milliseconds(block, tile, memory)
-        found.append(
-            {
-                "configuration": {"block": block, "tile": tile, "memory": memory},
-                "times": {
-                    "compilation": 100.0,
-                    "framework": 5.0,
-                    "search_algorithm": 0,
-                    "validation": 20.0,
-                    "runtimes": [] if failed else [took, took * 1.5],
-                },
-                "invalidity": "compile" if failed else "correct",
-                "measurements": [] if failed else [{"name": "time", "value": took * 1.25, "unit": "ms"}],
-                "objectives": ["time"],
-            }
-        )
-    return found
-
-
-def files(folder: Path, found: list[dict[str, Any]] | None = None) -> tuple[Path, Path]:
-    """T4, compressed, and T1."""
-    document = {"metadata": {"timeunit": "miliseconds"}, "schema_version": "1.0.0", "results": found or results()}
-    (folder / "made_T4.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
-    (folder / "made.T1.json").write_text(json.dumps(SPACE))
-    return folder / "made_T4.json.gz", folder / "made.T1.json"
+from tests.costmodel.measured_files import files, results
 
 
 def test_a_file_of_results_is_read_in_seconds(tmp_path: Path) -> None:
@@ -91,7 +39,7 @@ def test_a_file_of_results_is_read_in_seconds(tmp_path: Path) -> None:
 
 def test_without_a_space_there_are_the_values_that_occur(tmp_path: Path) -> None:
     measured = read_t4(files(tmp_path)[0])
-    assert [p.values for p in measured.space.parameters] == [BLOCKS, TILES, ("global", "shared")]
+    assert [p.values for p in measured.space.parameters] == [(32, 64, 128), (1, 2, 3, 4), ("global", "shared")]
     part = measured.searchable.sketches[0]
     assert part.size == 24 and part.legal(measured.rows).all()
     other = measured.space.choices([{"block": 128, "tile": 4, "memory": "shared"}])
