@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -34,6 +35,9 @@ OURS: Mapping[str, Method] = {
     "random": Method("random", "random", batch=8),
 }
 ENDING = "_T4.json.gz"
+ALONE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Of processes that play side by side, one for each core."""
+ENV = {**os.environ, **ALONE}
 BEYOND = 1.25
 """Configurations that peers may ask for, as a multiple of those that random search has time for: fast ones take less
 than the median's time."""
@@ -79,7 +83,7 @@ def peer_scores(files: tuple[Path, Path], strategy: str, seeds: int) -> list[flo
     trials = min(len(measured), max(2, round(yardstick.trials * BEYOND)))
     request = {"t4": str(files[0]), "t1": str(files[1]), "strategy": strategy, "seeds": seeds, "trials": trials}
     command = [sys.executable, "-m", "benchmarks.kernel_tuner_peer"]
-    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False, env=ENV)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise RuntimeError(f"Kernel Tuner's {strategy} failed: {lines[-1] if lines else done.returncode}")
@@ -144,7 +148,9 @@ def _apart(files: tuple[Path, Path], name: str, seeds: Sequence[int]) -> list[fl
     code = "import json, sys; from pathlib import Path; from benchmarks.hub import our_scores; "
     code += "a = json.load(sys.stdin); json.dump(our_scores(tuple(map(Path, a[0])), a[1], a[2]), sys.stdout)"
     request = json.dumps([[str(file) for file in files], name, list(seeds)])
-    done = subprocess.run([sys.executable, "-c", code], input=request, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=request, capture_output=True, text=True, check=False, env=ENV
+    )
     if done.returncode:
         raise RuntimeError(f"{name} failed: {done.stderr.strip().splitlines()[-1]}")
     return json.loads(done.stdout)  # type: ignore[no-any-return]

@@ -76,15 +76,15 @@ class MaternModel(ProgramModel, UncertainModel):
         count = rows.shape[1] if apart else 1
         expected = np.concatenate([np.full(count, np.log(self.length * far)), [0.0, np.log(1e-2)]])
         deviation = np.concatenate([np.full(count, 1.0), [1.0, 1.5]])
-        squares = (rows[:, None, :] - rows[None, :, :]) ** 2  # (n, n, features)
-        squares = squares if apart else squares.sum(axis=2, keepdims=True)
-        identity = np.eye(len(rows))
+        apart_by = (rows[:, None, :] - rows[None, :, :]) ** 2  # (n, n, features)
+        squares = (apart_by if apart else apart_by.sum(axis=2)).reshape(len(rows) ** 2, count)
+        shape, identity = (len(rows), len(rows)), np.eye(len(rows))
 
         def density(at: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             """Negative logarithm of the posterior density, and its gradient."""
-            scaled = squares * np.exp(-2 * at[:-2])
+            weight_of = np.exp(-2 * at[:-2])
             variance, noise = np.exp(at[-2]), np.exp(at[-1])
-            root = np.sqrt(5 * scaled.sum(axis=2))
+            root = np.sqrt(5 * (squares @ weight_of)).reshape(shape)
             fall = np.exp(-root)
             smooth = variance * (1 + root + root**2 / 3) * fall
             lower = np.linalg.cholesky(smooth + (noise + JITTER) * identity)
@@ -95,7 +95,7 @@ class MaternModel(ProgramModel, UncertainModel):
             found = 0.5 * values @ weights + np.log(np.diag(lower)).sum() + 0.5 * (off**2).sum()
             outer = np.outer(weights, weights) - precision
             slope = np.empty_like(at)
-            slope[:-2] = -0.5 * np.einsum("ij,ijk->k", outer * (variance * 5 / 3 * (1 + root) * fall), scaled)
+            slope[:-2] = -0.5 * ((outer * (variance * 5 / 3 * (1 + root) * fall)).ravel() @ squares) * weight_of
             slope[-2] = -0.5 * (outer * smooth).sum()
             slope[-1] = -0.5 * noise * np.trace(outer)
             return float(found), slope + off / deviation
