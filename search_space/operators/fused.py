@@ -128,7 +128,7 @@ def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
     *inputs, layer = _layer(args, algorithm)
     front: list[te.Tensor] = []
     if args["prologue"]:
-        data, *front, made = te_json.from_json(args["prologue"])
+        data, *front, made = _named_apart(te_json.from_json(args["prologue"]))
         # As padding, it may be written out whole, computed a tile at a time, or where it is read.
         layer = _grafted(layer, inputs[0], te.Tensor(replace(made.op, tag="pad")))
         inputs[0] = data
@@ -139,6 +139,17 @@ def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
             inputs[place], layer = _widened(inputs[place], layer, dtype)
     first, *more, output = te_json.from_json(args["epilogue"])
     return [inputs[0], *front, *inputs[1:], *more, _grafted(output, first, layer)]
+
+
+def _named_apart(prologue: Sequence[te.Tensor]) -> list[te.Tensor]:
+    """The definition, whose stages have names that no stage of an epilogue has: kernels are known by their output's."""
+    made: dict[te.Tensor, te.Tensor] = {}
+    for op in operations(prologue[-1:]):
+        inputs = tuple(made.get(tensor, tensor) for tensor in op.inputs)
+        if op.body is not None:
+            renamed = replace(op, name=f"front.{op.name}", body=rename_loads(op.body, made), inputs=inputs)
+            made[te.Tensor(op)] = te.Tensor(renamed)
+    return [made.get(tensor, tensor) for tensor in prologue]
 
 
 def _read_through(data: te.Tensor, layer: te.Tensor, axes: Sequence[int]) -> tuple[te.Tensor, te.Tensor]:

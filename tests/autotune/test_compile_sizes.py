@@ -241,13 +241,13 @@ def test_a_length_that_is_halved_is_refused() -> None:
 
 # ------------------------------------------------------------------ graphs
 def graph(n: int, *ops: str, scale: float = 2.0) -> Graph:
-    """Element-wise operations on n rows, then a product with weights of one value."""
+    """Element-wise operations on n rows, a softmax, and a product with weights of one value."""
     builder = Builder("graph", {"x": TensorType((n, 4), "float32")})
     value = "x"
     for op in ops:
         value = builder.add(op, [value])
     weights = builder.constant(np.full((4, 4), scale, np.float32))
-    return builder.finish([builder.add("matmul", [value, weights])])
+    return builder.finish([builder.add("matmul", [builder.add("softmax", [value]), weights])])
 
 
 def opening(make: Callable[[int], Graph]) -> Opening:
@@ -255,10 +255,10 @@ def opening(make: Callable[[int], Graph]) -> Opening:
 
 
 def test_graphs_that_differ_are_refused() -> None:
-    assert opening(lambda n: graph(n, "relu", "tanh")).count == 2
+    assert opening(lambda n: graph(n, "relu", "tanh")).count == 3
     with pytest.raises(NotOpen, match=r"must have the same kernels at all sizes, but has tanh in place of relu at 2"):
         opening(lambda n: graph(n, "relu" if n > 9 else "tanh"))
-    with pytest.raises(NotOpen, match="has matmul in place of relu at 2"):
+    with pytest.raises(NotOpen, match="has softmax in place of relu at 2"):
         opening(lambda n: graph(n, *(["relu"] if n > 9 else [])))
     with pytest.raises(NotOpen, match="the constant '.*' must be the same at all sizes, but is another one at 2"):
         opening(lambda n: graph(n, scale=float(n)))

@@ -53,7 +53,7 @@ SMALL: tuple[Workload, ...] = (
     ended(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1)),
     ended(workloads.dense(3, 7, 9)),
     ended(workloads.conv2d(height=5, width=6, in_channels=19, out_channels=20, kernel=1), normalised=True),
-    ended(workloads.conv2d(height=5, width=6, in_channels=8, out_channels=20, padding=1), normalised=True),
+    ended(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1), normalised=True),
     ended(workloads.conv2d(height=5, width=6, in_channels=8, out_channels=20, kernel=1), (0, 2, 3, 1), normalised=True),
     ended(workloads.max_pool2d(height=5, width=6, channels=5, kernel=3, stride=2, padding=1)),
     workloads.conv2d(height=5, width=4, in_channels=6, out_channels=18, padding=1, constant_weight=False),
