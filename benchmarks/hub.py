@@ -8,36 +8,32 @@ hub has them. Every strategy plays each space from `--seeds` seeds in simulation
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from autotune.lab.methodology import Yardstick
-from autotune.lab.replay import Method, play
+from autotune.lab.replay import EXPLORATION, Method, play
 from benchmarks import results
 from benchmarks.hub_table import DEFAULT, hub
-from benchmarks.kernel_tuner_peer import STRATEGIES
+from benchmarks.kernel_tuner_peer import STRATEGIES, searches
 from benchmarks.survey.log import commit_of
 from costmodel.dataset.t4 import read_t4
+from costmodel.models.threads import one_thread
 from measure.host import allowed_cores
 
 NAME = "hub"
 OURS: Mapping[str, Method] = {
-    DEFAULT: Method("listing", "matern", batch=1, exploration=2.0),
+    DEFAULT: Method("listing", "matern", batch=1, exploration=EXPLORATION),
     "evolution + lightgbm": Method("evolution", "lightgbm", batch=8),
     "random": Method("random", "random", batch=8),
 }
 ENDING = "_T4.json.gz"
-ALONE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-"""Of processes that play side by side, one for each core."""
-ENV = {**os.environ, **ALONE}
 BEYOND = 1.25
 """Configurations that peers may ask for, as a multiple of those that random search has time for: fast ones take less
 than the median's time."""
@@ -65,33 +61,26 @@ def spaces(folder: Path, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
 
 
 def our_scores(files: tuple[Path, Path], name: str, seeds: Sequence[int]) -> list[float]:
-    """Of one of `OURS` from some seeds; run in a process of its own."""
+    """Of one of `OURS` from some seeds."""
     measured = read_t4(*files)
     yardstick = Yardstick(measured)
-    played = [play(measured, OURS[name], seed, len(measured), yardstick.times[-1], True) for seed in seeds]
-    return yardstick.score([(p.seconds, p.elapsed) for p in played]).tolist()  # type: ignore[no-any-return]
+    with one_thread():
+        played = [play(measured, OURS[name], seed, len(measured), yardstick.times[-1], True) for seed in seeds]
+    return list(map(float, yardstick.score([(p.seconds, p.elapsed) for p in played])))
 
 
 def peer_scores(files: tuple[Path, Path], strategy: str, seeds: int) -> list[float]:
-    """Of one of Kernel Tuner's strategies.
-
-    Raises:
-        RuntimeError: it fails.
-    """
+    """Of one of Kernel Tuner's strategies."""
     measured = read_t4(*files)
     yardstick = Yardstick(measured)
     trials = min(len(measured), max(2, round(yardstick.trials * BEYOND)))
-    request = {"t4": str(files[0]), "t1": str(files[1]), "strategy": strategy, "seeds": seeds, "trials": trials}
-    command = [sys.executable, "-m", "benchmarks.kernel_tuner_peer"]
-    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=False, env=ENV)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise RuntimeError(f"Kernel Tuner's {strategy} failed: {lines[-1] if lines else done.returncode}")
+    with one_thread():
+        every = searches(measured, strategy, seeds, trials)
     found = []
-    for asked in json.loads(done.stdout):
+    for asked in every:
         places = measured.places(measured.space.choices(asked))
         found.append((measured.seconds[places], np.cumsum(measured.cost_seconds[places])))
-    return yardstick.score(found).tolist()  # type: ignore[no-any-return]
+    return list(map(float, yardstick.score(found)))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -121,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         yardstick = Yardstick(read_t4(*files))
         parts = [list(range(first, options.seeds, jobs)) for first in range(min(jobs, options.seeds))]
         scores: dict[str, list[float]] = {}
-        with ThreadPoolExecutor(jobs) as pool:
-            ours = {one: [pool.submit(_apart, files, one, part) for part in parts] for one in OURS}
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:  # one thread each
+            ours = {one: [pool.submit(our_scores, files, one, part) for part in parts] for one in OURS}
             theirs = {f"Kernel Tuner {one}": pool.submit(peer_scores, files, one, options.seeds) for one in peers}
             for one, futures in ours.items():
                 scores[one] = [score for future in futures for score in future.result()]
@@ -141,19 +130,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     assert saved is not None
     sys.stdout.write(hub(saved) + "\n")
     return 0
-
-
-def _apart(files: tuple[Path, Path], name: str, seeds: Sequence[int]) -> list[float]:
-    """`our_scores` in another process."""
-    code = "import json, sys; from pathlib import Path; from benchmarks.hub import our_scores; "
-    code += "a = json.load(sys.stdin); json.dump(our_scores(tuple(map(Path, a[0])), a[1], a[2]), sys.stdout)"
-    request = json.dumps([[str(file) for file in files], name, list(seeds)])
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=request, capture_output=True, text=True, check=False, env=ENV
-    )
-    if done.returncode:
-        raise RuntimeError(f"{name} failed: {done.stderr.strip().splitlines()[-1]}")
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

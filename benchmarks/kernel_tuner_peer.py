@@ -1,9 +1,4 @@
-"""Kernel Tuner's strategies on measured spaces, in its own simulation mode: `python -m benchmarks.kernel_tuner_peer`.
-
-Reads a request as JSON from standard input (`t4`, `t1`, `strategy`, `seeds`, `trials`) and writes one search a seed to
-standard output: the configurations in the order in which it asked for them, each once, as what it has seen costs it
-nothing. Options are its own defaults.
-"""
+"""Kernel Tuner's strategies on measured spaces, in its own simulation mode; options are its own defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ import contextlib
 import io
 import json
 import random
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -20,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from costmodel.dataset.measured_space import MeasuredSpace
-from costmodel.dataset.t4 import read_t4
 
 STRATEGIES = (
     "random_sample",
@@ -73,7 +66,10 @@ def cache_of(measured: MeasuredSpace) -> dict[str, Any]:
 
 
 def searches(measured: MeasuredSpace, strategy: str, seeds: int, trials: int) -> list[list[dict[str, Any]]]:
-    """Configurations that each search asks for, in order, each once."""
+    """Configurations that each search asks for, in order, each once: what it has seen costs it nothing.
+
+    It draws from the generators of `random` and of NumPy that a process has, so it is given a process of its own.
+    """
     import kernel_tuner
 
     parameters = {p.name: list(p.values) for p in measured.space.parameters}
@@ -105,16 +101,3 @@ def searches(measured: MeasuredSpace, strategy: str, seeds: int, trials: int) ->
             asked = [{name: result[name] for name in parameters} for result in results]
             found.append(list({json.dumps(one): one for one in asked}.values()))
     return found
-
-
-def main() -> int:
-    """Answers the request."""
-    request = json.load(sys.stdin)
-    measured = read_t4(Path(request["t4"]), Path(request["t1"]))
-    found = searches(measured, request["strategy"], request["seeds"], request["trials"])
-    json.dump(found, sys.stdout)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

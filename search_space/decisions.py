@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from search_space.sketch.tables import DecisionGroup
 
 Choices = NDArray[np.int32]  # (candidates, groups)
+BLOCK = 1 << 16
+"""Candidates that are listed at a time."""
 
 
 class Decisions(Protocol):
@@ -77,3 +79,12 @@ class Space(Protocol):
 
     @property
     def refused(self) -> Mapping[str, str]: ...
+
+
+def every_choice(part: Decisions) -> Iterator[Choices]:
+    """All candidates, legal or not, in the order of the tables, in blocks: each (n, groups)."""
+    lengths = tuple(len(group.table) for group in part.groups)
+    for first in range(0, part.size, BLOCK):
+        places = np.arange(first, min(first + BLOCK, part.size))
+        rows = np.stack(np.unravel_index(places, lengths), axis=1) if lengths else np.empty((1, 0))
+        yield rows.astype(np.int32)

@@ -32,9 +32,6 @@ from search_space.workloads import Workload
 READ_BY_ELEMENT = frozenset({"conv1d", "conv2d", "conv3d"})
 """Operations that read their first input an element at a time, for all of their output channels."""
 
-POINTWISE = frozenset({"conv1d", "conv2d", "conv3d", "matmul"})
-"""Operations that may be products of the channels of each place: what stands in front is computed once for each."""
-
 LINE = 64
 """Bytes of a cache line. Pixels as long are read in whole lines, which is worth a transposition."""
 
@@ -137,7 +134,7 @@ def _fronts(graph: Graph, groups: Sequence[tuple[Sequence[Node], bool]]) -> dict
 
 def _is_pointwise(graph: Graph, node: Node) -> bool:
     """Whether each place of the output is a product of the channels at the same place of the first input alone."""
-    if node.op not in POINTWISE or node.op == "matmul":
+    if node.op not in READ_BY_ELEMENT:
         return node.op == "matmul"
     same = graph.type(node.inputs[0]).shape[:-1] == node.type.shape[:-1]
     return same and node.attrs["groups"] == 1 and set(graph.type(node.inputs[1]).shape[:-2]) == {1}

@@ -16,8 +16,6 @@ from costmodel.models import registry
 
 EXPLORATION = 2.0
 """Standard deviations that are added to the scores of models that know them, where nothing else is said."""
-BATCH = 8
-"""Configurations asked for at a time, after which a model is fitted anew."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +25,15 @@ class Method:
     Attributes:
         strategy: a name of `autotune.search.STRATEGIES`, with its options.
         model: a name of `costmodel.models.registry`, with its options; strategies that ask none leave it alone.
+        batch: configurations asked for at a time, after which the model is fitted anew.
+        exploration: see `ModelScorer`.
     """
 
     strategy: str
     model: str
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
-    batch: int = BATCH
+    batch: int = 8
     exploration: float = 0.0
 
 

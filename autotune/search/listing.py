@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +12,7 @@ from numpy.typing import NDArray
 from autotune.search.base import Bounds
 from autotune.search.evolution import Evolution, EvolutionOptions
 from autotune.search.population import Population
-
-BLOCK = 1 << 16
+from search_space.decisions import every_choice
 
 
 @dataclass(frozen=True)
@@ -36,26 +36,13 @@ class Listing(Evolution):
     Options: ClassVar[type[ListingOptions]] = ListingOptions
 
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
-        if self.space_size > self.options.most:
+        if sum(sketch.size for sketch in self.frame.sketches) > self.options.most:
             return super().propose(n)
-        if not hasattr(self, "_left"):
-            self._left = self._everyone()
-        self._left = self._left.take(self.seen.fresh(self.frame.keys(self._left)))
-        return self._left, self.frame.score(self._left, self.scorer)
+        left = self._everyone.take(self.seen.fresh(self.frame.keys(self._everyone)))
+        return left, self.frame.score(left, self.scorer)
 
-    @property
-    def space_size(self) -> int:
-        """Candidates of all sketches, legal or not."""
-        return sum(sketch.size for sketch in self.frame.sketches)
-
+    @cached_property
     def _everyone(self) -> Population:
         """Every legal candidate, sketches in order."""
-        parts = [self.frame.empty()]
-        for place, sketch in enumerate(self.frame.sketches):
-            shape = tuple(len(group.table) for group in sketch.groups)
-            for first in range(0, sketch.size, BLOCK):
-                numbers = np.arange(first, min(first + BLOCK, sketch.size))
-                rows = np.stack(np.unravel_index(numbers, shape), axis=1) if shape else np.empty((1, 0))
-                part = self.frame.of(place, rows.astype(np.int32))
-                parts.append(part.take(self.frame.legal(part)))
-        return Population.concatenate(parts)
+        blocks = [self.frame.of(i, rows) for i, of in enumerate(self.frame.sketches) for rows in every_choice(of)]
+        return Population.concatenate([block.take(self.frame.legal(block)) for block in blocks])

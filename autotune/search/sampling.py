@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.search.base import NoLegalSchedule
 from autotune.search.population import Frame, Population, Seen
+from search_space.decisions import every_choice
 from search_space.schedule.errors import ScheduleError
 
 if TYPE_CHECKING:
@@ -91,12 +92,7 @@ class LegalSampler:
         return everyone.take(self.rng.permutation(fresh)[:n])
 
     def _list(self, sketch: int) -> NDArray[np.int32]:
-        lengths = self.frame.lengths[sketch, : self.frame.groups[sketch]]
-        size = self.frame.sketches[sketch].size
-        if not len(lengths):
-            choices = np.empty((1, 0), np.int32)
-        else:
-            choices = np.stack(np.unravel_index(np.arange(size), tuple(lengths)), axis=1).astype(np.int32)
+        choices = np.concatenate(list(every_choice(self.frame.sketches[sketch])))
         return choices[self._legal(sketch, choices)]
 
     def _from_blocks(self, sketch: int, n: int) -> Population:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.decisions import every_choice
 from search_space.sketch.tables import DecisionGroup
 from search_space.space import SearchSpace, Sketch
 
-_BLOCK = 1 << 16
 MOST = 1 << 22
 """Candidates of a sketch, legal or not, that `legal_rows` goes through at most."""
 
@@ -117,16 +117,7 @@ def legal_rows(sketch: Sketch) -> NDArray[np.int32]:
     """
     if sketch.size > MOST:
         raise ValueError(f"`sketch` must have at most {MOST} candidates, but got {sketch.name} of {sketch.size}")
-    lengths = tuple(len(group.table) for group in sketch.groups)
-    if not lengths:
-        single = np.empty((1, 0), np.int32)
-        return single[sketch.legal(single)]
-    found = []
-    for first in range(0, sketch.size, _BLOCK):
-        places = np.arange(first, min(first + _BLOCK, sketch.size))
-        rows = np.stack(np.unravel_index(places, lengths), axis=1).astype(np.int32)
-        found.append(rows[sketch.legal(rows)])
-    return np.concatenate(found)
+    return np.concatenate([rows[sketch.legal(rows)] for rows in every_choice(sketch)])
 
 
 def digest(space: SearchSpace) -> str:

@@ -34,19 +34,20 @@ def of_task(data: Dataset, name: str) -> MeasuredSpace:
     if not kept:
         raise DatasetError(f"a task must have programs, but {task.name} has none")
     columns = list(dict.fromkeys(column for sketch in sketches for column in sketch.columns))
+    places = [[columns.index(column) for column in sketch.columns] for sketch in sketches]
     table = np.zeros((len(kept), len(columns)), np.int64)
     for row, program in enumerate(kept):
-        table[row, [columns.index(c) for c in sketches[program.sketch].columns]] = program.values
+        table[row, places[program.sketch]] = program.values
     titles = [sketch.name for sketch in sketches]
     if len(set(titles)) != len(titles):
         titles = [f"{place}:{title}" for place, title in enumerate(titles)]
     chosen = [titles[program.sketch] for program in kept]
     parameters = [Parameter(SKETCH, tuple(dict.fromkeys(chosen)))]
     rows = [np.array([parameters[0].values.index(title) for title in chosen])]
-    for column, title in zip(columns, _identifiers(columns), strict=True):
-        values, places = np.unique(table[:, columns.index(column)], return_inverse=True)
+    for column, title in zip(table.T, _identifiers(columns), strict=True):
+        values, indices = np.unique(column, return_inverse=True)
         parameters.append(Parameter(title, tuple(values.tolist())))
-        rows.append(places)
+        rows.append(indices)
     space = ParameterSpace(re.sub(r"\W+", "_", task.name), tuple(parameters))
     return MeasuredSpace(
         space,

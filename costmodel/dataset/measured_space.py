@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from costmodel.dataset.errors import DatasetError
-from search_space.decisions import Choices
+from search_space.decisions import Choices, every_choice
 from search_space.parameters import ParameterSpace, read_t1, write_t1
 
 OK = "ok"
@@ -51,7 +51,7 @@ class MeasuredSpace:
             raise DatasetError(f"a measured space must have as many of all, but got {sorted(lengths)} configurations")
         if not len(self.rows):
             raise DatasetError(f"a measured space must have configurations, but {self.space.name} has none")
-        numbers = self.space.sketches[0].numbers(self.rows)
+        numbers = self.space.numbers(self.rows)
         if len(np.unique(numbers)) != len(numbers):
             first = int(np.setdiff1d(np.arange(len(numbers)), np.unique(numbers, return_index=True)[1])[0])
             raise DatasetError(f"configurations must differ, but this one is there twice: {self.values(first)}")
@@ -94,11 +94,14 @@ class MeasuredSpace:
         """
         if not 1 <= trials <= len(self):
             raise ValueError(f"`trials` must be from 1 to {len(self)}, but got trials={trials}")
-        ordered = np.sort(np.nan_to_num(self.seconds, nan=np.nanmax(self.seconds)))
         # Of n, m are drawn: all are at place i or later with (n-i choose m) / (n choose m).
         left = len(self) - np.arange(len(self), dtype=np.float64)
         later = np.concatenate([[1.0], np.cumprod(np.maximum(left - trials, 0.0) / left)])
-        return float(np.sum(ordered * (later[:-1] - later[1:])))
+        return float(np.sum(self._ordered * (later[:-1] - later[1:])))
+
+    @cached_property
+    def _ordered(self) -> NDArray[np.float64]:
+        return np.sort(np.nan_to_num(self.seconds, nan=np.nanmax(self.seconds)))
 
     @cached_property
     def searchable(self) -> ParameterSpace:
@@ -108,12 +111,10 @@ class MeasuredSpace:
     @property
     def missing(self) -> int:
         """Configurations that keep all restrictions and were not measured; 0 where there are too many to look."""
-        part = self.space.sketches[0]
-        if part.size > 1 << 24:
+        if self.space.size > 1 << 24:
             return 0
-        shape = [len(parameter.values) for parameter in self.space.parameters]
-        every = np.stack(np.unravel_index(np.arange(part.size), shape), axis=1).astype(np.int32)
-        return int(part.legal(every).sum()) - int(part.legal(self.rows).sum())
+        legal = sum(int(self.space.legal(rows).sum()) for rows in every_choice(self.space))
+        return legal - int(self.space.legal(self.rows).sum())
 
     def values(self, place: int) -> Mapping[str, bool | int | float | str]:
         """A configuration."""
@@ -125,7 +126,7 @@ class MeasuredSpace:
         Raises:
             DatasetError: one that was not measured. Nothing stands in for it.
         """
-        numbers = self.space.sketches[0].numbers(choices)
+        numbers = self.space.numbers(choices)
         at = np.minimum(np.searchsorted(self._sorted, numbers), len(self) - 1)
         if (wrong := np.flatnonzero(self._sorted[at] != numbers)).size:
             raise DatasetError(
@@ -137,11 +138,11 @@ class MeasuredSpace:
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
-        return np.argsort(self.space.sketches[0].numbers(self.rows), kind="stable")
+        return np.argsort(self.space.numbers(self.rows), kind="stable")
 
     @cached_property
     def _sorted(self) -> NDArray[np.int64]:
-        return self.space.sketches[0].numbers(self.rows)[self._order]
+        return self.space.numbers(self.rows)[self._order]
 
     def write(self, folder: Path) -> None:
         """Writes it as a folder: the space in T1, results as Parquet."""

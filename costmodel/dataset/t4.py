@@ -17,14 +17,14 @@ import numpy as np
 
 from costmodel.dataset.errors import DatasetError
 from costmodel.dataset.measured_space import OK, MeasuredSpace
-from search_space.parameters import Parameter, ParameterSpace, Restriction, T1Error, read_t1, write_t1
+from search_space.parameters import Parameter, ParameterSpace, T1Error, read_t1, write_t1
 
 MOST_BYTES = 2 << 30
 """Of a file, once it is unpacked."""
 UNITS = {"seconds": 1.0, "milliseconds": 1e-3, "miliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
 VERSION = "1.0.0"
-INVALID = {"compile": "compile", "runtime": "runtime", "correctness": "wrong_result", "timeout": "timeout"}
-"""Invalidity → class of failure, for those that have one of another name or none."""
+INVALID = {"correctness": "wrong_result"}
+"""Invalidity → class of failure, where their names differ."""
 TIMES = ("compilation", "framework", "search_algorithm", "validation")
 
 
@@ -125,8 +125,7 @@ def _space_of(path: Path, results: Sequence[Mapping[str, Any]]) -> ParameterSpac
         for name in names
     }
     parameters = [Parameter(name, tuple(sorted(found))) for name, found in values.items()]
-    restrictions: tuple[Restriction, ...] = ()
-    return ParameterSpace(path.name.partition(".")[0], tuple(parameters), restrictions)
+    return ParameterSpace(path.name.partition(".")[0], tuple(parameters))
 
 
 def _samples(path: Path, result: Mapping[str, Any], unit: float) -> tuple[np.ndarray[Any, Any], str]:

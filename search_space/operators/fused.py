@@ -128,7 +128,9 @@ def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
     *inputs, layer = _layer(args, algorithm)
     front: list[te.Tensor] = []
     if args["prologue"]:
-        data, *front, made = _named_apart(te_json.from_json(args["prologue"]))
+        data, *front, made = te_json.from_json(args["prologue"])
+        # Names that no stage of an epilogue has, as kernels are known by their output's.
+        made = _grafted(made, data, data, prefix="front.")
         # As padding, it may be written out whole, computed a tile at a time, or where it is read.
         layer = _grafted(layer, inputs[0], te.Tensor(replace(made.op, tag="pad")))
         inputs[0] = data
@@ -139,17 +141,6 @@ def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
             inputs[place], layer = _widened(inputs[place], layer, dtype)
     first, *more, output = te_json.from_json(args["epilogue"])
     return [inputs[0], *front, *inputs[1:], *more, _grafted(output, first, layer)]
-
-
-def _named_apart(prologue: Sequence[te.Tensor]) -> list[te.Tensor]:
-    """The definition, whose stages have names that no stage of an epilogue has: kernels are known by their output's."""
-    made: dict[te.Tensor, te.Tensor] = {}
-    for op in operations(prologue[-1:]):
-        inputs = tuple(made.get(tensor, tensor) for tensor in op.inputs)
-        if op.body is not None:
-            renamed = replace(op, name=f"front.{op.name}", body=rename_loads(op.body, made), inputs=inputs)
-            made[te.Tensor(op)] = te.Tensor(renamed)
-    return [made.get(tensor, tensor) for tensor in prologue]
 
 
 def _read_through(data: te.Tensor, layer: te.Tensor, axes: Sequence[int]) -> tuple[te.Tensor, te.Tensor]:
@@ -177,14 +168,19 @@ def _widened(data: te.Tensor, layer: te.Tensor, dtype: str) -> tuple[te.Tensor, 
 
 
 def _grafted(
-    output: te.Tensor, first: te.Tensor, layer: te.Tensor, change: Callable[[Expr], Expr] = lambda body: body
+    output: te.Tensor,
+    first: te.Tensor,
+    layer: te.Tensor,
+    change: Callable[[Expr], Expr] = lambda body: body,
+    prefix: str = "",
 ) -> te.Tensor:
-    """The definition of `output` with `layer` in the place of `first`, and every body changed before."""
+    """The definition of `output` with `layer` in the place of `first`, bodies changed before and names prefixed."""
     made: dict[te.Tensor, te.Tensor] = {first: layer}
     for op in operations([output]):
         if op.body is not None:
             inputs = tuple(made.get(tensor, tensor) for tensor in op.inputs)
-            made[te.Tensor(op)] = te.Tensor(replace(op, body=rename_loads(change(op.body), made), inputs=inputs))
+            body = rename_loads(change(op.body), made)
+            made[te.Tensor(op)] = te.Tensor(replace(op, name=prefix + op.name, body=body, inputs=inputs))
     return made[output]
 
 

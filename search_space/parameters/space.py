@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -65,20 +65,90 @@ class Parameter:
 
 
 @dataclass(frozen=True, eq=False)
-class ParameterPart:
-    """The one part of a space of parameters, see `search_space.decisions.Decisions`.
+class ParameterSpace:
+    """Parameters and restrictions: every strategy searches it.
+
+    It is a `search_space.decisions.Space` and its own one part, `search_space.decisions.Decisions`.
 
     Attributes:
-        name: of the space.
-        parameters: all of them, those of one value, too.
+        name: of the kernel.
+        parameters: in their order.
         restrictions: what configurations must keep.
         listed: the configurations that there are, (n, parameters); None: all that keep the restrictions.
+
+    Raises:
+        ValueError: no parameters, two of one name, more configurations than 2**62, or a restriction on others.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
-    restrictions: tuple[Restriction, ...]
+    restrictions: tuple[Restriction, ...] = ()
     listed: Choices | None = None
+
+    def __post_init__(self) -> None:
+        names = [parameter.name for parameter in self.parameters]
+        if not names:
+            raise ValueError(f"a space must have parameters, but {self.name} has none")
+        if len(set(names)) != len(names):
+            raise ValueError(f"names of parameters must differ, but got {', '.join(names)}")
+        if self.size > MOST:
+            raise ValueError(f"a space must have at most {MOST} configurations, but {self.name} has {self.size}")
+        for restriction in self.restrictions:
+            if unknown := [name for name in restriction.names if name not in names]:
+                raise ExpressionError(
+                    f"`{restriction.text}` must read parameters of the space ({', '.join(names)}), "
+                    f"but got {unknown[0]!r}"
+                )
+
+    @property
+    def workload(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def sketches(self) -> tuple[ParameterSpace]:
+        """Itself."""
+        return (self,)
+
+    @property
+    def cores(self) -> int:
+        """One, as nothing is known of the machine."""
+        return 1
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Nothing is."""
+        return {}
+
+    @property
+    def size(self) -> int:
+        """Configurations, legal or not."""
+        return math.prod(len(parameter.values) for parameter in self.parameters)
+
+    def values(self, choices: Sequence[int] | Choices) -> dict[str, Value]:
+        """A configuration: parameter → value."""
+        return {
+            parameter.name: parameter.values[int(place)]
+            for parameter, place in zip(self.parameters, choices, strict=True)
+        }
+
+    def choices(self, configurations: Sequence[Mapping[str, Any]]) -> Choices:
+        """Configurations as rows of indices, (n, parameters).
+
+        Raises:
+            ValueError: a parameter that is missing, or a value that it cannot take.
+        """
+        found = np.empty((len(configurations), len(self.parameters)), np.int32)
+        for column, parameter in enumerate(self.parameters):
+            places = {value: place for place, value in enumerate(parameter.values)}
+            for row, configuration in enumerate(configurations):
+                if parameter.name not in configuration:
+                    raise ValueError(f"a configuration must have `{parameter.name}`, but got {dict(configuration)}")
+                value = configuration[parameter.name]
+                if not isinstance(value, bool | int | float | str) or value not in places:
+                    raise ValueError(f"`{parameter.name}` must be one of {list(parameter.values)}, but got {value!r}")
+                found[row, column] = places[value]
+        return found
 
     @property
     def algorithm(self) -> str:
@@ -89,11 +159,6 @@ class ParameterPart:
     def groups(self) -> tuple[DecisionGroup, ...]:
         """A group for each parameter."""
         return tuple(parameter.group for parameter in self.parameters)
-
-    @property
-    def size(self) -> int:
-        """Configurations, legal or not."""
-        return math.prod(len(parameter.values) for parameter in self.parameters)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -146,80 +211,3 @@ class ParameterPart:
             if parameter.name in restriction.names
         }
         return np.broadcast_to(restriction.holds(values), (len(choices),))
-
-
-@dataclass(frozen=True, eq=False)
-class ParameterSpace:
-    """Parameters and restrictions: every strategy searches it, see `search_space.decisions.Space`.
-
-    Attributes:
-        name: of the kernel.
-        parameters: in their order.
-        restrictions: what configurations must keep.
-        listed: the configurations that there are, (n, parameters); None: all that keep the restrictions.
-
-    Raises:
-        ValueError: no parameters, two of one name, more configurations than 2**62, or a restriction on others.
-    """
-
-    name: str
-    parameters: tuple[Parameter, ...]
-    restrictions: tuple[Restriction, ...] = ()
-    listed: Choices | None = None
-    cores: int = 1
-    refused: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        names = [parameter.name for parameter in self.parameters]
-        if not names:
-            raise ValueError(f"a space must have parameters, but {self.name} has none")
-        if len(set(names)) != len(names):
-            raise ValueError(f"names of parameters must differ, but got {', '.join(names)}")
-        if self.size > MOST:
-            raise ValueError(f"a space must have at most {MOST} configurations, but {self.name} has {self.size}")
-        for restriction in self.restrictions:
-            if unknown := [name for name in restriction.names if name not in names]:
-                raise ExpressionError(
-                    f"`{restriction.text}` must read parameters of the space ({', '.join(names)}), "
-                    f"but got {unknown[0]!r}"
-                )
-
-    @property
-    def workload(self) -> str:
-        """The name."""
-        return self.name
-
-    @cached_property
-    def sketches(self) -> tuple[ParameterPart, ...]:
-        """The one part."""
-        return (ParameterPart(self.name, self.parameters, self.restrictions, self.listed),)
-
-    @property
-    def size(self) -> int:
-        """Configurations, legal or not."""
-        return math.prod(len(parameter.values) for parameter in self.parameters)
-
-    def values(self, choices: Sequence[int] | Choices) -> dict[str, Value]:
-        """A configuration: parameter → value."""
-        return {
-            parameter.name: parameter.values[int(place)]
-            for parameter, place in zip(self.parameters, choices, strict=True)
-        }
-
-    def choices(self, configurations: Sequence[Mapping[str, Any]]) -> Choices:
-        """Configurations as rows of indices, (n, parameters).
-
-        Raises:
-            ValueError: a parameter that is missing, or a value that it cannot take.
-        """
-        found = np.empty((len(configurations), len(self.parameters)), np.int32)
-        for column, parameter in enumerate(self.parameters):
-            places = {value: place for place, value in enumerate(parameter.values)}
-            for row, configuration in enumerate(configurations):
-                if parameter.name not in configuration:
-                    raise ValueError(f"a configuration must have `{parameter.name}`, but got {dict(configuration)}")
-                value = configuration[parameter.name]
-                if not isinstance(value, bool | int | float | str) or value not in places:
-                    raise ValueError(f"`{parameter.name}` must be one of {list(parameter.values)}, but got {value!r}")
-                found[row, column] = places[value]
-        return found

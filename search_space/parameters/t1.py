@@ -16,7 +16,8 @@ from search_space.parameters.expression import Restriction
 from search_space.parameters.space import Parameter, ParameterSpace, Value
 
 MOST_BYTES = 64 << 20
-KINDS: Mapping[str, type] = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
+Kind = type[int] | type[float] | type[bool] | type[str]
+KINDS: Mapping[str, Kind] = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
 
 
 class T1Error(ValueError):
@@ -104,7 +105,7 @@ def _value(name: str, kind: str, value: Any) -> Value:
     allowed = (bool, int, float) if wanted in (float, bool, int) else (str,)
     if not isinstance(value, allowed) or wanted(value) != value:
         raise ValueError(f"`Values` of {name} must be of type {kind}, but got {value!r}")
-    return wanted(value)  # type: ignore[no-any-return]
+    return wanted(value)
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:

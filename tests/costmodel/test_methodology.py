@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from autotune.lab.methodology import Yardstick
 from costmodel.dataset.measured_space import MeasuredSpace
@@ -25,7 +26,7 @@ def measured(count: int = 400, seed: int = 0) -> MeasuredSpace:
     )
 
 
-def drawn(of: MeasuredSpace, seed: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def drawn(of: MeasuredSpace, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     order = np.random.default_rng(seed).permutation(len(of))
     return of.seconds[order], np.cumsum(of.cost_seconds[order])
 

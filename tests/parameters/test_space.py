@@ -35,8 +35,8 @@ def test_restrictions_hold_as_python_says() -> None:
     rows = every(space())
     legal = space().sketches[0].legal(rows)
     for row, found in zip(rows, legal, strict=True):
-        v = space().values(row)
-        assert found == ((v["block"] <= 128 or v["memory"] != "shared") and (not v["unroll"] or v["factor"] > 0))  # type: ignore[operator]
+        v: dict[str, Any] = {**space().values(row)}
+        assert found == ((v["block"] <= 128 or v["memory"] != "shared") and (not v["unroll"] or v["factor"] > 0))
     assert space().sketches[0].violations(rows)["not unroll or factor > 0"] == len(rows) // 3
 
 

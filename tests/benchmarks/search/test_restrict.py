@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.search import restrict
 from benchmarks.search.restrict import Restriction, digest, legal_rows, thin
-from search_space import workloads
+from search_space import decisions, workloads
 from search_space.space import generate
 from targets import registry
 from tests.benchmarks.search.tiny import TINY
@@ -43,7 +43,7 @@ def test_legal_candidates_are_the_same_in_blocks(monkeypatch):
     sketch = TINY.whole().sketches[0]
     whole = legal_rows(sketch)
     assert sketch.legal(whole).all() and 0 < len(whole) < sketch.size
-    monkeypatch.setattr(restrict, "_BLOCK", 7)
+    monkeypatch.setattr(decisions, "BLOCK", 7)
     np.testing.assert_array_equal(legal_rows(sketch), whole)
 
 
