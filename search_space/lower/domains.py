@@ -118,6 +118,7 @@ class Bounds:
             relaxed |= {loop_var(consumer.name, p): nest.extents[p] for p in whole}
             values = self._values(consumer, nest.extents, self.domains[consumer.name], whole)
             loose = self._overrun_axes(consumer, whole)
+            may_leave = loose | self._partly_run_clamped(consumer, relaxed, whole)
             for node in walk(consumer.body):
                 if node.op != "load" or node.args[0] != stage.name:
                     continue
@@ -125,7 +126,7 @@ class Bounds:
                     at = substitute(index, values)
                     low, width = self._region(axis, self.recombined(stage, at), relaxed)
                     found.append((low, width))
-                    stays = self._runs_inside(consumer, index, axis, loose)
+                    stays = self._runs_inside(consumer, index, axis, may_leave)
                     if not stays or not (self.threaded or _divided(consumer, str(index.args[0]))):
                         inside_only.discard(axis.name)
                     # a loop may overrun and what is made of its index stay inside: h // 4 of 7 rows in tiles of 4
@@ -165,12 +166,12 @@ class Bounds:
             return set(self.path(stage))
         return {v for v in self.path(stage) if not is_thread(self.kinds.get(v, "serial"))}
 
-    def _runs_inside(self, consumer: Stage, index: Expr, axis: Axis, loose: set[str]) -> bool:
-        """Whether an index is an axis of the consumer that is as long and never overruns: then so is its region.
+    def _runs_inside(self, consumer: Stage, index: Expr, axis: Axis, leaving: set[str]) -> bool:
+        """Whether an index is an axis of the consumer that is as long and whose region stays inside: so does this one.
 
         That exact splits reach no further than the extent is a limit on the decisions, which arithmetic does not know.
         """
-        if index.op != "var" or index.args[0] in loose:
+        if index.op != "var" or index.args[0] in leaving:
             return False
         return any(a.name == index.args[0] and a.extent is axis.extent for a in (*consumer.axes, *consumer.reduce_axes))
 
@@ -238,6 +239,25 @@ class Bounds:
             elif names & loose:
                 loose |= set(relation.parents)
         return loose
+
+    def _partly_run_clamped(self, stage: Stage, relaxed: dict[str, Expr], whole: frozenset[str]) -> set[str]:
+        """Axes with a clamped split some of whose loops run, the innermost not alone.
+
+        Each tile is moved inside, but a block of several tiles is as wide for the last as for all: of 5 rows in blocks
+        of 2 tiles of 1, the last block holds one row, and a region two rows wide there ends past the tensor.
+        """
+        running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in relaxed}
+        found: set[str] = set()
+        for relation in reversed(stage.relations):
+            made = relation.children if isinstance(relation, SplitRelation) else (relation.child,)
+            parents = (relation.parent,) if isinstance(relation, SplitRelation) else relation.parents
+            if running.intersection(made):
+                running.update(parents)
+            if found.intersection(made):
+                found.update(parents)
+            if isinstance(relation, SplitRelation) and relation.tail == "clamp" and relation.parent not in whole:
+                found.update(parents if running.intersection(relation.children[:-1]) else ())
+        return found
 
     def _nest(self, stage: Stage, domain: Domain) -> Nest:
         """The loops over a domain: their extents as the schedule made them, then each axis in terms of them."""

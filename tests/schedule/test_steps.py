@@ -106,6 +106,21 @@ def test_partial_results_are_of_reduce_loops_that_may_be_fused_but_not_of_split_
     assert np.array_equal(interpret(cleanup(lower(summed)), {"A": data})["S"], data.sum((1, 2)))
 
 
+@pytest.mark.parametrize("factors", [(2, 1), (2, 2), (1, 2)])
+def test_what_a_clamped_block_of_tiles_reads_stays_inside_where_threads_run(factors: tuple[int, ...]) -> None:
+    """The last block has fewer tiles than the others, and a region attached to the blocks is as wide for it."""
+    a = te.placeholder((5, 4), name="A")
+    total = te.compute((5, 4), lambda i, j: a[i, j] + 1.0, name="C")
+    start = initial_state([total])
+    block = CacheWrite("C", "local").apply(start)
+    block = Split("C", "i", factors, "clamp").apply(block)
+    block = ComputeAt("C.local", "C", "i.0").apply(block)
+    block = Annotate("C.local", "j", "threadIdx.x").apply(block)
+    array = np.arange(20, dtype=np.float32).reshape(5, 4)
+    found = interpret(lower(block), {"A": array})
+    np.testing.assert_array_equal(found["C"], array + 1)
+
+
 def test_an_unknown_instruction_is_named_in_lowering(state: State) -> None:
     with pytest.raises(ScheduleError, match="`intrinsic` must be one of"):
         lower(Tensorize("C", "j", "no_such_dot").apply(state))
