@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from measure.building import ParallelBuild
 from measure.child import Child, Death
 from measure.closing import Closing
 from measure.errors import ErrorClass, OutcomeError, PoolError, TrialFailure
@@ -24,6 +25,7 @@ from measure.hostlock import POLL_SECONDS, HostLock
 from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
+from measure.supervisor import Answer
 from measure.timing import counted
 
 _SHARE = 1 / 40
@@ -40,7 +42,7 @@ class InterleavedTiming:
         group: most kernels whose bursts are interleaved: the more, the longer the time over which each is spread.
         rotation_bytes: most memory for rotated copies of a kernel's constants, bytes. What the others of a group do
             between two bursts makes them cold besides.
-        timeout_seconds: that building and running one kernel may take, and a round of a group of 40.
+        timeout_seconds: that binding and running one kernel may take, and a round of a group of 40.
         check: whether outputs are held against the reference, as a pool does.
     """
 
@@ -80,6 +82,7 @@ class InterleavedTimer(Closing):
         self.timing, self.settings, self.threads = timing or InterleavedTiming(), settings or LocalSettings(), threads
         self._rng = np.random.default_rng(seed)
         self._lock = HostLock(self.settings.host_lock)
+        self._builders = ParallelBuild(self.settings)
         self._child: Child | None = None
 
     def time(self, trials: Sequence[Trial], stop: Callable[[], bool] = lambda: False) -> list[TrialResult]:
@@ -103,7 +106,8 @@ class InterleavedTimer(Closing):
             if stop():
                 return found
             try:
-                found += self._group(list(trials[first : first + self.timing.group]), first)
+                group = list(trials[first : first + self.timing.group])
+                found += self._group(group, self._builders.build(group), first)
             finally:
                 self._lock.release()
         return found
@@ -113,11 +117,13 @@ class InterleavedTimer(Closing):
         if self._child is not None:
             self._child.close()
             self._child = None
+        self._builders.close()
         self._lock.close()
 
-    def _group(self, trials: list[Trial], first: int, again: bool = False) -> list[TrialResult]:
+    def _group(self, trials: list[Trial], built: list[Answer], first: int, again: bool = False) -> list[TrialResult]:
         request = {
             "trials": [trial.to_json() for trial in trials],
+            "built": [{**answer.header, "bytes": len(answer.blob)} for answer in built],
             "rounds": self.timing.rounds,
             "burst_seconds": self.timing.burst_seconds,
             "rotation_bytes": self.timing.rotation_bytes,
@@ -127,7 +133,7 @@ class InterleavedTimer(Closing):
             "timeout": self.timing.timeout_seconds * (1.0 + _SHARE * len(trials)),
         }
         child = self._started()
-        child.send(request)
+        child.send(request, b"".join(answer.blob for answer in built))
         answer = child.receive()
         while answer is not None and answer[0]["stage"] == "prepared":
             answer = child.receive()
@@ -137,11 +143,13 @@ class InterleavedTimer(Closing):
             child.close()
             self._child = None
             if death is not None and death.outside and not again:
-                return self._group(trials, first, again=True)
+                return self._group(trials, built, first, again=True)
             if len(trials) == 1:
                 return [TrialResult(trials[0], first, Outcome.failed(failure.error, failure.message))]
             half = len(trials) // 2
-            return self._group(trials[:half], first) + self._group(trials[half:], first + half)
+            return self._group(trials[:half], built[:half], first) + self._group(
+                trials[half:], built[half:], first + half
+            )
         assert answer is not None
         return [
             TrialResult(trial, first + place, _outcome(of))

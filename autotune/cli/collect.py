@@ -25,6 +25,8 @@ def collect(
     with bad_input(config=config):
         from autotune.cli.dataset import summary_tables
         from autotune.collect.collection import collect as measure
+        from autotune.collect.items import collect_of
+        from autotune.collect.pooled import collect_pools
         from autotune.report.progress import LiveProgress
         from costmodel.dataset.stats import stats
 
@@ -35,7 +37,10 @@ def collect(
             if not quiet:
                 console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-        session = measure(loaded, minutes, [] if quiet else [LiveProgress(console)], say)
+        if collect_of(loaded).pools is not None:
+            session = collect_pools(loaded, minutes, say)
+        else:
+            session = measure(loaded, minutes, [] if quiet else [LiveProgress(console)], say)
         for problem in session.problems:
             typer.echo(problem, err=True)
         if session.dataset is not None and not quiet:

@@ -274,6 +274,18 @@ def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item,
     Raises:
         ConfigError: items that cannot be made, or a collection that was begun on another machine.
     """
+    kept = _Kept.read(config.records_path.parent / TASKS)
+    source = _source(config)
+    items = kept.items if kept.source == source else tuple(items_of(config))
+    return items, kept_tasks(config, settings, items)
+
+
+def kept_tasks(config: RunConfig, settings: Settings, items: Sequence[Item]) -> list[TaskData]:
+    """Items as tasks of a dataset, kept beside the records for the next session.
+
+    Raises:
+        ConfigError: a collection that was begun on another machine.
+    """
     path = config.records_path.parent / TASKS
     kept = _Kept.read(path)
     target = settings.target
@@ -283,12 +295,15 @@ def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item,
             f"{path}: a collection must go on on the machine that it was begun on, {', '.join(sorted(others))}, "
             f"but this is {machine}"
         )
-    source = config.model_dump(mode="json", include={"collect", "network", "target", "seed"})
-    items = kept.items if kept.source == source else tuple(items_of(config))
     known_hardware = (task.hardware for task in kept.tasks if task.target == target.name)
     hardware = next(known_hardware, target.hardware)
     how = (target.name, machine, settings.threads, settings.measure.cache, hardware)
     tasks = [TaskData(item.name, item.workload, *how, item.networks) for item in items]
     every = {**{task.key: task for task in kept.tasks}, **{task.key: task for task in tasks}}
-    _Kept(source, items, tuple(every.values())).write(path)
-    return items, tasks
+    _Kept(_source(config), tuple(items), tuple(every.values())).write(path)
+    return tasks
+
+
+def _source(config: RunConfig) -> dict[str, Any]:
+    """What the items of a collection are made of."""
+    return config.model_dump(mode="json", include={"collect", "network", "target", "seed"})

@@ -307,7 +307,10 @@ class SourceConfig(Section):
 class Collect(Section):
     """What a dataset is collected from."""
 
-    sources: list[SourceConfig] = Field(min_length=1, description="Of tasks, in order.")
+    sources: list[SourceConfig] = Field(default_factory=list, description="Of tasks, in order.")
+    pools: str | None = Field(
+        default=None, description="In place of sources: file of registered pools, see docs/evaluation.md."
+    )
     programs: int = Field(default=128, ge=1, description="Programs to measure of each task.")
     random_share: float = Field(
         default=0.5,
@@ -320,6 +323,15 @@ class Collect(Section):
         ge=0,
         description="Bursts of each program in which those of a task are timed again in turns, once all are measured.",
     )
+
+    @model_validator(mode="after")
+    def _sources_or_pools(self) -> Self:
+        if bool(self.sources) == (self.pools is not None):
+            raise ValueError(
+                f"`collect` must have either sources or pools, but got {len(self.sources)} sources, "
+                f"pools={self.pools!r}"
+            )
+        return self
 
 
 class Sizes(Section):

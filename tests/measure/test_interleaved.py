@@ -11,6 +11,7 @@ from measure.errors import ErrorClass, PoolError
 from measure.hostlock import HostLock
 from measure.interleaved import InterleavedTimer, InterleavedTiming
 from measure.interleaved_worker import InterleavedRunner
+from measure.pool import Trial
 from measure.settings import LocalSettings
 from search_space import workloads
 from tests.measure.candidates import candidates
@@ -124,8 +125,17 @@ def test_a_host_that_is_slow_most_of_the_time_is_seen_through():
 
     seconds = [1e-3 * (1 + 0.02 * place) for place in range(12)]
     trials = [trial(seconds=value).to_json() for value in seconds]
-    request = {"trials": trials, "rounds": 40, "burst_seconds": 1e-3, "rotation_bytes": 1, "seed": 0, "check": False}
-    answer, _ = InterleavedRunner(Executor()).handle(request, b"", lambda: None)
+    modules = [FakeExecutor().build(Trial.from_json(one)) for one in trials]
+    request = {
+        "trials": trials,
+        "built": [{"bytes": len(module)} for module in modules],
+        "rounds": 40,
+        "burst_seconds": 1e-3,
+        "rotation_bytes": 1,
+        "seed": 0,
+        "check": False,
+    }
+    answer, _ = InterleavedRunner(Executor()).handle(request, b"".join(modules), lambda: None)
     fastest = [min(result["latencies"]) for result in answer["results"]]
     assert fastest == pytest.approx(seconds)
     assert {len(result["latencies"]) for result in answer["results"]} == {40}

@@ -1,0 +1,176 @@
+"""Collecting registered pools: programs drawn at random, each built, checked and timed in turns with the others.
+
+Here nothing is searched for, and no program is timed more carefully than another: all of a task take turns, for as many
+rounds. A later collection does the same again with every program, from building it on, at another time: what two of
+them disagree on is the noise of the labels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.collect.collection import Session, kept_tasks, tunings_of
+from autotune.collect.items import Item, collect_of
+from autotune.config import ConfigError, RunConfig, errors_at
+from autotune.run import folder as run_folder
+from autotune.run.resolve import settings_of
+from autotune.search.base import NoLegalSchedule
+from autotune.tuning.interrupt import Interrupt
+from autotune.tuning.settings import Settings
+from autotune.tuning.task_tuning import TaskTuning
+from autotune.tuning.tuner import known
+from costmodel.dataset import SHIPPED, TaskData
+from costmodel.dataset.build import build
+from costmodel.protocol import REGISTERED, PoolTask, Registered
+from measure.database import Database
+from measure.host import describe_host
+from measure.interleaved import InterleavedTimer, InterleavedTiming
+from measure.pool import Trial, TrialResult
+from measure.provenance import Kind
+from measure.record import Record
+from search_space.extras import require
+
+GROUP = 320
+"""Programs that take turns. The more, the longer the time that the bursts of each are spread over."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What is timed together.
+
+    Attributes:
+        task: of all of it.
+        trials: to time.
+        record: makes the record of a result.
+    """
+
+    task: PoolTask
+    trials: Sequence[Trial]
+    record: Callable[[TrialResult], Record]
+
+
+def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str], None]) -> Session:
+    """Measures the pools of a registration, and makes a dataset of them; goes on with what is there.
+
+    Args:
+        config: with `collect.pools`.
+        minutes: after which no further group is begun; None: when everything is measured.
+        say: shows a sentence to the user.
+
+    Raises:
+        ConfigError: something in the configuration cannot be done.
+        DatasetError: the registration cannot be read, or no dataset can be made of the records.
+    """
+    require("collecting a dataset", "pyarrow")
+    path = collect_of(config).pools
+    assert path is not None
+    with errors_at("collect.pools"):
+        registered = Registered.read(REGISTERED if path == SHIPPED else Path(path))
+    settings = settings_of(config).searching(finalists=0)
+    if settings.target.simulated or config.measure.pool != "local":
+        raise ConfigError(
+            f"pools must be of a target that is timed on this machine, but got target={config.target}, "
+            f"measure.pool={config.measure.pool!r}",
+            "collect.pools",
+        )
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    folder = run_folder.make_folder(config)
+    problems: list[str] = []
+    before, measured = 0, 0
+    with run_folder.claimed(folder), Database(config.records_path) as database:
+        database.check_compatible(settings.target.name)
+        items = [Item(t.name, t.workload, t.programs, dict(t.networks), registered.rounds) for t in registered.tasks]
+        tasks = kept_tasks(config, settings, items)
+        before = len(database)
+        wanted = sum(task.programs * task.collections for task in registered.tasks)
+        say(f"{len(items)} tasks, {wanted} measurements; {before} records are there")
+        timing = InterleavedTiming(registered.rounds, group=GROUP, check=True)
+        with Interrupt() as interrupt, InterleavedTimer(settings.threads, timing, seed=config.seed) as timer:
+            for group in _groups(registered, tasks, settings, database, problems):
+                if interrupt.requested or (end is not None and time.monotonic() >= end):
+                    break
+                results = timer.time(group.trials, lambda: interrupt.requested)
+                records = [group.record(result) for result in results]
+                database.extend(records)
+                measured += len(records)
+                failed = sum(not record.ok for record in records)
+                say(f"{before + measured}/{wanted}  {group.task.name}" + (f", {failed} failed" if failed else ""))
+            stopped = interrupt.requested
+        complete = not stopped and not any(True for _ in _groups(registered, tasks, settings, database, []))
+        dataset = None
+        if not stopped and len(database):
+            say("making the dataset")
+            dataset = build(database, tasks)
+            dataset.write(folder / "dataset")
+    total = before + measured if complete else wanted
+    return Session(measured, before + measured, total, 0, stopped, dataset, folder, problems)
+
+
+def _groups(
+    registered: Registered,
+    tasks: Sequence[TaskData],
+    settings: Settings,
+    database: Database,
+    problems: list[str],
+) -> Iterator[_Group]:
+    """What is left to time: the first collection of all tasks, then the second of those that have one, and so on."""
+    last = max(task.collections for task in registered.tasks)
+    for collection in range(last):
+        for task, data in zip(registered.tasks, tasks, strict=True):
+            if collection >= task.collections:
+                continue
+            records = known(database, task.workload, settings)
+            if collection == 0:
+                yield from _drawn(task, data, settings, records, problems)
+            else:
+                yield from _again(task, records, collection)
+
+
+def _drawn(
+    task: PoolTask, data: TaskData, settings: Settings, records: Sequence[Record], problems: list[str]
+) -> Iterator[_Group]:
+    """The programs of a task that have no record yet; the same are drawn whatever was interrupted meanwhile."""
+    there = {record.trace_key for record in records}
+    if len(there) >= task.programs:
+        return
+    tuning = _pool(task, data, settings)
+    trials: list[Trial] = []
+    try:
+        while len(trials) < task.programs and (more := tuning.propose()):
+            trials += more
+    except NoLegalSchedule as error:
+        problems.append(f"{task.name}: {error}")
+    left = [trial for trial in trials if trial.trace_key not in there]
+    for first in range(0, len(left), GROUP):
+        yield _Group(task, left[first : first + GROUP], tuning.record)
+
+
+def _again(task: PoolTask, records: Sequence[Record], collection: int) -> Iterator[_Group]:
+    """The programs that were right so far and have fewer than `collection` later records."""
+    first: dict[str, Record] = {}
+    times: dict[str, int] = {}
+    for record in records:
+        if record.provenance.kind is Kind.retimed:
+            times[record.trace_key] = times.get(record.trace_key, 0) + 1
+        elif record.ok:
+            first.setdefault(record.trace_key, record)
+    left = [record for key, record in first.items() if times.get(key, 0) < collection]
+    host = describe_host()
+    for start in range(0, len(left), GROUP):
+        of = {record.trace_key: record for record in left[start : start + GROUP]}
+
+        def record(result: TrialResult, of: dict[str, Record] = of) -> Record:
+            known = of[result.trial.trace_key].provenance
+            return Record.of(result, known.again(Kind.retimed, time.time()), host)
+
+        yield _Group(task, [one.to_trial() for one in of.values()], record)
+
+
+def _pool(task: PoolTask, data: TaskData, settings: Settings) -> TaskTuning:
+    item = Item(task.name, task.workload, task.programs, dict(task.networks))
+    how = settings.searching(batch=task.programs)
+    (tuning,) = tunings_of(item, data, how, 1.0)
+    return tuning

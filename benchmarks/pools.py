@@ -1,0 +1,171 @@
+"""Registers the pools of the shipped dataset: `python -m benchmarks.pools FILE --exports FOLDER`.
+
+Run once, before anything is measured; `autotune collect configs/collect_pools.yaml` measures what it wrote. Networks of
+torchvision and timm are exported as the survey does (`pip install '.[bench,survey]'`), weights play no part.
+
+What is chosen depends on shapes alone:
+
+- Networks to validate and to test are whole. Layers that differ by what is fused behind them count as one, the most
+  frequent of them; the smallest, which together make up at most `SMALL` of the network's estimated time, are left out.
+- Of networks to learn from, so many layers are taken, spread evenly over the network, none of which has the anchor of a
+  layer that is validated or tested with.
+- Random programs are drawn from a seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from autotune.collect.random_programs import random_workload
+from autotune.config import RunConfig
+from autotune.naming import file_name
+from autotune.run.workloads import network_of
+from autotune.tuning.task import Task
+from benchmarks.survey.exports import EXPORTERS
+from benchmarks.survey.kept import Kept
+from benchmarks.survey.models import LISTED, load_models
+from costmodel.protocol import ROLES, PoolTask, Registered, Role
+from search_space.workloads import Workload
+
+NETWORKS: dict[str, Role] = {
+    "resnetv2_50": "test",
+    "mobilenet_v3_large": "test",
+    "vit_small_patch16_224": "test",
+    "resnet18": "validation",
+    "mobilenet_v2": "validation",
+    "squeezenet": "train",
+    "inception_v1": "train",
+    "inception_v2": "train",
+    "densenet121": "train",
+    "shufflenet": "train",
+    "alexnet": "train",
+    "bert_base": "train",
+    "efficientnet_b0": "train",
+    "regnet_y_800mf": "train",
+}
+"""What the layers of each network are for. Those to test with were in no dataset before."""
+EXPORTED = ("resnetv2_50", "mobilenet_v3_large", "vit_small_patch16_224", "efficientnet_b0", "regnet_y_800mf")
+"""Networks that come from a library; the others are those of the package."""
+LAYERS = 5
+"""Of each network to learn from."""
+PROGRAMS: dict[Role, int] = {"train": 1000, "validation": 500, "test": 500}
+COLLECTIONS: dict[Role, int] = {"train": 1, "validation": 1, "test": 2}
+RANDOM = 30
+RANDOM_PROGRAMS = 250
+ROUNDS = 8
+SMALL = 0.02
+FLOPS, BYTES = 1e11, 1e10
+"""A second of some processor: what is left out may not depend on the one at hand."""
+
+
+def anchor_of(workload: Workload) -> str:
+    """What a layer computes, less what is fused around it."""
+    found = workload.args["anchor"] if workload.operator == "fused" else workload.to_json()
+    return json.dumps(found, sort_keys=True)
+
+
+def seconds_of(workload: Workload) -> float:
+    """A rough estimate, of operations and bytes."""
+    arrays = (*workload.inputs, workload.output)
+    return workload.flops / FLOPS + sum(4 * math.prod(spec.shape) for spec in arrays) / BYTES
+
+
+def whole(tasks: Sequence[Task]) -> list[tuple[Task, int]]:
+    """Layers of a network that count, each with the times that it and those like it occur."""
+    groups: dict[str, list[Task]] = {}
+    for task in tasks:
+        groups.setdefault(anchor_of(task.workload), []).append(task)
+    kept = [(max(group, key=lambda task: task.weight), sum(task.weight for task in group)) for group in groups.values()]
+    shares = np.array([seconds_of(task.workload) * times for task, times in kept])
+    order = np.argsort(shares, kind="stable")
+    small = set(order[np.cumsum(shares[order]) <= SMALL * shares.sum()].tolist())
+    return [layer for place, layer in enumerate(kept) if place not in small]
+
+
+def spread(tasks: Sequence[Task], taken: set[str], layers: int) -> list[tuple[Task, int]]:
+    """So many layers of a network, none of which has an anchor that is taken; theirs are, afterwards."""
+    left = [task for task in tasks if anchor_of(task.workload) not in taken and seconds_of(task.workload) > 2e-5]
+    chosen = [left[len(left) * place // layers] for place in range(layers)] if len(left) > layers else left
+    apart = {anchor_of(task.workload): task for task in chosen}
+    taken.update(apart)
+    return [(task, task.weight) for task in apart.values()]
+
+
+def tasks_of(name: str, exports: Path) -> Sequence[Task]:
+    """Layers of a network by name: of the package, or of a library by way of ONNX."""
+    model = name
+    if name in EXPORTED:
+        listed = next(one for one in load_models(LISTED) if one.name == name)
+        file = Kept(exports, listed, 0, EXPORTERS).file
+        if not file.exists():
+            command = ["-m", "benchmarks.survey", "--exports", str(exports), "--export-only", "--only", name]
+            subprocess.run([sys.executable, *command], check=True)
+        model = str(file)
+    cache = {"cache": "network"}
+    return network_of(RunConfig.model_validate({"name": name, "model": model, "target": "cpu", "measure": cache})).tasks
+
+
+def register(exports: Path, seed: int = 0) -> Registered:
+    """The pools: roles in turns, so that whatever ends a collection leaves some of each."""
+    found = {name: tasks_of(name, exports) for name in NETWORKS}
+    pools: dict[str, PoolTask] = {}
+    taken: set[str] = set()
+    for name, role in NETWORKS.items():  # a layer that is tested with is nothing else
+        if role == "train":
+            layers = spread(found[name], taken, LAYERS)
+        else:
+            layers = whole(found[name])
+            taken.update(anchor_of(task.workload) for task in found[name])
+        for task, times in layers:
+            key = task.workload.key
+            pool = pools.setdefault(key, PoolTask(task.name, task.workload, role, PROGRAMS[role], COLLECTIONS[role]))
+            if pool.role == role:
+                pools[key] = replace(pool, networks={**pool.networks, name: times})
+    rng = np.random.default_rng(seed)
+    for number in range(RANDOM):
+        workload = random_workload(rng)
+        name = file_name(f"random_{number}_{workload.operator}")
+        pools.setdefault(workload.key, PoolTask(name, workload, "train", RANDOM_PROGRAMS))
+    by_role = [[pool for pool in pools.values() if pool.role == role] for role in ROLES]
+    names: dict[str, int] = {}
+    apart = []
+    for pool in _in_turns(by_role):
+        names[pool.name] = count = names.get(pool.name, 0) + 1
+        apart.append(pool if count == 1 else replace(pool, name=f"{pool.name}_{count}"))
+    return Registered(tuple(apart), ROUNDS)
+
+
+def _in_turns(lists: Sequence[Sequence[PoolTask]]) -> list[PoolTask]:
+    """All of several lists, each spread evenly over the whole."""
+    placed = [(place / len(of), number, task) for number, of in enumerate(lists) for place, task in enumerate(of)]
+    return [task for _, _, task in sorted(placed, key=lambda item: item[:2])]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pools", description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--exports", type=Path, required=True, help="folder of exported models, see benchmarks.survey")
+    options = parser.parse_args(arguments)
+    if options.file.exists():
+        sys.stderr.write(f"`file` must be new, for pools are registered once, but {options.file} exists\n")
+        return 2
+    registered = register(options.exports)
+    registered.write(options.file)
+    for role in ROLES:
+        of = [task for task in registered.tasks if task.role == role]
+        sys.stdout.write(f"{role}: {len(of)} tasks, {sum(task.programs * task.collections for task in of)} timings\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What a collection of pools is to measure, written down before anything is: tasks, roles of networks, samples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from costmodel.dataset.errors import DatasetError
+from search_space import strict_json
+from search_space.workloads import Workload
+
+FORMAT = "autotune.pools/1"
+REGISTERED = Path(__file__).parent / "measured" / "registered.json"
+"""The registration of the pools that come with the package."""
+Role = Literal["train", "validation", "test"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+@dataclass(frozen=True)
+class PoolTask:
+    """A task whose programs are drawn at random, every sketch equally often.
+
+    Attributes:
+        name: readable, unique.
+        workload: what is computed.
+        role: what its programs are for.
+        programs: to draw; all that there are where a space has fewer.
+        collections: how often each program is collected: built, checked and timed, anew and at another time.
+        networks: network → how often the layer occurs in it; empty for a random program.
+    """
+
+    name: str
+    workload: Workload
+    role: Role
+    programs: int
+    collections: int = 1
+    networks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """All tasks of some pools.
+
+    Attributes:
+        tasks: in the order in which they are measured.
+        rounds: bursts of each program in a collection, the same for all.
+    """
+
+    tasks: tuple[PoolTask, ...]
+    rounds: int
+
+    def __post_init__(self) -> None:
+        """Checks what holds for all tasks together.
+
+        Raises:
+            DatasetError: a name, a workload or a network's role is there twice, or a number is out of range.
+        """
+        names, workloads = set[str](), set[str]()
+        networks: dict[str, str] = {}
+        if not self.tasks or self.rounds < 1:
+            raise DatasetError(
+                f"pools must have at least 1 task and 1 round, but got {len(self.tasks)} tasks, rounds={self.rounds}"
+            )
+        for task in self.tasks:
+            for what, value, known in (("name", task.name, names), ("workload", task.workload.key, workloads)):
+                if value in known:
+                    raise DatasetError(f"`{what}` of a registered task must be unique, but {value!r} is there twice")
+                known.add(value)
+            if task.role not in ROLES:
+                raise DatasetError(f"`role` must be one of {', '.join(ROLES)}, but got role={task.role!r}")
+            for name in ("programs", "collections"):
+                if getattr(task, name) < 1:
+                    raise DatasetError(f"`{name}` must be at least 1, but got {name}={getattr(task, name)}")
+            for network in task.networks:
+                if networks.setdefault(network, task.role) != task.role:
+                    raise DatasetError(f"a network must have one role, but {network} is for {networks[network]} too")
+
+    @cached_property
+    def networks(self) -> Mapping[str, Role]:
+        """Network → what its tasks are for."""
+        return {network: task.role for task in self.tasks for network in task.networks}
+
+    @cached_property
+    def by_workload(self) -> Mapping[str, PoolTask]:
+        """Key of the workload → the task."""
+        return {task.workload.key: task for task in self.tasks}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that say which registration this is; results name it."""
+        return hashlib.sha256(self._text().encode()).hexdigest()[:12]
+
+    def write(self, path: Path) -> None:
+        """Writes the file."""
+        path.write_text(self._text())
+
+    @staticmethod
+    def read(path: Path) -> Registered:
+        """The registration in a file.
+
+        Raises:
+            DatasetError: no such file, another format, or something in it that must not be.
+        """
+        try:
+            data = strict_json.loads(path.read_text())
+        except OSError as error:
+            raise DatasetError(f"{path}: registered pools must be a readable file, but: {error.strerror}") from None
+        except ValueError as error:
+            raise DatasetError(f"{path}: registered pools must be JSON, but {error}") from None
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise DatasetError(f"{path}: `format` must be {FORMAT!r}, but it is another")
+        try:
+            tasks = [PoolTask(**{**task, "workload": Workload.from_json(task["workload"])}) for task in data["tasks"]]
+            return Registered(tuple(tasks), int(data["rounds"]))
+        except DatasetError as error:
+            raise DatasetError(f"{path}: {error}") from None
+        except (TypeError, KeyError, ValueError) as error:
+            raise DatasetError(f"{path}: registered pools must be whole, but {error!r}") from None
+
+    def _text(self) -> str:
+        lines = ",\n".join(json.dumps(_to_json(task), separators=(",", ":")) for task in self.tasks)
+        return f'{{"format":{json.dumps(FORMAT)},"rounds":{self.rounds},"tasks":[\n{lines}\n]}}\n'
+
+
+def _to_json(task: PoolTask) -> dict[str, Any]:
+    plain = {name: getattr(task, name) for name in ("name", "role", "programs", "collections")}
+    return {**plain, "networks": dict(sorted(task.networks.items())), "workload": task.workload.to_json()}

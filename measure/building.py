@@ -1,0 +1,58 @@
+"""Many trials compiled at once, in processes of their own: one a core."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from measure.closing import Closing
+from measure.errors import PoolError
+from measure.host import allowed_cores
+from measure.pool import Trial
+from measure.settings import LocalSettings
+from measure.supervisor import Answer, Supervisor
+
+
+class ParallelBuild(Closing):
+    """Compiles trials on all cores; who owns the host's lock may use it.
+
+    Args:
+        settings: executor, builders, limits of time and memory.
+    """
+
+    def __init__(self, settings: LocalSettings) -> None:
+        count = settings.builders or len(allowed_cores())
+        self._workers = [Supervisor("build", settings, os.getpid()) for _ in range(count)]
+        self._loop = asyncio.new_event_loop()
+
+    def build(self, trials: Sequence[Trial]) -> list[Answer]:
+        """The module of each trial, or how it failed, in order.
+
+        Raises:
+            PoolError: a process that cannot start.
+        """
+        return self._loop.run_until_complete(self._build(trials))
+
+    def close(self) -> None:
+        """Ends the processes; may be called twice."""
+        for worker in self._workers:
+            worker.retire()
+        if not self._loop.is_closed():
+            self._loop.close()
+
+    async def _build(self, trials: Sequence[Trial]) -> list[Answer]:
+        left = iter(range(len(trials)))
+        found: dict[int, Answer] = {}
+
+        async def work(worker: Supervisor) -> None:
+            for place in left:
+                found[place] = await worker.build(trials[place])
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for worker in self._workers:
+                    group.create_task(work(worker))
+        except* PoolError as errors:  # of several that say the same, one is enough
+            raise errors.exceptions[0] from None
+        return [found[place] for place in range(len(trials))]
