@@ -1,7 +1,7 @@
-"""Cost models beside each other on networks that none of them has seen.
+"""Cost models by the protocol of docs/evaluation.md: on the networks to validate with, and on those to test with.
 
-`python -m benchmarks.models [DATASET] [--target NAME] [--hold-out NETWORK,...] [--models A,B]` teaches every model the
-other tasks of the dataset, evaluates it on the networks held out, and writes `models.json` among the results.
+`python -m benchmarks.models [--pools FOLDER] [--models A,B] [--seeds N]` teaches every model the programs to learn
+from, scores it on both, and writes `models.json` among the results. Nothing is measured.
 """
 
 from __future__ import annotations
@@ -11,62 +11,46 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import results
-from costmodel.dataset import SHIPPED, Dataset, split_by_network
-from costmodel.evaluate import Comparison, compare
-from costmodel.models import registry
+from autotune.lab.test import test
+from benchmarks import results, tables
+from benchmarks.survey.log import commit_of
+from costmodel.protocol import POOLS, Pools, Study, study
 
-HELD_OUT = ("resnet18", "mobilenet_v2")
+MODELS = (
+    "lightgbm_residual",
+    "lightgbm",
+    "lightgbm_pairwise",
+    "lightgbm_lambdarank",
+    "attention",
+    "ridge",
+    "roofline",
+)
+"""The others are held against the first."""
 
 
-def run(data: Dataset, held_out: Sequence[str], models: Sequence[str], seed: int = 0) -> dict[str, Any]:
-    """The document of results: a row for each model.
-
-    Args:
-        data: measured programs.
-        held_out: networks whose tasks models are evaluated on, and no task like them learned from.
-        models: names, see `costmodel.models.registry`.
-        seed: of the models.
-
-    Raises:
-        DatasetError: a network that the dataset does not have.
-    """
-    split = split_by_network(data, held_out)
-    rows = {}
-    for found in compare(data, split, models, seed):
-        rows[found.name] = _row(found)
-        print(f"{found.name}: {rows[found.name]}", flush=True)
-    learned = [data.count(data.task(key)) for key in split.train_tasks]
-    tested = [data.count(data.task(key)) for key in split.test_tasks]
-    return {
-        "rows": rows,
-        "held_out": list(held_out),
-        "targets": sorted({task.target for task in data.tasks}),
-        "train": {"tasks": len(learned), "programs": sum(learned)},
-        "test": {"tasks": len(tested), "programs": sum(tested)},
-    }
+def row_of(found: Study) -> dict[str, Any]:
+    """A study as a row of the results, with the processor that its programs were measured on."""
+    machines = {part.task.machine for part in found.held.parts}
+    return {**found.to_json(), "machine": ", ".join(sorted(machines)), "commit": commit_of()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
-    parser.add_argument("dataset", nargs="?", default=SHIPPED, help="folder; by default the one that comes along")
-    parser.add_argument("--target", default="cpu")
-    parser.add_argument("--hold-out", default=",".join(HELD_OUT), help="networks")
-    parser.add_argument("--models", default=",".join(registry.MODELS))
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pools", default=POOLS, help="folder; by default those that come along")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args(arguments)
-    data = Dataset.open(given.dataset)
-    data = data.select(task for task in data.tasks if task.target == given.target)
-    document = run(data, given.hold_out.split(","), given.models.split(","), given.seed)
-    print(results.save("models", document))
+    names = [name for name in given.models.split(",") if name]
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+    rows = {"validation": row_of(study(Pools.open(given.pools), "validation", names, given.seeds, progress=say))}
+    rows["test"] = row_of(test(names, given.pools, given.seeds, progress=say))
+    results.save("models", {"rows": rows})
+    sys.stdout.write(tables.TABLES["models"]({"rows": rows}) + "\n")
     return 0
-
-
-def _row(found: Comparison) -> dict[str, Any]:
-    """Figures of one model; the roofline is looked up in the features, so it has no speed of its own."""
-    row = {**found.to_json(), "fit_seconds": round(found.fit_seconds, 2)}
-    return {**row, "rows_per_second": None} if found.name == "roofline" else row
 
 
 if __name__ == "__main__":

@@ -61,6 +61,8 @@ PROGRAMS: dict[Role, int] = {"train": 1000, "validation": 500, "test": 500}
 COLLECTIONS: dict[Role, int] = {"train": 1, "validation": 1, "test": 2}
 RANDOM = 30
 RANDOM_PROGRAMS = 250
+MORE = {"depthwise": 20, "one_row": 6, "rows": 4, "pooling": 4}
+"""Random programs of kinds that the layers to learn from have few of, which showed in validation."""
 ROUNDS = 8
 SMALL = 0.02
 FLOPS, BYTES = 1e11, 1e10
@@ -135,6 +137,13 @@ def register(exports: Path, seed: int = 0) -> Registered:
         workload = random_workload(rng)
         name = file_name(f"random_{number}_{workload.operator}")
         pools.setdefault(workload.key, PoolTask(name, workload, "train", RANDOM_PROGRAMS))
+    rng = np.random.default_rng([seed, 1])
+    for kind, count in MORE.items():
+        for number in range(count):
+            workload = random_workload(rng, kind)
+            if anchor_of(workload) not in taken:
+                name = file_name(f"random_{kind}_{number}")
+                pools.setdefault(workload.key, PoolTask(name, workload, "train", RANDOM_PROGRAMS))
     by_role = [[pool for pool in pools.values() if pool.role == role] for role in ROLES]
     names: dict[str, int] = {}
     apart = []

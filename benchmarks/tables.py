@@ -20,6 +20,7 @@ from benchmarks.precisions.table import precisions
 from benchmarks.pytorch.table import pytorch
 from benchmarks.row_wise_table import row_wise
 from benchmarks.rows import ROWS
+from benchmarks.search.statistics import kinds_of
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
 from benchmarks.survey.table import survey
@@ -306,49 +307,82 @@ def scheduling(document: Document) -> str:
 
 
 def search(document: Document) -> str:
-    """Trials that searches need on tasks where drawing at random needs many, and how many times fewer they are."""
-    rows = document["rows"]
-    methods = list(dict.fromkeys(name for row in rows.values() for name in row["methods"]))
+    """Trials that searches need, and how many times fewer they are than at random: what is measured first."""
     parts = []
-    for share in next(iter(rows.values()))["good"]:
-        known = document["speedups"].get(share, {})
-        header = ["task", "class", "candidates", f"reach {share}", "random, exact", *methods]
-        lines: list[list[object]] = []
-        for row in rows.values():
-            cells = [_trials(row["methods"].get(name), share) for name in methods]
-            expected = f"{row['random_trials'][share]:,.0f}"
-            lines.append([row["title"], row["class"], f"{row['candidates']:,}", row["good"][share], expected, *cells])
-        means = [["search", "fewer trials than random", "95 % interval", "tasks", "cut off, random", "cut off, search"]]
-        for name, found in known.items():
-            value, low, high = found["ratio"]
-            bound = "at least " if found["cut_off"]["random"] or found["cut_off"]["search"] else ""
-            cut = [found["cut_off"][side] for side in ("random", "search")]
-            means.append([name, f"{bound}{value:.1f}x", f"{low:.1f}x to {high:.1f}x", found["tasks"], *cut])
-        parts += [table(header, lines), *([table(means[0], means[1:])] if known else [])]
+    for kind, names in kinds_of(document["rows"]).items():
+        rows = [document["rows"][name] for name in names]
+        methods = list(dict.fromkeys(name for row in rows for name in row["methods"]))
+        parts.append(f"**{'Measured on the processor' if kind == 'CPU' else 'On the simulated accelerator'}**:")
+        for share in rows[0]["good"]:
+            header = ["task", "class", "candidates", f"reach {share}", "random, exact", *methods]
+            lines: list[list[object]] = []
+            for row in rows:
+                cells = [_trials(row["methods"].get(name), share) for name in methods]
+                expected = f"{row['random_trials'][share]:,.0f}"
+                lines.append(
+                    [row["title"], row["class"], f"{row['candidates']:,}", row["good"][share], expected, *cells]
+                )
+            means = [["search", "fewer trials than random", "95 % interval", "tasks", "searches cut off"]]
+            for name, found in document["speedups"].get(kind, {}).get(share, {}).items():
+                value, low, high = found["ratio"]
+                bound = "at least " if found["cut_off"] else ""
+                cells = [f"{bound}{value:.1f}x", f"{low:.1f}x to {high:.1f}x", found["tasks"], found["cut_off"]]
+                means.append([name, *cells])
+            parts += [table(header, lines), table(means[0], means[1:])]
     return "\n\n".join(parts)
 
 
 def models(document: Document) -> str:
-    """Cost models on the networks that were held out: the score of the best of k, and how well pairs are ordered."""
-    networks = document["held_out"]
-    header = [
-        "model",
-        *(f"{name} top-{k}" for name in networks for k in (1, 5)),
-        "pairwise",
-        "recall@30",
-        "peak@5",
-        "RMSE",
-        "statements/s",
-        "learned in s",
-    ]
-    lines: list[list[object]] = []
-    for name, row in document["rows"].items():
-        tops = [row["networks"][network][f"top{k}"] for network in networks for k in (1, 5)]
-        figures = [f"{value:.3f}" for value in (*tops, *(row[m] for m in ("pairwise", "recall", "peak", "rmse")))]
-        lines.append([name, *figures, _number(row["rows_per_second"], ",.0f"), f"{row['fit_seconds']:.1f}"])
-    trained = "Learned from {tasks} tasks ({programs:,} programs)".format(**document["train"])
-    tested = "evaluated on {tasks} others ({programs:,} programs)".format(**document["test"])
-    return f"{trained}, {tested}.\n\n" + table(header, lines)
+    """Cost models on networks that they have not seen: figures with intervals, those to test with first."""
+    parts = []
+    for role in ("test", "validation"):
+        row = document["rows"][role]
+        metrics = list(STUDY_HEADS)
+        header = ["model", *STUDY_HEADS.values(), "programs/s", "learned in s"]
+        lines: list[list[object]] = []
+        for name, model in row["models"].items():
+            figures = [_with_ends(*model[m]) for m in metrics]
+            learned = f"{model['fit_seconds']:.1f}" if model["fit_seconds"] else ""
+            lines.append([name, *figures, _number(model["programs_per_second"], ",.0f"), learned])
+        networks = ", ".join(f"{name} ({count} layers)" for name, count in row["networks"].items())
+        first = next(iter(row["models"]))
+        behind = [
+            f"{name} {found['value']:+.3f} (p = {found['p']:.3f})"
+            for name, found in ((n, _behind(m)) for n, m in row["models"].items())
+            if found is not None and name != "ceiling"
+        ]
+        parts += [
+            f"**To {'test' if role == 'test' else 'validate'} with**: {networks}; {sum(row['tasks']['programs']):,} "
+            f"programs, learned from {row['learned_from']:,} others, {row['seeds']} seeds ({row['machine']}; pools "
+            f"{row['registered']}, commit {row['commit']}).",
+            table(header, lines),
+            f"{first} is ahead in normalised top-1 of: {', '.join(behind)}.",
+        ]
+    return "\n\n".join(parts)
+
+
+STUDY_HEADS = {
+    "normalised1": "normalised top-1",
+    "top1": "top-1",
+    "top5": "top-5",
+    "pairwise": "pairwise",
+    "tau": "Kendall's τ",
+    "recall": "recall@30",
+    "best1": "Best@1",
+}
+"""Metric → column of the table of cost models."""
+
+
+def _with_ends(value: float, low: float | None, high: float | None) -> str:
+    """A figure and its interval, where there is one."""
+    return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f}–{high:.3f})"
+
+
+def _behind(model: dict[str, Any]) -> dict[str, float] | None:
+    if "behind_first" not in model:
+        return None
+    value, _, _, p = model["behind_first"]["normalised1"]
+    return {"value": value, "p": p}
 
 
 def _trials(method: dict[str, Any] | None, share: str) -> str:

@@ -34,6 +34,14 @@ def peak_at(predicted: Column, throughput: Column, k: int) -> float:
     return float(throughput[best(predicted, k)].max() / throughput.max())
 
 
+def kendall(predicted: Column, throughput: Column) -> float:
+    """Kendall's rank correlation τ-b, which allows for ties; 0 where one side is all ties."""
+    from scipy.stats import kendalltau  # a dependency of scikit-learn
+
+    value = float(kendalltau(predicted, throughput).statistic)
+    return value if value == value else 0.0
+
+
 def spearman(predicted: Column, throughput: Column) -> float:
     """Rank correlation; equal values share the mean of their ranks."""
     return float(np.corrcoef(_ranks(predicted), _ranks(throughput))[0, 1])

@@ -10,9 +10,10 @@ PROJECT = "autotune-tensor"
 EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray",),
     "tracking": ("mlflow",),
-    "lab": ("cmaes", "matplotlib", "optuna", "pyarrow", "scipy", "sklearn"),
+    "lab": ("cmaes", "matplotlib", "optuna", "pandas", "pyarrow", "scipy", "sklearn"),
     "onnx": ("onnxruntime",),
     "rpc": ("grpc",),
+    "neural": ("torch",),
 }
 """Extra → the modules of it that are imported here."""
 

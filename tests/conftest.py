@@ -20,6 +20,8 @@ settings.register_profile("untimed", deadline=None)  # a busy machine is no fail
 settings.load_profile("untimed")
 os.environ.setdefault("AUTOTUNE_TRACKING", "none")  # tests of tracking say so; no other pays for it
 os.environ["AUTOTUNE_CACHE"] = "none"  # tests of the cache have one of their own
+# nobody's own schedules: where a search begins must not depend on who runs the tests
+os.environ["XDG_DATA_HOME"] = str(Path(tempfile.gettempdir()) / "autotune-tests-have-no-data")
 
 __all__ = ["golden", "migrated_database", "mlflow_database", "pytest_addoption"]
 

@@ -83,6 +83,27 @@ def stats(
 
 
 @app.command()
+def sequences(
+    logs: Annotated[
+        list[Path],
+        typer.Argument(metavar="LOG", help="Records of TVM's auto_scheduler (JSON lines, also .gz), or folders."),
+    ],
+    output: Output,
+) -> None:
+    """Makes sequences of schedule primitives of auto_scheduler's records, as TenSet keeps them."""
+    with bad_input():
+        from costmodel.sequences import write_shards
+
+        files = [file for path in logs for file in (_logs_in(path) if path.is_dir() else [path])]
+        made = write_shards(files, output, lambda text: typer.echo(text, err=True))
+        typer.echo(f"{len(made.names):,} tasks, {sum(made.counts.values()):,} programs are in {output}")
+
+
+def _logs_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.name.endswith((".json", ".json.gz")))
+
+
+@app.command()
 def merge(
     folders: Annotated[list[Path], typer.Argument(metavar="DATASET", help="Folders of datasets; two or more.")],
     output: Output,

@@ -77,6 +77,7 @@ def _full() -> type[Exception]:
 
 def _reported() -> tuple[type[Exception], ...]:
     from autotune.config import ConfigError
+    from autotune.database.entry import DatabaseError
     from autotune.tracking.store import StoreError
     from costmodel.dataset.errors import DatasetError
     from costmodel.models.errors import ModelError
@@ -84,4 +85,5 @@ def _reported() -> tuple[type[Exception], ...]:
     from search_space.extras import MissingExtra
     from targets.manifest import ExecutableError
 
-    return (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, ModelError, MissingExtra)
+    found = (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, ModelError, MissingExtra)
+    return (*found, DatabaseError)

@@ -172,7 +172,8 @@ def tunings_of(
     for strategy, trials in ((RANDOM, at_random), (settings.search.strategy, item.programs - at_random)):
         if trials:
             options = {} if strategy == RANDOM else settings.search.options
-            how = replace(settings.searching(strategy=strategy, options=options), trials=trials)
+            fresh = settings.searching(strategy=strategy, options=options, database="none", starts=0)
+            how = replace(fresh, trials=trials)
             own = [record for record in records if record.provenance.strategy == strategy]
             name = item.name if strategy == RANDOM else f"{item.name} ({strategy})"
             tuning = prepare(Task(name, item.workload), how, (), space)

@@ -7,10 +7,12 @@ them disagree on is the noise of the labels.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from autotune.collect.collection import Session, kept_tasks, tunings_of
 from autotune.collect.items import Item, collect_of
@@ -24,7 +26,7 @@ from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.tuner import known
 from costmodel.dataset import SHIPPED, TaskData
 from costmodel.dataset.build import build
-from costmodel.protocol import REGISTERED, PoolTask, Registered
+from costmodel.protocol import REGISTERED, Pools, PoolTask, Registered
 from measure.database import Database
 from measure.host import describe_host
 from measure.interleaved import InterleavedTimer, InterleavedTiming
@@ -33,6 +35,7 @@ from measure.provenance import Kind
 from measure.record import Record
 from search_space.extras import require
 
+_Item = TypeVar("_Item")
 GROUP = 320
 """Programs that take turns. The more, the longer the time that the bursts of each are spread over."""
 
@@ -53,7 +56,7 @@ class _Group:
 
 
 def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str], None]) -> Session:
-    """Measures the pools of a registration, and makes a dataset of them; goes on with what is there.
+    """Measures the pools of a registration, and writes them to `pools` in the run folder; goes on with what is there.
 
     Args:
         config: with `collect.pools`.
@@ -104,7 +107,7 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
         if not stopped and len(database):
             say("making the dataset")
             dataset = build(database, tasks)
-            dataset.write(folder / "dataset")
+            Pools.write(folder / "pools", registered, dataset)
     total = before + measured if complete else wanted
     return Session(measured, before + measured, total, 0, stopped, dataset, folder, problems)
 
@@ -139,13 +142,12 @@ def _drawn(
     tuning = _pool(task, data, settings)
     trials: list[Trial] = []
     try:
-        while len(trials) < task.programs and (more := tuning.propose()):
-            trials += more
+        trials = tuning.propose()  # fewer where the space has no more
     except NoLegalSchedule as error:
         problems.append(f"{task.name}: {error}")
     left = [trial for trial in trials if trial.trace_key not in there]
-    for first in range(0, len(left), GROUP):
-        yield _Group(task, left[first : first + GROUP], tuning.record)
+    for group in _in_groups(left):
+        yield _Group(task, group, tuning.record)
 
 
 def _again(task: PoolTask, records: Sequence[Record], collection: int) -> Iterator[_Group]:
@@ -158,15 +160,25 @@ def _again(task: PoolTask, records: Sequence[Record], collection: int) -> Iterat
         elif record.ok:
             first.setdefault(record.trace_key, record)
     left = [record for key, record in first.items() if times.get(key, 0) < collection]
-    host = describe_host()
-    for start in range(0, len(left), GROUP):
-        of = {record.trace_key: record for record in left[start : start + GROUP]}
+    for group in _in_groups(left):
+        yield _Group(task, [record.to_trial() for record in group], _again_record(group))
 
-        def record(result: TrialResult, of: dict[str, Record] = of) -> Record:
-            known = of[result.trial.trace_key].provenance
-            return Record.of(result, known.again(Kind.retimed, time.time()), host)
 
-        yield _Group(task, [one.to_trial() for one in of.values()], record)
+def _again_record(group: Sequence[Record]) -> Callable[[TrialResult], Record]:
+    of, host = {record.trace_key: record for record in group}, describe_host()
+
+    def record(result: TrialResult) -> Record:
+        provenance = of[result.trial.trace_key].provenance.again(Kind.retimed, time.time())
+        return Record.of(result, provenance, host)
+
+    return record
+
+
+def _in_groups(items: Sequence[_Item]) -> list[Sequence[_Item]]:
+    """In order, as few groups as may be, of about one size: bursts of a small group are spread over little time."""
+    count = -(-len(items) // GROUP)
+    ends = [len(items) * place // count for place in range(count + 1)] if count else [0]
+    return [items[first:end] for first, end in itertools.pairwise(ends)]
 
 
 def _pool(task: PoolTask, data: TaskData, settings: Settings) -> TaskTuning:

@@ -31,10 +31,15 @@ _CURVES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def random_workload(rng: np.random.Generator) -> Workload:
-    """A float32 workload of random kind and sizes, within `OPERATIONS` and `MOST_ELEMENTS`; by the state of `rng`."""
+def random_workload(rng: np.random.Generator, kind: str = "") -> Workload:
+    """A float32 workload of random sizes, within `OPERATIONS` and `MOST_ELEMENTS`; by the state of `rng`.
+
+    Args:
+        rng: source of the draws.
+        kind: a name of `OF_KIND`; "": any of `KINDS`.
+    """
     while True:
-        made: Workload = _pick(rng, KINDS)(rng)
+        made: Workload = (OF_KIND[kind] if kind else _pick(rng, KINDS))(rng)
         elements = sum(math.prod(spec.shape) for spec in (*made.inputs, made.output))
         if OPERATIONS[0] <= made.flops <= OPERATIONS[1] and elements <= MOST_ELEMENTS:
             return made
@@ -76,6 +81,10 @@ def _product(rng: np.random.Generator) -> Workload:
     if rng.random() < 0.3:
         return _followed(rng, workloads.batch_matmul(int(rng.integers(2, 17)), max(1, m // 4), max(1, n // 4), k))
     return _followed(rng, workloads.matmul(m, n, k))
+
+
+def _of_one_row(rng: np.random.Generator) -> Workload:
+    return _followed(rng, workloads.matmul(1, int(2 ** rng.uniform(6, 11)), int(2 ** rng.uniform(6, 11))))
 
 
 def _pooling(rng: np.random.Generator) -> Workload:
@@ -185,3 +194,12 @@ def _end(rng: np.random.Generator, kind: str, value: te.Tensor, more: list[te.Te
 
 KINDS = (_convolution, _convolution, _convolution, _product, _product, _chain, _chain, _depthwise, _pooling, _rows)
 """Kinds of programs, as often as they are drawn."""
+OF_KIND: dict[str, Callable[[np.random.Generator], Workload]] = {
+    "convolution": _convolution,
+    "depthwise": _depthwise,
+    "product": _product,
+    "one_row": _of_one_row,
+    "pooling": _pooling,
+    "rows": _rows,
+    "chain": _chain,
+}

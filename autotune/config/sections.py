@@ -86,6 +86,11 @@ class Search(Section):
         default=None,
         description="A name of search_space.template.TEMPLATES that schedules the workload; null: sketch rules do.",
     )
+    database: str = Field(
+        default="own",
+        description="Schedules to begin with: own (yours and what comes along), shipped, none, or a file.",
+    )
+    starts: int = Field(default=8, ge=0, le=256, description="Such schedules that are measured first, at most.")
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
 
 

@@ -17,6 +17,8 @@ from autotune.tracking import facts
 from autotune.tracking import registry as stores
 from autotune.tracking.store import Point, Store
 from costmodel.evaluate import Comparison
+from costmodel.protocol import Study
+from costmodel.protocol.intervals import METRICS
 from measure.host import describe_host
 
 EXPERIMENT = "cost models"
@@ -87,6 +89,34 @@ def track(store: Store, title: str, about: Mapping[str, Any], rows: Sequence[Com
     if parent:
         store.set_status(parent, "FINISHED", _now())
     return found
+
+
+def track_study(store: Store, title: str, of: Study, plots: Path | None) -> None:
+    """Logs a study: a run of it all with its figures and pictures, and in it one for each model.
+
+    Raises:
+        StoreError: the store is away, or refuses.
+    """
+    key, tags, document = uuid.uuid4().hex, facts.run_tags("costmodel"), of.to_json()
+    about = {name: document[name] for name in ("role", "registered", "seeds", "learned_from", "networks")}
+    common = facts.flat({**about, "host": describe_host(), "version": facts.code_version()})
+    parent = store.open_run(key, title, _now(), tags, common, None)
+    with tempfile.TemporaryDirectory(prefix="autotune-study-") as folder:
+        table = Path(folder) / "study.json"
+        table.write_text(json.dumps(document, indent=1) + "\n")
+        store.log_file(parent, table, "")
+    for picture in () if plots is None else sorted(plots.glob("*.png")):
+        store.log_file(parent, picture, "")
+    for name, one in of.learned.items():
+        run = store.open_run(f"{key}/{name}", name, _now(), tags, {**common, "cost_model": name}, parent)
+        row: dict[str, float] = {}
+        for metric in METRICS:
+            value, low, high = of.held.tasks.estimate(metric, one.ranked)
+            row |= {metric: value, f"{metric}.low": low, f"{metric}.high": high}
+        known = [(metric, value) for metric, value in row.items() if math.isfinite(value)]
+        store.log_metrics(run, [Point(metric, value, 0, _now()) for metric, value in known])
+        store.set_status(run, "FINISHED", _now())
+    store.set_status(parent, "FINISHED", _now())
 
 
 def _points(row: Mapping[str, Any]) -> list[Point]:

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from autotune.cache.kernels import KernelCache, symbol_of
-from autotune.config import ConfigError, Measure
+from autotune.config import ConfigError, Measure, Search
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.crew import Answer, Crew
@@ -230,6 +230,8 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
     from autotune.tuning.untimed import by_roofline  # where the cache has all choices, nobody waits for it
 
     workload, target = task.workload, settings.of(task).target
+    if (known := _known_before(task, settings, limits, hardware)) is not None:
+        return known
 
     def named(algorithm: str, trace: Trace) -> str | None:
         return symbol_of(workload, Schedule(algorithm, trace), {}, target)
@@ -238,9 +240,24 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
     return _Found((Schedule(found.algorithm, found.trace), found.seconds), found.module)
 
 
+def _known_before(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None) -> _Found | None:
+    """The schedule that the database has for this very workload, processor, threads and caches."""
+    from autotune.database import open_schedules
+    from autotune.database.starts import exact_start
+
+    database = open_schedules(settings.search.database)
+    if not len(database):
+        return None
+    found = exact_start(database, task, settings.of(task), limits.allowed(task.workload), hardware)
+    return None if found is None else _Found((Schedule(found.algorithm, found.trace), found.seconds))
+
+
 def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
     """What a choice depends on besides the workload, the target and its hardware, as plain data."""
+    from autotune.database import open_schedules
+
     return {
+        "database": [settings.search.database, open_schedules(settings.search.database).digest],
         "seed": settings.seed,
         "measure": {"threads": settings.threads, "cache": settings.measure.cache},
         "limits": asdict(replace(limits, hardware=None)),
@@ -266,7 +283,8 @@ def main() -> None:
     limits = Limits(**{**options["limits"], "hardware": None if limited is None else Hardware.from_json(limited)})
     hardware = {name: Hardware.from_json(data) for name, data in options["hardware"].items()}
     measure = Measure(**options["measure"])
-    settings = Settings(registry.get(options["target"]), seed=options["seed"], measure=measure)
+    search = Search(database=options["database"][0])
+    settings = Settings(registry.get(options["target"]), seed=options["seed"], measure=measure, search=search)
 
     def choose(request: dict[str, Any]) -> Answer:
         task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"] or None)

@@ -21,6 +21,7 @@ STRATEGIES: dict[str, str] = {
     "evolution": "autotune.search.evolution:Evolution",
     "listing": "autotune.search.listing:Listing",
     "nsga2": "autotune.search.optuna_samplers:Nsga2",
+    "proposer": "autotune.search.proposer:Proposer",
     "random": "autotune.search.random:RandomSearch",
     "tpe": "autotune.search.optuna_samplers:Tpe",
 }

@@ -59,6 +59,7 @@ class TaskTuning:
         self._workload = task.workload.to_json()
         self._family = (task.workload.key, settings.target.name, settings.threads, settings.measure.cache)
         self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
+        self.first: list[Candidate] = []  # to be proposed before the strategy is asked
         self._finalists: dict[str, Record] = {}  # trace key -> record
         self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
         self._scores: dict[str, float] = {}  # trace key -> what the scorer thought of it when it was proposed
@@ -233,6 +234,9 @@ class TaskTuning:
         return replace(found, problem=failure_of(self.records, self.finals))
 
     def _ask(self, n: int) -> list[Candidate]:
+        if self.first:
+            known, self.first = self.first[:n], self.first[n:]
+            return known
         start, scored = time.perf_counter(), self.scorer.scored
         asked = self.scorer.ask(self.strategy, n)
         if self.scorer.scored > scored:

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from autotune.config import ConfigError, Measure, Model, Search, Transfer, errors_at
+from autotune.database import open_schedules
+from autotune.database.starts import candidates, starts
 from autotune.lab import folder
 from autotune.search import registry as strategies
 from autotune.search.base import NoLegalSchedule, SearchStrategy
@@ -187,10 +189,15 @@ def prepare(
         with notice_if_slow(f"learning from the tasks of {source.name}, which may take seconds for each"):
             scorer.transfer = source.for_task(target_task, Options(**dict(of.transfer)), settings.seed)
     how = settings.search
-    strategy = strategies.get(how.strategy)(space, scorer, settings.generator(key, "search"), **how.options)
+    with errors_at("search.options"):
+        strategy = strategies.get(how.strategy)(space, scorer, settings.generator(key, "search"), **how.options)
     tuning = TaskTuning(task, space, settings, strategy, scorer, describe_host())
     if failure is not None:
         tuning.refuse(failure)
+    elif how.template is None and how.starts and not isinstance(space, ParameterSpace):
+        with errors_at("search.database"):
+            known_before = open_schedules(how.database)
+        tuning.first = candidates(starts(known_before, space, settings, how.starts))
     tuning.replay(records)
     return tuning
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,16 @@ CAP = 4096
 """Trials after which random search is given up."""
 RESAMPLES = 4000
 CONFIDENCE = 0.95
+
+
+def kinds_of(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """`CPU` and `VTA` → names of the rows; those that are measured come first.
+
+    They are kept apart: the estimate of the simulated accelerator shares its constants with the simulator.
+    """
+    groups = {"CPU": [name for name, row in rows.items() if row["target"] != "vta"]}
+    groups["VTA"] = [name for name, row in rows.items() if row["target"] == "vta"]
+    return {kind: of for kind, of in groups.items() if of}
 
 
 def trials_to(seconds: NDArray[np.float64], best: float, share: float) -> int | None:

@@ -10,12 +10,10 @@ import numpy as np
 from benchmarks.search.play import BLIND, UNIFORM, Played
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.restrict import digest
-from benchmarks.search.statistics import CAP, counted, curve, mean_of, speedup, trials_to
+from benchmarks.search.statistics import CAP, counted, curve, kinds_of, mean_of, speedup, trials_to
 from benchmarks.search.tasks import TASKS
 
 SHARES = (0.95, 0.98)
-HARD = 200
-"""Tasks count where drawing at random needs more trials than this on average."""
 POINTS = tuple(int(p) for p in np.unique(np.geomspace(1, CAP, 49).round()))
 """Trials at which curves are drawn."""
 Row = dict[str, Any]
@@ -75,41 +73,35 @@ def merged(before: Row | None, row: Row) -> Row:
     return {**row, "methods": {**before["methods"], **row["methods"]}}
 
 
-def hard(rows: Mapping[str, Row], share: float) -> list[str]:
-    """Names of the tasks that count for a share: random search needs more than `HARD` trials on average."""
-    return [name for name in in_order(rows) if rows[name]["random_trials"][_key(share)] > HARD]
-
-
 def in_order(rows: Mapping[str, Row]) -> list[str]:
     """Names of rows in the order of the tasks."""
     places = {task.name: place for place, task in enumerate(TASKS)}
     return sorted(rows, key=lambda name: (places.get(name, len(places)), name))
 
 
-def speedups(rows: Mapping[str, Row]) -> dict[str, dict[str, Any]]:
-    """For each share and method: how many times fewer trials than uniform random search, over the hard tasks.
+def speedups(rows: Mapping[str, Row]) -> dict[str, dict[str, dict[str, Any]]]:
+    """For each kind, share and method: how many times fewer trials than uniform random search needs, over all tasks.
 
-    Searches that were cut off count such that the ratio is a lower bound: as their cap where they are random, and as
-    the size of the whole table otherwise.
+    What random search needs is known exactly, see `ReplayTable.random_trials`. Searches that were cut off count as the
+    size of the whole table, so that the ratio is a lower bound.
     """
-    out: dict[str, dict[str, Any]] = {}
-    for share in SHARES:
-        names = hard(rows, share)
-        for method in dict.fromkeys(m for name in names for m in rows[name]["methods"]):
-            if method == UNIFORM:
-                continue
-            pairs, cut = {}, {"random": 0, "search": 0}
-            for name in names:
-                found = rows[name]["methods"]
-                if method not in found or UNIFORM not in found:
+    out: dict[str, dict[str, dict[str, Any]]] = {}
+    for kind, names in kinds_of(rows).items():
+        for share in SHARES:
+            key = _key(share)
+            for method in dict.fromkeys(m for name in names for m in rows[name]["methods"]):
+                of = [name for name in names if method in rows[name]["methods"]]
+                if method == UNIFORM:
                     continue
-                random, other = (found[m]["trials"][_key(share)] for m in (UNIFORM, method))
-                cut["random"] += random.count(None)
-                cut["search"] += other.count(None)
-                pairs[name] = (counted(random, CAP), counted(other, rows[name]["candidates"]))
-            estimate = speedup(pairs, np.random.default_rng(0))
-            known = {"ratio": estimate.to_json(), "tasks": len(pairs), "cut_off": cut}
-            out.setdefault(_key(share), {})[method] = known
+                trials = {name: rows[name]["methods"][method]["trials"][key] for name in of}
+                pairs = {
+                    name: (np.array([rows[name]["random_trials"][key]]), counted(found, rows[name]["candidates"]))
+                    for name, found in trials.items()
+                }
+                estimate = speedup(pairs, np.random.default_rng(0))
+                cut = sum(found.count(None) for found in trials.values())
+                known = {"ratio": estimate.to_json(), "tasks": len(pairs), "cut_off": cut}
+                out.setdefault(kind, {}).setdefault(key, {})[method] = known
     return out
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,19 @@ from costmodel.dataset import symbolic
 from costmodel.dataset.errors import DatasetError
 from costmodel.dataset.schema import COLUMNS, read_table, write_tables
 from costmodel.features import FeatureExtractor
+from costmodel.features.program import PROGRAM_NAMES, program_features
 from measure.errors import ErrorClass
 from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
+from search_space.extras import require
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import lower
 from search_space.schedule.state import initial_state
 from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Rows = NDArray[np.int64]
 SHIPPED = "shipped"
@@ -295,6 +300,41 @@ class Dataset:
         for rows, found in self._evaluated(task, FeatureExtractor.roofline):
             seconds[rows] = found
         return seconds
+
+    def to_pandas(self, tasks: Iterable[TaskData] | None = None) -> pd.DataFrame:
+        """A row for each program: what it is, what was measured of it, and its features by name.
+
+        Columns are `task`, `sketch`, `algorithm`, `origin`, `error`, `seconds`, `throughput`, `roofline` (seconds that
+        are estimated), and `costmodel.features.program.PROGRAM_NAMES`.
+
+        Args:
+            tasks: of the dataset; all by default.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        require("a table of a dataset", "pandas")
+        import pandas as pd
+
+        frames = []
+        for task in self.tasks if tasks is None else tasks:
+            programs, sketches = self.programs(task), self.sketches(task)
+            features = np.empty((len(programs), len(PROGRAM_NAMES)), np.float32)
+            for block in self.features(task):
+                features[block.rows] = program_features(block.features)[: len(PROGRAM_NAMES)].T
+            about = {
+                "task": task.name,
+                "sketch": [sketches[program.sketch].name for program in programs],
+                "algorithm": [sketches[program.sketch].algorithm for program in programs],
+                "origin": self.origin(task),
+                "error": self.errors(task),
+                "seconds": self.seconds(task),
+                "throughput": self.throughput(task),
+                "roofline": self.roofline(task),
+            }
+            columns = dict(zip(PROGRAM_NAMES, features.T, strict=True))
+            frames.append(pd.DataFrame({**about, **columns}))
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def trace(self, task: TaskData, row: int) -> tuple[str, Trace]:
         """Algorithm and concrete trace of a program: what was measured."""

@@ -18,6 +18,7 @@ from search_space.operators.checks import choice, nearest
 from search_space.own import attribute, is_own, place_of
 
 MODELS: dict[str, str] = {
+    "attention": "costmodel.models.attention:AttentionModel",
     "lightgbm": "costmodel.models.lightgbm_model:LightGBMModel",
     "lightgbm_pairwise": "costmodel.models.lightgbm_rank:PairwiseModel",
     "lightgbm_lambdarank": "costmodel.models.lightgbm_rank:LambdaRankModel",
@@ -69,6 +70,15 @@ def name_of(kind: str | type[CostModel]) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
     _OWN[name] = kind
     return name
+
+
+def takes_seed(name: str) -> bool:
+    """Whether what a model learns depends on a seed.
+
+    Raises:
+        ModelError: no such model.
+    """
+    return "seed" in inspect.signature(get(name)).parameters
 
 
 def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:

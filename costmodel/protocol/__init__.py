@@ -1,5 +1,19 @@
 """The protocol of evaluation: what is measured is registered before, and test networks are looked at by one command."""
 
+from costmodel.protocol.pools import POOLS, Pools
 from costmodel.protocol.registered import REGISTERED, ROLES, PoolTask, Registered, Role
+from costmodel.protocol.study import Held, Learned, Study, study
 
-__all__ = ["REGISTERED", "ROLES", "PoolTask", "Registered", "Role"]
+__all__ = [
+    "POOLS",
+    "REGISTERED",
+    "ROLES",
+    "Held",
+    "Learned",
+    "PoolTask",
+    "Pools",
+    "Registered",
+    "Role",
+    "Study",
+    "study",
+]

@@ -76,6 +76,8 @@ class Registered:
             for name in ("programs", "collections"):
                 if getattr(task, name) < 1:
                     raise DatasetError(f"`{name}` must be at least 1, but got {name}={getattr(task, name)}")
+            if task.role != "train" and not task.networks:
+                raise DatasetError(f"a task to validate or test with must be of a network, but {task.name} is of none")
             for network in task.networks:
                 if networks.setdefault(network, task.role) != task.role:
                     raise DatasetError(f"a network must have one role, but {network} is for {networks[network]} too")

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
         ("generate.py", ["--hidden=32", "--layers=1", "--heads=2", "--vocabulary=50", "--longest=40"], "tokens/s"),
         ("matmul_schedule.py", [], "GFLOP/s"),
         ("tune_conv2d.py", ["6"], "6 trials"),
+        ("propose_neighbours.py", [], ""),
         ("rpc_device.py", [], "the output is right"),
         ("vta_conv2d.py", [], "2 virtual threads"),
     ],
@@ -25,7 +26,9 @@ ROOT = Path(__file__).parents[2]
 def test_an_example_runs(program: str, arguments: list[str], shown: str, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / program), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    run = subprocess.run(
+        command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stderr
     assert shown in run.stdout
 
@@ -34,6 +37,7 @@ def test_every_example_is_run() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == {
         "generate.py",
         "matmul_schedule.py",
+        "propose_neighbours.py",
         "rpc_device.py",
         "tune_conv2d.py",
         "vta_conv2d.py",

@@ -16,7 +16,7 @@ OUTSIDE = {
     "search_space": ("numpy", "ml_dtypes"),
     "targets": ("llvmlite", "capstone", "cuda"),
     "measure": ("grpc", "msgspec", "orjson", "ray"),
-    "costmodel": ("scipy", "sklearn", "lightgbm", "pyarrow", "threadpoolctl"),
+    "costmodel": ("scipy", "sklearn", "lightgbm", "pandas", "pyarrow", "threadpoolctl", "torch"),
 }
 """What each layer may import from outside the standard library, besides what those to its left may.
 

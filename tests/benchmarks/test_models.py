@@ -1,4 +1,4 @@
-"""Cost models beside each other: what is held out is not learned from, and the table has every figure."""
+"""Cost models by the protocol: both tables, and the dataset that comes along for transfer."""
 
 from __future__ import annotations
 
@@ -7,37 +7,36 @@ from pathlib import Path
 import pytest
 
 from benchmarks import models, results, tables
-from costmodel.dataset import SHIPPED, Dataset, DatasetError
+from costmodel.dataset import SHIPPED, Dataset
+from costmodel.protocol import Pools
+from tests.costmodel.protocol import made
 
-VTA = Path(__file__).parents[1] / "datasets" / "vta"
+pytestmark = pytest.mark.xdist_group("dataset")
 
 
-def test_networks_are_held_out_and_the_table_has_every_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
+def test_models_are_validated_and_tested(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(results.save, "__defaults__", (tmp_path,))
-    command = [str(VTA), "--target", "vta", "--hold-out", "squeezenet", "--models", "ridge,roofline"]
+    registered = made.registration()
+    Pools.write(tmp_path / "pools", registered, made.measured(registered))
+    command = ["--pools", str(tmp_path / "pools"), "--models", "ridge,roofline", "--seeds", "1"]
     assert models.main(command) == 0
     document = results.load("models", tmp_path)
-    data = Dataset.open(VTA)
-    inside = [task for task in data.tasks if "squeezenet" in task.networks]
-    assert document["test"] == {"tasks": len(inside), "programs": sum(map(data.count, inside))}
-    assert document["train"]["tasks"] + document["test"]["tasks"] <= len(data.tasks)
+    assert document["rows"]["test"]["networks"] == {"three": 2}
+    assert document["rows"]["validation"]["networks"] == {"two": 1}
     table = tables.TABLES["models"](document)
-    assert "squeezenet top-1" in table and table.count("\n| ridge | 0.") == table.count("\n| roofline | 0.") == 1
-    shown = f"{document['rows']['ridge']['networks']['squeezenet']['top5']:.3f}"
-    assert shown in next(line for line in table.splitlines() if line.startswith("| ridge"))
+    assert table in capsys.readouterr().out
+    for name in ("ridge", "roofline", "random"):
+        assert table.count(f"\n| {name} | ") == 2
+    assert table.count("\n| ceiling | ") == 1 and "ridge is ahead in normalised top-1 of: roofline" in table
+    value, low, high = document["rows"]["test"]["models"]["ridge"]["pairwise"]
+    assert f"{value:.3f} ({low:.3f}–{high:.3f})" in table and low <= value <= high
 
 
-def test_networks_that_are_not_there_are_refused():
-    with pytest.raises(DatasetError, match="nowhere"):
-        models.run(Dataset.open(VTA), ["nowhere"], ["random"])
-
-
-def test_the_dataset_that_comes_along_has_what_is_held_out():
+def test_the_dataset_that_comes_along_for_transfer_is_balanced():
     data = Dataset.open(SHIPPED)
-    for name in models.HELD_OUT:
-        tasks = [task for task in data.tasks if task.target == "cpu" and name in task.networks]
-        assert len(tasks) >= 10 and all(data.count(task) >= 300 for task in tasks)
-        assert all(0.4 < (data.origin(task) == "random").mean() < 0.6 for task in tasks)
-    folder = Path(models.__file__).parents[1] / "costmodel" / "dataset" / "measured"
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 10 << 20
+    assert {task.target for task in data.tasks} == {"cpu", "cpu:haswell", "vta"}
+    large = [task for task in data.tasks if data.count(task) >= 300]
+    assert len(large) >= 20
+    assert all(0.4 < (data.origin(task) == "random").mean() < 0.6 for task in large)
+    folder = Path(models.__file__).parents[1] / "costmodel"
+    assert sum(path.stat().st_size for path in folder.rglob("*.parquet")) < 10 << 20

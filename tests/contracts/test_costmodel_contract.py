@@ -215,7 +215,10 @@ def test_names_that_are_no_models_are_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("Number = 3\n")
     for wrong, said in (
-        ("lightgmb", r"must be one of lightgbm, .*, or module:Class, but got cost_model='lightgmb'; did you mean"),
+        (
+            "lightgmb",
+            r"must be one of attention, light.*, or module:Class, but got cost_model='lightgmb'; did you mean",
+        ),
         ("none.py:Mine", "must name a file that exists, but got cost_model='none.py:Mine'"),
         ("mine.py:Number", "must name a subclass of CostModel"),
         ("mine.py:Mine", "must name a subclass of CostModel"),

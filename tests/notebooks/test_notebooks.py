@@ -24,6 +24,7 @@ IN_A_KERNEL = ROOT / "notebooks" / "sketch_rule.py"
 SHOWN = {
     "cost_models.py": "KiB of text",
     "design_an_accelerator.py": "ms with vta:log_inp_buffer",
+    "evaluation.py": "2 points of the curve",
     "inside_a_search.py": "evolution  best",
     "sketch_rule.py": "no failures",
     "transfer.py": "pairs ordered right",

@@ -69,31 +69,34 @@ def test_several_processes_find_the_same(run):
     assert rows[0] == rows[1]
 
 
-def row(expected, candidates, **trials):
+def row(expected, candidates, target="cpu", **trials):
     methods = {name: {"trials": {"95 %": found, "98 %": found}, "budget": 4096} for name, found in trials.items()}
     shares = {"95 %": expected, "98 %": expected}
-    return {"random_trials": shares, "candidates": candidates, "methods": methods}
+    return {"random_trials": shares, "candidates": candidates, "methods": methods, "target": target}
 
 
-def test_only_hard_tasks_count_and_what_was_cut_off_makes_a_lower_bound():
+def test_all_tasks_count_by_kind_and_what_was_cut_off_makes_a_lower_bound():
     rows = {
         "a": row(500.0, 5000, uniform=[400, None], search=[100, 100]),
-        "b": row(500.0, 3000, uniform=[600, 600], search=[100, None]),
-        "easy": row(150.0, 3000, uniform=[150, 150], search=[1, 1]),
+        "b": row(600.0, 3000, uniform=[600, 600], search=[100, None]),
+        "easy": row(15.0, 3000, uniform=[15, 15], search=[1, 2]),
+        "simulated": row(900.0, 3000, target="vta", search=[1, 1]),
     }
-    found = summary.speedups(rows)["98 %"]["search"]
-    assert found["tasks"] == 2 and found["cut_off"] == {"random": 1, "search": 1}
-    expected = ((400 + 4096) / 200 * 1200 / 3100) ** 0.5
-    assert found["ratio"][0] == pytest.approx(expected)
+    found = summary.speedups(rows)
+    assert list(found) == ["CPU", "VTA"] and found["VTA"]["95 %"]["search"]["ratio"][0] == pytest.approx(900)
+    measured = found["CPU"]["98 %"]["search"]
+    assert measured["tasks"] == 3 and measured["cut_off"] == 1 and "uniform" not in found["CPU"]["98 %"]
+    expected = (500 / 100 * 600 / ((100 + 3000) / 2) * 15 / 1.5) ** (1 / 3)
+    assert measured["ratio"][0] == pytest.approx(expected)
 
 
 def test_the_table_says_what_is_a_bound():
-    rows = {"a": row(500.0, 5000, uniform=[400, None], search=[100, 100])}
+    rows = {"a": row(500.0, 5000, uniform=[400, None], search=[100, None])}
     rows["a"] |= {"title": "A", "class": "x", "good": {"95 %": 3, "98 %": 2}}
     document = {"cap": 4096, "rows": rows, "speedups": summary.speedups(rows)}
     shown = tables.search(document)
-    assert "| A | x | 5,000 | 2 | 500 | over 2,248 (1 of 2 cut off) | 100 |" in shown
-    assert "| search | at least 22.5x |" in shown
+    assert "| A | x | 5,000 | 2 | 500 | over 2,248 (1 of 2 cut off) | over 2,098 (1 of 2 cut off) |" in shown
+    assert "| search | at least 0.2x |" in shown and "**Measured on the processor**:" in shown
 
 
 def test_tables_are_collected_and_tasks_listed(tmp_path, only_tiny, capsys):

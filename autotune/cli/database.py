@@ -1,0 +1,106 @@
+"""`autotune database`: schedules that were found before. What it needs is imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.errors import bad_input, fail
+
+app = typer.Typer(no_args_is_help=True, help="Schedules that searches begin with: list, export, merge, verify.")
+
+Name = Annotated[str, typer.Argument(metavar="DATABASE", help="shipped, own (yours and what comes along), or a file.")]
+
+
+@app.command("list")
+def list_command(
+    name: Name = "own",
+    match: Annotated[str, typer.Option("--match", help="Only entries whose workload or sketch has this text.")] = "",
+) -> None:
+    """Shows the entries of a database."""
+    with bad_input():
+        from rich.console import Console
+        from rich.table import Table
+
+        from autotune.database import open_schedules
+        from autotune.units import latency
+
+        database = open_schedules(name)
+        table = Table(box=None, header_style="bold")
+        for head in ("workload", "target", "lanes", "threads", "cache", "sketch", "time", "machine"):
+            table.add_column(head, overflow="fold")
+        shown = 0
+        for entry in database:
+            if match in entry.workload.key or match in entry.sketch:
+                facts = (entry.target, str(entry.lanes), str(entry.threads), entry.cache, entry.sketch)
+                table.add_row(entry.workload.key, *facts, latency(entry.seconds), entry.machine)
+                shown += 1
+        if shown:
+            Console(width=200).print(table)
+        typer.echo(f"{shown} of {len(database)} entries")
+
+
+@app.command()
+def export(
+    records: Annotated[list[Path], typer.Argument(metavar="RECORDS", help="Records files, or run folders.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="To write, a line an entry.")],
+    note: Annotated[str, typer.Option("--note", help="Kept with each entry.")] = "",
+) -> None:
+    """Writes the fastest schedules of runs as a database, to be merged or contributed."""
+    with bad_input():
+        from autotune.database.export import entries_of
+        from measure.database import Database
+
+        found = []
+        for path in records:
+            with Database(path / "records.jsonl" if path.is_dir() else path, readonly=True) as kept:
+                found += list(entries_of(kept, note))
+        from autotune.database import ScheduleDatabase
+
+        database = ScheduleDatabase(found)
+        if not len(database):
+            fail("records must hold a schedule of a search space that worked, but got none")
+        database.write(output)
+        typer.echo(f"{len(database)} entries are in {output}")
+
+
+@app.command()
+def merge(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Databases to take in.")],
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="FILE", help="Database to add to; by default your own.")
+    ] = None,
+) -> None:
+    """Adds entries of files to your own database; of each place and machine the fastest stays."""
+    with bad_input():
+        from autotune.database import ScheduleDatabase
+        from autotune.database.place import own_path
+
+        path = into or own_path()
+        before = ScheduleDatabase.read(path) if path.exists() else ScheduleDatabase()
+        after = before.merged(ScheduleDatabase.read(file) for file in files)
+        known = {entry.to_line() for entry in before}
+        changed = sum(entry.to_line() not in known for entry in after)
+        after.write(path)
+        typer.echo(f"{path}: {len(after)} entries, {changed} of them new or faster")
+
+
+@app.command()
+def verify(
+    name: Name = "own",
+    match: Annotated[str, typer.Option("--match", help="Only entries whose workload or sketch has this text.")] = "",
+    most: Annotated[int | None, typer.Option("--most", min=1, help="Entries to look at.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="After which no further entry is begun.")] = None,
+) -> None:
+    """Measures entries that fit this machine beside what would be chosen without them: right, and faster?"""
+    with bad_input():
+        from autotune.database import open_schedules
+        from autotune.database.verification import verify as check
+
+        entries = [e for e in open_schedules(name) if match in e.workload.key or match in e.sketch]
+        found = check(entries[:most], minutes, lambda text: typer.echo(text))
+        typer.echo(found.summary)
+    if found.wrong:
+        raise typer.Exit(1)

@@ -1,0 +1,54 @@
+"""`autotune costmodel sequences`: a model of schedule primitives alone, on records of others. Imports when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.errors import bad_input
+from autotune.cli.options import check_json
+
+
+def sequences_command(
+    folder: Annotated[Path, typer.Argument(metavar="SEQUENCES", help="What `autotune dataset sequences` wrote.")],
+    share: Annotated[float, typer.Option(help="Of the tasks that are scored on, drawn by --split-seed.")] = 0.1,
+    split_seed: Annotated[int, typer.Option(min=0, help="Of that draw.")] = 0,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON in place of --share: network → workload key → how often it occurs."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Of the model.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Of training.")] = 1500,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
+) -> None:
+    """Learns the order of programs from their schedule primitives, as TLP does, and scores it on tasks held back."""
+    with bad_input():
+        from rich.console import Console
+        from rich.table import Table
+
+        from autotune.lab.study_tables import HEADS
+        from autotune.run.folder import write_json
+        from costmodel.sequences.model import Options
+        from costmodel.sequences.scored import scored_sequences
+
+        check_json(json_file)
+        found = scored_sequences(
+            folder, share, split_seed, weights, seeds, Options(steps=steps), lambda text: typer.echo(text, err=True)
+        )
+        table = Table(box=None, header_style="bold")
+        table.add_column("model")
+        for head in HEADS.values():
+            table.add_column(head, justify="right")
+        for name, scores in found.scores.items():
+            table.add_row(name, *(f"{v:.3f} ±{(high - low) / 2:.3f}" for v, low, high in scores.values()))
+        console = Console(width=160)
+        console.print(table)
+        console.print(
+            f"learned from {found.learned_tasks:,} tasks, {found.learned_programs:,} programs; scored on "
+            f"{len(found.names):,} tasks; intervals of 95 % over tasks and {seeds} seeds",
+            highlight=False,
+        )
+        if json_file is not None:
+            write_json(found.to_json(), json_file)

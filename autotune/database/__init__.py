@@ -1,0 +1,8 @@
+"""Schedules that were found before, shipped or one's own, by workload and processor: where searches begin."""
+
+from autotune.database.entry import Entry
+from autotune.database.place import SHIPPED, open_schedules
+from autotune.database.projection import project
+from autotune.database.store import ScheduleDatabase
+
+__all__ = ["SHIPPED", "Entry", "ScheduleDatabase", "open_schedules", "project"]

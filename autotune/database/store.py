@@ -1,0 +1,108 @@
+"""Entries of several files: looked up, merged, and written as lines that a person can review."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+from autotune.database.entry import DatabaseError, Entry, Place, place_of
+from autotune.database.likeness import distance, signature
+from search_space import strict_json
+from search_space.workloads import Workload
+
+
+class ScheduleDatabase:
+    """Entries, of each place and machine the fastest.
+
+    Args:
+        entries: in any order.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._places: dict[Place, dict[str, Entry]] = {}  # of each place an entry a machine
+        self._like: dict[tuple[object, ...], list[Entry]] | None = None
+        for entry in entries:
+            self._add(entry)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._places.values()))
+
+    def __iter__(self) -> Iterator[Entry]:
+        """By the workload's key, then the rest of the place, then the machine: files of equal entries are equal."""
+        return (
+            self._places[place][machine] for place in sorted(self._places) for machine in sorted(self._places[place])
+        )
+
+    @staticmethod
+    def read(path: Path) -> ScheduleDatabase:
+        """The entries of a file, a line each.
+
+        Raises:
+            DatabaseError: a file that cannot be read, or a line that is no entry; says which.
+        """
+        found = []
+        try:
+            lines = path.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DatabaseError(f"{path}: a database of schedules must be a readable file, but: {error}") from None
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    found.append(Entry.from_json(strict_json.loads(line)))
+                except ValueError as error:
+                    raise DatabaseError(f"{path}: line {number}: {error}") from None
+        return ScheduleDatabase(found)
+
+    def write(self, path: Path) -> None:
+        """Writes all entries, or leaves the file as it was."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            try:
+                file.writelines(f"{entry.to_line()}\n" for entry in self)
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+    @cached_property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that say which entries there are."""
+        return hashlib.sha256("\n".join(entry.to_line() for entry in self).encode()).hexdigest()[:12]
+
+    def merged(self, others: Iterable[ScheduleDatabase]) -> ScheduleDatabase:
+        """The entries of all: of each place and machine the fastest."""
+        return ScheduleDatabase(entry for one in (self, *others) for entry in one)
+
+    def exact(self, place: Place, machine: str = "") -> list[Entry]:
+        """Entries of a place, those of `machine` first, then by their seconds."""
+        return sorted(self._places.get(place, {}).values(), key=lambda e: (e.machine != machine, e.seconds))
+
+    def nearest(self, workload: Workload, target: str, lanes: int, threads: int, cache: str, most: int) -> list[Entry]:
+        """At most so many entries of other places, of workloads of the same kind, the most alike first.
+
+        Those of the same number of threads come before others that are as alike; the same workload on other threads or
+        with other caches before all.
+        """
+        here = place_of(workload, target, lanes, threads, cache)
+        if self._like is None:
+            self._like = {}
+            for entry in self:
+                self._like.setdefault((entry.target, entry.lanes, *signature(entry.workload)), []).append(entry)
+        others = self._like.get((target, lanes, *signature(workload)), [])
+        ranked = sorted(
+            (distance(workload, entry.workload), abs(entry.threads - threads), place)
+            for place, entry in enumerate(others)
+            if entry.place != here
+        )
+        return [others[place] for _, _, place in ranked[:most]]
+
+    def _add(self, entry: Entry) -> None:
+        of_place = self._places.setdefault(entry.place, {})
+        known = of_place.get(entry.machine)
+        if known is None or entry.seconds < known.seconds:
+            of_place[entry.machine] = entry

@@ -1,0 +1,117 @@
+"""A study of cost models as tables for the terminal and as pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from autotune.naming import file_name
+from costmodel.protocol.intervals import METRICS
+from costmodel.protocol.pools import Pools
+from costmodel.protocol.study import Study, predicted
+
+HEADS = {
+    "top1": "top-1",
+    "top5": "top-5",
+    "normalised1": "norm. top-1",
+    "normalised5": "norm. top-5",
+    "pairwise": "pairwise",
+    "tau": "Kendall's τ",
+    "recall": "recall@30",
+    "best1": "Best@1",
+    "best5": "Best@5",
+}
+"""Metric → what the literature calls it."""
+assert tuple(HEADS) == METRICS
+_SIGNIFICANT = 0.05
+_PANELS = 12
+
+
+def scores_table(of: Study) -> Table:
+    """A row for each model: figures and the half-widths of their intervals; * where the first model is better."""
+    tasks, first = of.held.tasks, next(iter(of.learned.values()))
+    table = Table(box=None, header_style="bold")
+    table.add_column("model")
+    for head in HEADS.values():
+        table.add_column(head, justify="right")
+    for head in ("programs/s", "fit s"):
+        table.add_column(head, justify="right")
+    for name, one in of.learned.items():
+        cells = []
+        for metric in METRICS:
+            value, low, high = tasks.estimate(metric, one.ranked)
+            worse = one is not first and _behind(of, name, metric)
+            cells.append(f"{value:.3f} ±{(high - low) / 2:.3f}" + ("*" if worse else " "))
+        rate = "" if math.isnan(one.programs_per_second) else f"{one.programs_per_second:,.0f}"
+        table.add_row(name, *cells, rate, f"{one.fit_seconds:.1f}" if one.model is not None else "")
+    return table
+
+
+def _behind(of: Study, name: str, metric: str) -> bool:
+    first = next(iter(of.learned.values()))
+    found = of.held.tasks.difference(metric, first.ranked, of.learned[name].ranked)
+    return found.value > 0 and found.p < _SIGNIFICANT
+
+
+def tasks_table(of: Study, models: Sequence[str]) -> Table:
+    """A row for each task: how often it occurs, its programs, and pairwise accuracy and Best@1 of some models."""
+    table = Table(box=None, header_style="bold")
+    for head in ("task", "networks", "programs"):
+        table.add_column(head, justify="right" if head == "programs" else "left")
+    for name in models:
+        table.add_column(f"{name}\npairwise", justify="right")
+        table.add_column("\nBest@1", justify="right")
+    for place, part in enumerate(of.held.parts):
+        networks = ", ".join(f"{n} {w[place]:.0f}x" for n, w in of.held.tasks.weights.items() if w[place])
+        cells = []
+        for name in models:
+            scores = of.learned[name].ranked.metrics
+            cells += [f"{scores[metric][:, place].mean():.3f}" for metric in ("pairwise", "best1")]
+        table.add_row(part.task.name, networks, f"{len(of.held.seconds[place]):,}", *cells)
+    return table
+
+
+def pictures(of: Study, pools: Pools, model: str, folder: Path) -> list[Path]:
+    """Draws predicted against measured, a panel for each of the tasks that take most time, and the models' scores.
+
+    Raises:
+        MissingExtra: Matplotlib is not installed.
+    """
+    from search_space.extras import require
+
+    require("drawing pictures", "matplotlib")
+    from matplotlib.figure import Figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    time = sum(w * of.held.tasks.best for w in of.held.tasks.weights.values())
+    longest = np.argsort(-np.asarray(time))[:_PANELS].tolist()
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(3, 4)).ravel()
+    learned = of.learned[model].model
+    for axes, place in zip(panels, longest, strict=False):
+        part = of.held.parts[place]
+        assert learned is not None
+        scores = predicted(learned, pools, of.held.role, part.task)
+        seconds = of.held.seconds[place]
+        axes.scatter(scores, seconds.min() / seconds, s=4, alpha=0.4)
+        axes.set_title(part.task.name[:32], fontsize="x-small")
+        axes.tick_params(labelsize="xx-small")
+    figure.supxlabel(f"score of {model}")
+    figure.supylabel("throughput / that of the fastest")
+    first = folder / f"{file_name(model)}_{of.held.role}.png"
+    figure.savefig(first, dpi=100)
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    for axes, metric in zip(figure.subplots(1, 3, sharey=True), ("normalised1", "top1", "pairwise"), strict=True):
+        for row, one in enumerate(list(of.learned.values())[::-1]):
+            value, low, high = of.held.tasks.estimate(metric, one.ranked)
+            axes.errorbar(value, row, xerr=[[value - low], [high - value]], fmt="o", color="C0", markersize=4)
+        axes.set_title(HEADS[metric], fontsize="small")
+        axes.set_yticks(range(len(of.learned)), list(of.learned)[::-1], fontsize="x-small")
+        axes.grid(axis="x", linewidth=0.3)
+    second = folder / f"models_{of.held.role}.png"
+    figure.savefig(second, dpi=100)
+    return [first, second]

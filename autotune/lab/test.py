@@ -1,0 +1,32 @@
+"""The one place that looks at the networks to test with. What is chosen is chosen on those to validate with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from costmodel.protocol import POOLS, Pools, Study, study
+
+
+def test(
+    models: Sequence[str],
+    folder: str | Path = POOLS,
+    seeds: int = 5,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Study:
+    """Learns models from the programs to learn from, and scores them on the networks to test with.
+
+    Args:
+        models: names; the others are held against the first.
+        folder: of pools.
+        seeds: of each model.
+        options: model → options of its constructor.
+        progress: called with a sentence.
+
+    Raises:
+        ModelError: no such model, or networks that were not measured whole.
+        DatasetError: no pools, or other than registered.
+    """
+    return study(Pools.open(folder, test=True), "test", models, seeds, options, progress)

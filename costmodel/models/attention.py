@@ -1,0 +1,272 @@
+"""A network over the statements of a program: each is embedded, attends to the others, and adds to the score.
+
+Statements share caches and registers with those around them, which sums over statements by themselves do not see. The
+network is trained by PyTorch and computed by NumPy, so a saved one needs PyTorch no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features import SECONDS
+from costmodel.models import text
+from costmodel.models.base import Scores, need_fit
+from costmodel.models.learner import Learner, Programs
+from costmodel.models.pair_loss import GAIN
+from costmodel.models.tunable import Range, Tunable
+from search_space.extras import require
+
+CLIP = 5.0
+"""Deviations from the mean beyond which a feature says no more."""
+BLOCK = 256
+"""Programs that are computed on at a time, always as many, so that a score does not depend on its company."""
+SLOWEST = 2.0**-6
+"""Throughput that failures, and all that is slower, are taken for."""
+HEADS = 4
+_LAYERS = ("first", "second", "query", "key", "value", "mixed", "third", "last")
+
+
+class AttentionModel(Learner):
+    """Scores are logarithms of throughput, up to a constant of the task: the roofline's, and what it misses.
+
+    The loss is the squared error of the logarithm once the task's mean is taken off, and a logistic loss on pairs of
+    programs of a task, each weighed by what its exchange does to the top of the list (LambdaRank).
+
+    Args:
+        seed: of the weights and of all draws.
+        hidden: numbers that stand for a statement.
+        steps: of training; fewer where there are few programs.
+        batch: programs of a task in a step.
+        rate: of learning (Adam), which falls to 0 by a cosine.
+        ranked: weight of the loss on pairs.
+        decay: of weights (AdamW).
+        dropped: share of the features that a program is trained without.
+        programs: greatest number of programs to learn one task from: the faster half, and of the rest a sample.
+    """
+
+    name = "attention"
+    tunable: ClassVar[Mapping[str, Tunable]] = {
+        "hidden": Range(32, 128, log=True),
+        "steps": Range(500, 6000, log=True),
+        "rate": Range(3e-4, 5e-3, log=True),
+        "ranked": Range(0.1, 10.0, log=True),
+        "decay": Range(1e-4, 0.1, log=True),
+        "dropped": Range(0.0, 0.5),
+    }
+
+    def __init__(
+        self,
+        seed: int = 0,
+        hidden: int = 64,
+        steps: int = 3000,
+        batch: int = 256,
+        rate: float = 2e-3,
+        ranked: float = 1.0,
+        decay: float = 0.01,
+        dropped: float = 0.1,
+        programs: int = 2048,
+    ) -> None:
+        if hidden < HEADS or hidden % HEADS or steps < 1 or batch < 2:
+            raise ValueError(
+                f"`hidden` must be a multiple of {HEADS}, `steps` at least 1 and `batch` at least 2, "
+                f"but got hidden={hidden}, {steps=}, {batch=}"
+            )
+        if not 0 <= dropped < 1:
+            raise ValueError(f"`dropped` must be from 0 and below 1, but got dropped={dropped}")
+        self.seed, self.hidden, self.steps, self.batch, self.rate = seed, hidden, steps, batch, rate
+        self.ranked, self.decay, self.dropped, self.programs = ranked, decay, dropped, programs
+        self._learned: dict[str, Any] | None = None
+
+    def predict(self, features: NDArray[np.float32]) -> Scores:
+        """See `CostModel.predict`."""
+        learned = need_fit(self._learned)
+        count, statements = features.shape[:2]
+        found = np.empty(-(-count // BLOCK) * BLOCK)
+        for start in range(0, count, BLOCK):
+            part = features[start : start + BLOCK].astype(np.float64)
+            block = np.zeros((BLOCK, statements, len(learned["mean"])))
+            block[: len(part)] = np.clip((part - learned["mean"]) * learned["scale"], -CLIP, CLIP)
+            found[start : start + BLOCK] = self._missing(block)
+        prior: Scores = found[:count] - learned["slope"] * features[:, 0, SECONDS].astype(np.float64)
+        return prior
+
+    def save(self, path: Path) -> None:
+        """See `CostModel.save`."""
+        text.write(path, self.name, need_fit(self._learned))
+
+    def load(self, path: Path) -> None:
+        """See `CostModel.load`."""
+        names = ["mean", "scale", "slope", *(f"{layer}.{part}" for layer in _LAYERS for part in ("weight", "bias"))]
+        self._learned = text.read(path, self.name, names)
+
+    def train(self, programs: Programs) -> None:
+        """See `Learner.train`."""
+        require("the cost model attention", "torch")
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)  # kernels may be timed beside it, and sums of several threads are in any order
+        try:
+            self._learned = self._trained(programs)
+        finally:
+            torch.set_num_threads(before)
+
+    def _missing(self, block: NDArray[np.float64]) -> Scores:
+        """What the network says of `BLOCK` programs: (block, statements, features) → (block,).
+
+        Products are rounded to float32, for in which order a library adds up depends on the processor.
+        """
+        learned = self._learned
+        assert learned is not None
+        rows, statements = block.shape[:2]
+
+        def layer(name: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
+            return _rounded(x @ learned[f"{name}.weight"].astype(np.float64) + learned[f"{name}.bias"])
+
+        x = _rounded(block.reshape(rows * statements, -1))
+        x = np.maximum(layer("first", x), 0.0)
+        x = np.maximum(layer("second", x), 0.0)
+        width = x.shape[1] // HEADS
+        parts = {n: layer(n, x).reshape(rows, statements, HEADS, width) for n in ("query", "key", "value")}
+        weights = np.empty((rows, HEADS, statements, statements))
+        for i in range(statements):  # few, so loops over them are over arrays of all programs
+            for j in range(statements):
+                weights[:, :, i, j] = _rounded((parts["query"][:, i] * parts["key"][:, j]).sum(axis=2) / np.sqrt(width))
+        weights = np.exp(weights - weights.max(axis=3, keepdims=True))
+        weights = _rounded(weights / weights.sum(axis=3, keepdims=True))
+        mixed = np.zeros((rows, statements, HEADS, width))
+        for j in range(statements):
+            mixed += weights[:, :, :, j].transpose(0, 2, 1)[..., None] * parts["value"][:, j][:, None]
+        x = x + layer("mixed", _rounded(mixed.reshape(rows * statements, -1)))
+        x = np.maximum(layer("third", x), 0.0)
+        found: Scores = layer("last", x).reshape(rows, statements).sum(axis=1)
+        return found
+
+    def _trained(self, programs: Programs) -> dict[str, Any]:
+        import torch
+
+        rng = np.random.default_rng(self.seed)
+        torch.manual_seed(self.seed)
+        rows = np.concatenate(programs.features).astype(np.float64)
+        deviation = rows.std(axis=0)
+        varies = deviation > 1e-6
+        mean, scale = rows.mean(axis=0), np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
+        batches = _Batches(programs, mean, scale)
+        network = _network(rows.shape[1], self.hidden)
+        optimiser = torch.optim.AdamW(network.parameters(), self.rate, weight_decay=self.decay)
+        steps = min(self.steps, 4 * len(programs.features))
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+        for _ in range(steps):
+            x, used, prior, target, throughput = batches.draw(rng, self.batch)
+            if self.dropped:
+                x = x * (torch.rand(x.shape[0], 1, x.shape[2]) >= self.dropped)
+            scores = network(x, used) - prior
+            loss = _error(scores, target) + self.ranked * _pairs(scores, throughput)
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimiser.step()
+            schedule.step()
+        learned: dict[str, Any] = {"mean": mean, "scale": scale, "slope": 1.0}
+        for name, value in network.state_dict().items():
+            array = value.numpy()
+            learned[name] = np.ascontiguousarray(array.T if array.ndim == 2 else array)
+        return learned
+
+
+class _Batches:
+    """Programs of one task at a time, as tensors, statements padded to the most among them."""
+
+    def __init__(self, programs: Programs, mean: NDArray[np.float64], scale: NDArray[np.float64]) -> None:
+        self._mean, self._scale = mean, scale
+        self._features, self._throughput = programs.features, programs.throughput
+        self._log = np.log2(np.maximum(programs.throughput, SLOWEST))
+        groups = programs.groups
+        found = (np.flatnonzero(groups == group) for group in np.unique(groups))
+        self._tasks = [rows for rows in found if len(rows) > 1] or [np.arange(len(groups))]
+
+    def draw(self, rng: np.random.Generator, count: int) -> Sequence[Any]:
+        """Features, which statements there are, logarithms of estimate and throughput, and the throughput."""
+        import torch
+
+        rows = self._tasks[int(rng.integers(len(self._tasks)))]
+        rows = rng.permutation(rows)[:count]
+        of = [self._features[row] for row in rows.tolist()]
+        most = max(len(one) for one in of)
+        x = np.zeros((len(of), most, len(self._mean)), np.float32)
+        used = np.zeros((len(of), most), np.bool_)
+        for place, one in enumerate(of):
+            x[place, : len(one)] = np.clip((one - self._mean) * self._scale, -CLIP, CLIP)
+            used[place, : len(one)] = True
+        prior = np.array([one[0, SECONDS] for one in of], np.float32)
+        parts = (
+            x,
+            used,
+            prior - prior.mean(),
+            self._log[rows].astype(np.float32),
+            self._throughput[rows].astype(np.float32),
+        )
+        return [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
+
+
+def _error(scores: Any, target: Any) -> Any:
+    """Squared error of logarithms, the mean of the task taken off; the faster a program, the more it weighs."""
+    weight = 0.1 + target.exp2()
+    weight = weight / weight.sum()
+    error = scores - target
+    return (weight * (error - (weight * error).sum()) ** 2).sum()
+
+
+def _pairs(scores: Any, throughput: Any) -> Any:
+    """Logistic loss of pairs, each weighed by the change of the discounted cumulative gain that its exchange makes."""
+    import torch
+
+    count = len(scores)
+    places = torch.empty(count)
+    places[torch.argsort(scores.detach(), descending=True)] = torch.arange(count, dtype=torch.float32)
+    discount = 1.0 / torch.log2(places + 2.0)
+    gain = torch.exp2(GAIN * throughput) - 1.0
+    ideal = (torch.sort(gain, descending=True).values / torch.log2(torch.arange(count) + 2.0)).sum().clamp(min=1e-9)
+    weight = (gain[:, None] - gain[None]).abs() * (discount[:, None] - discount[None]).abs() / ideal
+    better = throughput[:, None] > throughput[None]
+    losses = torch.nn.functional.softplus(scores[None] - scores[:, None]) * better
+    return (weight * losses).sum() + losses.sum() / better.sum().clamp(min=1)
+
+
+def _network(features: int, hidden: int) -> Any:
+    import torch
+    from torch import nn
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(features, hidden)
+            self.second = nn.Linear(hidden, hidden)
+            self.query, self.key, self.value = (nn.Linear(hidden, hidden) for _ in range(3))
+            self.mixed = nn.Linear(hidden, hidden)
+            self.third = nn.Linear(hidden, hidden)
+            self.last = nn.Linear(hidden, 1)
+            nn.init.zeros_(self.last.weight)  # it begins as the roofline
+            nn.init.zeros_(self.last.bias)
+
+        def forward(self, x: Any, used: Any) -> Any:
+            x = torch.relu(self.second(torch.relu(self.first(x))))
+            shape = (*x.shape[:2], HEADS, hidden // HEADS)
+            query, key, value = (of(x).reshape(shape).transpose(1, 2) for of in (self.query, self.key, self.value))
+            weights = query @ key.transpose(2, 3) / (hidden // HEADS) ** 0.5
+            weights = weights.masked_fill(~used[:, None, None], -1e9).softmax(dim=3)
+            mixed = (weights @ value).transpose(1, 2).reshape(x.shape)
+            x = torch.relu(self.third(x + self.mixed(mixed)))
+            return (self.last(x)[:, :, 0] * used).sum(dim=1)
+
+    return Network()
+
+
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers of float32, in float64."""
+    return values.astype(np.float32).astype(np.float64)

@@ -1,0 +1,79 @@
+"""How scores grow with what is learned from: more programs of each task, or more tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from costmodel.dataset import Part
+from costmodel.evaluate.samples import samples
+from costmodel.protocol.intervals import METRICS, Estimate, plain
+from costmodel.protocol.pools import Pools
+from costmodel.protocol.study import Held, learned
+
+SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place on a curve.
+
+    Attributes:
+        tasks, programs: that were learned from.
+        scores: metric → figure and interval.
+    """
+
+    tasks: int
+    programs: int
+    scores: Mapping[str, Estimate]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, None for NaN."""
+        scores = {metric: plain(of) for metric, of in self.scores.items()}
+        return {"tasks": self.tasks, "programs": self.programs, "scores": scores}
+
+
+def curve(
+    pools: Pools,
+    name: str,
+    by: str,
+    shares: Sequence[float] = SHARES,
+    seeds: int = 5,
+    options: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[Point]:
+    """Scores on the networks to validate with, of a model that has learned a share of what there is.
+
+    Args:
+        pools: measured.
+        name: of the model.
+        by: `programs`, of every task a share; or `tasks`, a share of them whole. Smaller shares are part of larger.
+        shares: of what there is to learn from.
+        seeds: of the model.
+        options: of the model's constructor.
+        progress: called with a sentence.
+
+    Raises:
+        ValueError: `by` is neither.
+    """
+    if by not in ("programs", "tasks"):
+        raise ValueError(f"`by` must be programs or tasks, but got by={by!r}")
+    held, everything, found = Held.of(pools, "validation"), pools.parts("train"), []
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(everything)).tolist()
+    rows = [rng.permutation(part.rows) for part in everything]
+    for share in shares:
+        if by == "tasks":
+            parts = [everything[place] for place in sorted(order[: max(1, round(share * len(order)))])]
+        else:
+            counts = [max(2, round(share * len(of))) for of in rows]
+            parts = [Part(p.task, np.sort(of[:n])) for p, of, n in zip(everything, rows, counts, strict=True)]
+        learn = samples(pools.known, parts)
+        one = learned(pools, held, learn, name, dict(options or {}), seeds)
+        scores = {metric: held.tasks.estimate(metric, one.ranked) for metric in METRICS}
+        found.append(Point(len(parts), len(learn.features), scores))
+        progress(f"{len(parts)} tasks, {len(learn.features)} programs: top-1 {scores['top1'].value:.3f}")
+    return found

@@ -1,0 +1,156 @@
+"""Measured pools: what is learned from and validated with, and apart from it what is tested with.
+
+The programs of networks to test with lie in a folder of their own, which is read only where that is asked for; one
+command asks, see `autotune.lab.test`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.dataset import Dataset, Part, TaskData
+from costmodel.dataset.dataset import Measured, Program
+from costmodel.dataset.errors import DatasetError
+from costmodel.protocol.registered import PoolTask, Registered, Role
+
+POOLS = "shipped"
+"""Names the pools that come with the package, where a folder is wanted."""
+SHIPPED_POOLS = Path(__file__).parent / "measured"
+KNOWN, TEST = "known", "test"
+"""Folders of the two datasets."""
+_FILE = "registered.json"
+_DIGITS = 13
+"""Bits of a latency's mantissa that are kept: to 1/8,000, far below the noise, and a third of the bytes."""
+
+
+class Pools:
+    """Programs drawn at random of registered tasks, held against the registration.
+
+    Args:
+        registered: what was to be measured.
+        known: programs of tasks to learn from and to validate with.
+        test: of those to test with; None: not to be looked at.
+
+    Raises:
+        DatasetError: what was measured is not what was registered.
+    """
+
+    def __init__(self, registered: Registered, known: Dataset, test: Dataset | None = None) -> None:
+        self.registered, self.known, self._test = registered, known, test
+        _check(registered, known, ("train", "validation"))
+        if test is not None:
+            _check(registered, test, ("test",))
+
+    @staticmethod
+    def open(folder: str | Path = POOLS, test: bool = False) -> Pools:
+        """Reads pools; those to test with only where `test` says so.
+
+        Raises:
+            DatasetError: there are none, or they are not what was registered.
+        """
+        place = SHIPPED_POOLS if str(folder) == POOLS else Path(folder)
+        known = Dataset.open(place / KNOWN)
+        return Pools(Registered.read(place / _FILE), known, Dataset.open(place / TEST) if test else None)
+
+    @staticmethod
+    def write(folder: Path, registered: Registered, measured: Dataset) -> Pools:
+        """Writes pools of what a collection has measured, a label for each collection: its fastest burst.
+
+        Programs that a later collection has not measured right are left out; where it has not come to all programs of a
+        task yet, the task has the labels of those before.
+
+        Raises:
+            DatasetError: it was not measured as registered.
+        """
+        labelled = {task: _labelled(measured, task, registered) for task in measured.tasks}
+        of_role = {task: registered.by_workload[task.workload.key].role for task in labelled}
+        parts = [
+            Dataset({task: of for task, of in labelled.items() if (of_role[task] == "test") == test})
+            for test in (False, True)
+        ]
+        pools = Pools(registered, *parts)
+        for name, part in zip((KNOWN, TEST), parts, strict=True):
+            part.write(folder / name)
+        registered.write(folder / _FILE)
+        return pools
+
+    def data(self, role: Role) -> Dataset:
+        """The dataset that has the programs of a role.
+
+        Raises:
+            DatasetError: those to test with, which were not asked for.
+        """
+        if role != "test":
+            return self.known
+        if self._test is None:
+            raise DatasetError("programs to test with must be asked for when pools are opened, but they were not")
+        return self._test
+
+    def parts(self, role: Role) -> list[Part]:
+        """The programs of a role that were measured right: what failed has no place in an order."""
+        data = self.data(role)
+        found = []
+        for task in data.tasks:
+            rows = np.flatnonzero(np.isfinite(data.seconds(task)))
+            if self.task(task).role == role and len(rows):
+                found.append(Part(task, rows))
+        return found
+
+    def task(self, task: TaskData) -> PoolTask:
+        """What was registered of a task."""
+        return self.registered.by_workload[task.workload.key]
+
+    def labels(self, role: Role, part: Part) -> NDArray[np.float64]:
+        """(collections, programs) seconds, of each collection that measured the whole of a task."""
+        programs = self.data(role).programs(part.task)
+        return np.array([programs[row].latencies for row in part.rows.tolist()], np.float64).T
+
+    def missing(self, role: Role) -> tuple[str, ...]:
+        """Registered tasks of a role that were not measured yet."""
+        there = {task.workload.key for task in self.data(role).tasks}
+        return tuple(t.name for t in self.registered.tasks if t.role == role and t.workload.key not in there)
+
+
+def _check(registered: Registered, data: Dataset, roles: Sequence[Role]) -> None:
+    for task in data.tasks:
+        known = registered.by_workload.get(task.workload.key)
+        if known is None or known.role not in roles:
+            raise DatasetError(f"tasks of pools must be registered for {' or '.join(roles)}, but {task.name} is not")
+        programs = data.programs(task)
+        if len(programs) > known.programs:
+            raise DatasetError(f"{task.name} must have at most {known.programs} programs, but has {len(programs)}")
+        if any(program.origin != "random" for program in programs):
+            raise DatasetError(f"programs of pools must be drawn at random, but some of {task.name} are not")
+        if len({len(program.latencies) for program in programs if program.ok}) > 1:
+            raise DatasetError(f"programs of a task must have equally many samples, but those of {task.name} differ")
+
+
+def _labelled(data: Dataset, task: TaskData, registered: Registered) -> Measured:
+    if task.workload.key not in registered.by_workload:
+        raise DatasetError(f"tasks of pools must be registered, but {task.name} is not")
+    measured = data.measured(task)
+    bursts = registered.rounds
+    times = [len(program.latencies) // bursts for program in measured.programs if program.ok]
+    # a later collection counts once it has come to all programs, but for the odd one that failed there
+    whole = [n for n in range(1, max(times, default=0) + 1) if np.mean([t >= n for t in times]) > 0.95]
+    kept = max(whole, default=1)
+    programs: list[Program] = []
+    for program in measured.programs:
+        if not program.ok:
+            programs.append(program)
+        elif len(program.latencies) >= kept * bursts:
+            fastest = program.latencies[: kept * bursts].reshape(kept, bursts).min(axis=1)
+            programs.append(dataclasses.replace(program, latencies=_rounded(fastest)))
+    return Measured(measured.sketches, programs)
+
+
+def _rounded(seconds: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Fewer digits, which files can be smaller by."""
+    mantissa, exponent = np.frexp(seconds)
+    found: NDArray[np.float32] = np.ldexp(np.round(mantissa * 2**_DIGITS) / 2**_DIGITS, exponent).astype(np.float32)
+    return found

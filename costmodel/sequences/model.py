@@ -1,0 +1,164 @@
+"""A network over sequences of primitives: attention between the steps of a schedule, and a score (TLP, ASPLOS 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.sequences.encoding import WIDTH
+from search_space.extras import require
+
+_BLOCK = 512
+"""Programs that are scored at a time."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of the network and its training.
+
+    Attributes:
+        hidden: numbers that stand for a step.
+        heads: of attention.
+        steps: of training.
+        programs: of one task in a step of training.
+        rate: of learning (Adam), which falls to 0 by a cosine.
+        seed: of the weights and of all draws.
+    """
+
+    hidden: int = 128
+    heads: int = 4
+    steps: int = 1500
+    programs: int = 192
+    rate: float = 1e-3
+    seed: int = 0
+
+
+class SequenceModel:
+    """Scores of schedules of one task, learned from other tasks' primitives alone.
+
+    Args:
+        options: of the network.
+
+    Raises:
+        MissingExtra: PyTorch is not installed.
+    """
+
+    def __init__(self, options: Options | None = None) -> None:
+        require("a model of sequences", "torch")
+        self.options = options or Options()
+        self._network: Any = None
+
+    def fit(
+        self,
+        count: int,
+        task: Callable[[int], tuple[NDArray[np.float16], NDArray[np.float64]]],
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Learns the order of programs within tasks, by pairs that weigh what they do to the top of the list.
+
+        Args:
+            count: tasks.
+            task: place → sequences (programs, length, width) and seconds (programs,); asked again whenever it is drawn.
+            say: called with a sentence now and then.
+        """
+        import torch
+
+        how = self.options
+        torch.manual_seed(how.seed)
+        rng = np.random.default_rng(how.seed)
+        network = _network(how)
+        optimiser = torch.optim.Adam(network.parameters(), how.rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, how.steps)
+        total = 0.0
+        for step in range(how.steps):
+            sequences, seconds = task(int(rng.integers(count)))
+            if len(seconds) < 2:
+                continue
+            rows = rng.permutation(len(seconds))[: how.programs]
+            scores = network(torch.from_numpy(sequences[rows].astype(np.float32)))
+            loss = pair_loss(scores, torch.from_numpy((seconds.min() / seconds[rows]).astype(np.float32)))
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimiser.step()
+            schedule.step()
+            total += float(loss)
+            if (step + 1) % 250 == 0:
+                say(f"step {step + 1} of {how.steps}, loss {total / 250:.3f}")
+                total = 0.0
+        self._network = network.eval()
+
+    def predict(self, sequences: NDArray[np.float16]) -> NDArray[np.float64]:
+        """Scores, higher is better: (programs, length, width) → (programs,).
+
+        Raises:
+            ValueError: it has learned nothing.
+        """
+        import torch
+
+        if self._network is None:
+            raise ValueError("a model must be fitted before it is used, but it was not")
+        with torch.no_grad():
+            found = [
+                self._network(torch.from_numpy(sequences[first : first + _BLOCK].astype(np.float32))).numpy()
+                for first in range(0, len(sequences), _BLOCK)
+            ]
+        return np.concatenate(found).astype(np.float64)
+
+
+def pair_loss(scores: Any, throughput: Any) -> Any:
+    """Logistic loss of pairs, each weighed by the change of NDCG that its exchange makes (LambdaLoss).
+
+    Gains are 2^throughput - 1, discounts those of the places by the scores as they are.
+    """
+    import torch
+
+    count = len(scores)
+    places = torch.empty(count)
+    places[torch.argsort(scores.detach(), descending=True)] = torch.arange(count, dtype=torch.float32)
+    discount = 1.0 / torch.log2(places + 2.0)
+    gain = torch.pow(2.0, throughput * 4.0) - 1.0
+    ideal = (torch.sort(gain, descending=True).values / torch.log2(torch.arange(count) + 2.0)).sum()
+    weight = (gain[:, None] - gain[None]).abs() * (discount[:, None] - discount[None]).abs() / ideal
+    better = (throughput[:, None] > throughput[None]).float()
+    losses = torch.nn.functional.softplus(-(scores[:, None] - scores[None]))
+    uniform = better.sum().clamp(min=1.0)
+    return (weight * better * losses).sum() + 0.5 * (better * losses).sum() / uniform
+
+
+def _network(how: Options) -> Any:
+    import torch
+    from torch import nn
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(how.hidden, how.hidden), nn.ReLU(), nn.Linear(how.hidden, how.hidden))
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(x + self.inner(x))
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Sequential(
+                nn.Linear(WIDTH, how.hidden), nn.ReLU(), nn.Linear(how.hidden, how.hidden), nn.ReLU()
+            )
+            self.attention = nn.MultiheadAttention(how.hidden, how.heads, batch_first=True)
+            self.norm = nn.LayerNorm(how.hidden)
+            self.blocks = nn.Sequential(Residual(), Residual())
+            self.head = nn.Linear(how.hidden, 1)
+
+        def forward(self, x: Any) -> Any:
+            used = x.abs().sum(dim=2) > 0  # rows behind the last step are no steps
+            used[:, 0] = True  # of a schedule without any, too
+            embedded = self.embed(x)
+            attended, _ = self.attention(embedded, embedded, embedded, key_padding_mask=~used, need_weights=False)
+            scores = self.head(self.blocks(self.norm(embedded + attended)))[:, :, 0]
+            return (scores * used).sum(dim=1)
+
+    return Network()
