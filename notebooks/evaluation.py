@@ -41,9 +41,9 @@ print(related.reindex(related.abs().sort_values(ascending=False).index).head(6).
 
 # %%
 rng = np.random.default_rng(0)
-some = [Part(part.task, np.sort(rng.permutation(part.rows)[:60])) for part in pools.parts("train")]
+some = [Part(part.task, np.sort(rng.permutation(part.rows)[:200])) for part in pools.parts("train")[::8]]
 models = ["lightgbm_residual", "ridge", "roofline"]
-options = {"lightgbm_residual": {"trees": 100, "members": 1}}
+options = {"lightgbm_residual": {"tasks_trees": 100, "members": 1}}
 found = study(pools, "validation", models, seeds=1, options=options, parts=some, speed=False)
 for name, one in found.learned.items():
     shown = {metric: found.held.tasks.estimate(metric, one.ranked) for metric in ("normalised1", "pairwise")}
@@ -75,7 +75,7 @@ for metric in ("normalised1", "top1", "pairwise", "tau"):
 # A learning curve says whether more data would help, or better features are needed.
 
 # %%
-points = curve(pools, "ridge", "programs", shares=(1 / 64, 1 / 16), seeds=1)
+points = curve(pools, "ridge", "programs", shares=(1 / 16, 1.0), seeds=1, parts=some)
 figure, axes = plt.subplots(figsize=(5, 2.5), layout="constrained")
 scores = [point.scores["pairwise"] for point in points]
 axes.fill_between([p.programs for p in points], [s.low for s in scores], [s.high for s in scores], alpha=0.2)

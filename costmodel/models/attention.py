@@ -159,7 +159,7 @@ class AttentionModel(Learner):
         batches = _Batches(programs, mean, scale)
         network = _network(rows.shape[1], self.hidden)
         optimiser = torch.optim.AdamW(network.parameters(), self.rate, weight_decay=self.decay)
-        steps = min(self.steps, 4 * len(programs.features))
+        steps = min(self.steps, 2 * len(programs.features))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         for _ in range(steps):
             x, used, prior, target, throughput = batches.draw(rng, self.batch)

@@ -43,6 +43,7 @@ def curve(
     shares: Sequence[float] = SHARES,
     seeds: int = 5,
     options: Mapping[str, Any] | None = None,
+    parts: Sequence[Part] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Point]:
     """Scores on the networks to validate with, of a model that has learned a share of what there is.
@@ -54,6 +55,7 @@ def curve(
         shares: of what there is to learn from.
         seeds: of the model.
         options: of the model's constructor.
+        parts: of the pools, that shares are taken of; all that there is to learn from by default.
         progress: called with a sentence.
 
     Raises:
@@ -61,19 +63,20 @@ def curve(
     """
     if by not in ("programs", "tasks"):
         raise ValueError(f"`by` must be programs or tasks, but got by={by!r}")
-    held, everything, found = Held.of(pools, "validation"), pools.parts("train"), []
+    everything = list(pools.parts("train") if parts is None else parts)
+    held, found = Held.of(pools, "validation"), []
     rng = np.random.default_rng(0)
     order = rng.permutation(len(everything)).tolist()
     rows = [rng.permutation(part.rows) for part in everything]
     for share in shares:
         if by == "tasks":
-            parts = [everything[place] for place in sorted(order[: max(1, round(share * len(order)))])]
+            chosen = [everything[place] for place in sorted(order[: max(1, round(share * len(order)))])]
         else:
             counts = [max(2, round(share * len(of))) for of in rows]
-            parts = [Part(p.task, np.sort(of[:n])) for p, of, n in zip(everything, rows, counts, strict=True)]
-        learn = samples(pools.known, parts)
+            chosen = [Part(p.task, np.sort(of[:n])) for p, of, n in zip(everything, rows, counts, strict=True)]
+        learn = samples(pools.known, chosen)
         one = learned(pools, held, learn, name, dict(options or {}), seeds)
         scores = {metric: held.tasks.estimate(metric, one.ranked) for metric in METRICS}
-        found.append(Point(len(parts), len(learn.features), scores))
-        progress(f"{len(parts)} tasks, {len(learn.features)} programs: top-1 {scores['top1'].value:.3f}")
+        found.append(Point(len(chosen), len(learn.features), scores))
+        progress(f"{len(chosen)} tasks, {len(learn.features)} programs: top-1 {scores['top1'].value:.3f}")
     return found

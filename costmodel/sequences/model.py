@@ -79,14 +79,14 @@ class SequenceModel:
             if len(seconds) < 2:
                 continue
             rows = rng.permutation(len(seconds))[: how.programs]
-            scores = network(torch.from_numpy(sequences[rows].astype(np.float32)))
+            scores = network(torch.from_numpy(_cut(sequences[rows])))
             loss = pair_loss(scores, torch.from_numpy((seconds.min() / seconds[rows]).astype(np.float32)))
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimiser.step()
             schedule.step()
-            total += float(loss)
+            total += float(loss.detach())
             if (step + 1) % 250 == 0:
                 say(f"step {step + 1} of {how.steps}, loss {total / 250:.3f}")
                 total = 0.0
@@ -104,10 +104,16 @@ class SequenceModel:
             raise ValueError("a model must be fitted before it is used, but it was not")
         with torch.no_grad():
             found = [
-                self._network(torch.from_numpy(sequences[first : first + _BLOCK].astype(np.float32))).numpy()
+                self._network(torch.from_numpy(_cut(sequences[first : first + _BLOCK]))).numpy()
                 for first in range(0, len(sequences), _BLOCK)
             ]
         return np.concatenate(found).astype(np.float64)
+
+
+def _cut(sequences: NDArray[np.float16]) -> NDArray[np.float32]:
+    """Without the rows that are behind the last step of all of them; at least one."""
+    used = np.flatnonzero(sequences.any(axis=(0, 2)))
+    return sequences[:, : int(used[-1]) + 1 if len(used) else 1].astype(np.float32)
 
 
 def pair_loss(scores: Any, throughput: Any) -> Any:

@@ -130,15 +130,15 @@ def test_a_model_learns_from_primitives_alone(tmp_path):
     log_file = made_up(tmp_path)
     done = run(app, ["dataset", "sequences", str(log_file), "-o", str(tmp_path / "s")])
     assert done.exit_code == 0 and "8 tasks, 480 programs" in done.output, done.output
-    command = ["costmodel", "sequences", str(tmp_path / "s"), "--steps", "120", "--json", str(tmp_path / "f.json")]
-    scored = run(app, [*command, "--share", "0.25"])
+    command = ["costmodel", "sequences", str(tmp_path / "s"), "--json", str(tmp_path / "f.json"), "--steps"]
+    scored = run(app, [*command, "100", "--share", "0.25"])
     assert scored.exit_code == 0, scored.output
     found = json.loads((tmp_path / "f.json").read_text())
     assert found["models"]["primitives"]["pairwise"][0] > 0.85 and len(found["tasks"]) == 2
     (tmp_path / "w.json").write_text(json.dumps({"one": {"w0": 3, "w1": 1}, "two": {"w1": 2}}))
-    weighed = run(app, [*command, "--weights", str(tmp_path / "w.json")])
+    weighed = run(app, [*command, "2", "--weights", str(tmp_path / "w.json")])
     assert weighed.exit_code == 0 and "scored on 2 tasks" in weighed.output
-    refused = run(app, [*command, "--share", "1.5"])
+    refused = run(app, [*command, "2", "--share", "1.5"])
     assert refused.exit_code == 2 and "`share` must leave tasks on both sides of 8" in refused.output
 
 
