@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,3 +183,14 @@ def test_the_pools_that_come_along_are_those_that_were_registered():
     pools = Pools.open()
     assert not pools.missing("train") and not pools.missing("validation")
     assert sum(path.stat().st_size for path in SHIPPED_POOLS.rglob("*.parquet")) < 6e6
+
+
+def test_one_module_opens_what_is_tested_with():
+    root = Path(__file__).parents[3]
+    found = [
+        str(path.relative_to(root))
+        for part in ("costmodel", "autotune", "benchmarks", "notebooks", "examples")
+        for path in (root / part).rglob("*.py")
+        if re.search(r"Pools\.open\([^)]*(test\s*=|,\s*True)", path.read_text())
+    ]
+    assert found == ["autotune/lab/test.py"]
