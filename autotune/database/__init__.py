@@ -1,8 +1,10 @@
-"""Schedules that were found before, shipped or one's own, by workload and processor: where searches begin."""
+"""Schedules that were found before, shipped or one's own, by workload and processor: where searches begin.
+
+What is imported here knows no spaces: who has all choices in a cache waits for none.
+"""
 
 from autotune.database.entry import Entry
 from autotune.database.place import SHIPPED, open_schedules
-from autotune.database.projection import project
 from autotune.database.store import ScheduleDatabase
 
-__all__ = ["SHIPPED", "Entry", "ScheduleDatabase", "open_schedules", "project"]
+__all__ = ["SHIPPED", "Entry", "ScheduleDatabase", "open_schedules"]

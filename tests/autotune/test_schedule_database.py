@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.config import Measure, Search
-from autotune.database import Entry, ScheduleDatabase, open_schedules, project
+from autotune.database import Entry, ScheduleDatabase, open_schedules
 from autotune.database.entry import DatabaseError, lanes_of, place_of
 from autotune.database.likeness import distance, signature
 from autotune.database.place import own_path
+from autotune.database.projection import project
 from autotune.database.starts import exact_start, starts
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler
