@@ -105,8 +105,3 @@ def exact_start(
 def _here(settings: Settings) -> str:
     """The machine, as entries name it."""
     return machine_of(describe_host(), settings.target.simulated)
-
-
-def candidates(found: Sequence[Start]) -> list[Candidate]:
-    """What is to be measured first."""
-    return [start.candidate for start in found]

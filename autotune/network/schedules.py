@@ -243,11 +243,12 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
 def _known_before(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None) -> _Found | None:
     """The schedule that the database has for this very workload, processor, threads and caches."""
     from autotune.database import open_schedules
-    from autotune.database.starts import exact_start
 
     database = open_schedules(settings.search.database)
     if not len(database):
         return None
+    from autotune.database.starts import exact_start  # it knows spaces, which take a while to import
+
     found = exact_start(database, task, settings.of(task), limits.allowed(task.workload), hardware)
     return None if found is None else _Found((Schedule(found.algorithm, found.trace), found.seconds))
 

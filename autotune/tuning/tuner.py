@@ -13,7 +13,7 @@ import numpy as np
 
 from autotune.config import ConfigError, Measure, Model, Search, Transfer, errors_at
 from autotune.database import open_schedules
-from autotune.database.starts import candidates, starts
+from autotune.database.starts import starts
 from autotune.lab import folder
 from autotune.search import registry as strategies
 from autotune.search.base import NoLegalSchedule, SearchStrategy
@@ -197,7 +197,7 @@ def prepare(
     elif how.template is None and how.starts and not isinstance(space, ParameterSpace):
         with errors_at("search.database"):
             known_before = open_schedules(how.database)
-        tuning.first = candidates(starts(known_before, space, settings, how.starts))
+        tuning.first = [start.candidate for start in starts(known_before, space, settings, how.starts)]
     tuning.replay(records)
     return tuning
 

@@ -17,7 +17,7 @@ from costmodel.features import SECONDS
 from costmodel.models import text
 from costmodel.models.base import Scores, need_fit
 from costmodel.models.learner import Learner, Programs
-from costmodel.models.pair_loss import GAIN
+from costmodel.models.pair_loss import torch_pair_loss
 from costmodel.models.tunable import Range, Tunable
 from search_space.extras import require
 
@@ -92,7 +92,7 @@ class AttentionModel(Learner):
             block = np.zeros((BLOCK, statements, len(learned["mean"])))
             block[: len(part)] = np.clip((part - learned["mean"]) * learned["scale"], -CLIP, CLIP)
             found[start : start + BLOCK] = self._missing(block)
-        prior: Scores = found[:count] - learned["slope"] * features[:, 0, SECONDS].astype(np.float64)
+        prior: Scores = found[:count] - features[:, 0, SECONDS].astype(np.float64)
         return prior
 
     def save(self, path: Path) -> None:
@@ -101,7 +101,7 @@ class AttentionModel(Learner):
 
     def load(self, path: Path) -> None:
         """See `CostModel.load`."""
-        names = ["mean", "scale", "slope", *(f"{layer}.{part}" for layer in _LAYERS for part in ("weight", "bias"))]
+        names = ["mean", "scale", *(f"{layer}.{part}" for layer in _LAYERS for part in ("weight", "bias"))]
         self._learned = text.read(path, self.name, names)
 
     def train(self, programs: Programs) -> None:
@@ -166,13 +166,13 @@ class AttentionModel(Learner):
             if self.dropped:
                 x = x * (torch.rand(x.shape[0], 1, x.shape[2]) >= self.dropped)
             scores = network(x, used) - prior
-            loss = _error(scores, target) + self.ranked * _pairs(scores, throughput)
+            loss = _error(scores, target) + self.ranked * torch_pair_loss(scores, throughput)
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimiser.step()
             schedule.step()
-        learned: dict[str, Any] = {"mean": mean, "scale": scale, "slope": 1.0}
+        learned: dict[str, Any] = {"mean": mean, "scale": scale}
         for name, value in network.state_dict().items():
             array = value.numpy()
             learned[name] = np.ascontiguousarray(array.T if array.ndim == 2 else array)
@@ -220,22 +220,6 @@ def _error(scores: Any, target: Any) -> Any:
     weight = weight / weight.sum()
     error = scores - target
     return (weight * (error - (weight * error).sum()) ** 2).sum()
-
-
-def _pairs(scores: Any, throughput: Any) -> Any:
-    """Logistic loss of pairs, each weighed by the change of the discounted cumulative gain that its exchange makes."""
-    import torch
-
-    count = len(scores)
-    places = torch.empty(count)
-    places[torch.argsort(scores.detach(), descending=True)] = torch.arange(count, dtype=torch.float32)
-    discount = 1.0 / torch.log2(places + 2.0)
-    gain = torch.exp2(GAIN * throughput) - 1.0
-    ideal = (torch.sort(gain, descending=True).values / torch.log2(torch.arange(count) + 2.0)).sum().clamp(min=1e-9)
-    weight = (gain[:, None] - gain[None]).abs() * (discount[:, None] - discount[None]).abs() / ideal
-    better = throughput[:, None] > throughput[None]
-    losses = torch.nn.functional.softplus(scores[None] - scores[:, None]) * better
-    return (weight * losses).sum() + losses.sum() / better.sum().clamp(min=1)
 
 
 def _network(features: int, hidden: int) -> Any:

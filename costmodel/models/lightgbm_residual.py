@@ -14,15 +14,12 @@ from costmodel.features.program import program_rows
 from costmodel.features.relative import RELATIVE_NAMES, relative_features, relative_rows
 from costmodel.models.base import Scores
 from costmodel.models.boosted import BoostedModel, estimated
-from costmodel.models.booster import NO_TREES, Objective, boost, options_of
+from costmodel.models.booster import NO_TREES, boost, options_of
 from costmodel.models.errors import ModelError
 from costmodel.models.forest import MAX_LEAVES
 from costmodel.models.learner import Programs
-from costmodel.models.pair_loss import PairLoss
 from costmodel.models.tunable import Range, Tunable
 
-PAIRS = 8
-"""Partners that each program is compared with when a tree is grown."""
 SLOWEST = 2.0**-6
 """Throughput that failures, and all that is slower, are taken for: logarithms need one."""
 
@@ -42,8 +39,6 @@ class ResidualModel(BoostedModel):
         tasks_trees, tasks_leaves, tasks_leaf_programs: the same, where programs of many tasks are learned from.
         members: forests that are averaged.
         base_weight: what a program of throughput 0 weighs in the loss; one of throughput y weighs y more.
-        ranked: weight of a loss on pairs beside it (LambdaRank), which looks at the top of the list; 0: none.
-        sharpness: of that loss: an error of 1 / sharpness in the logarithm (base 2) makes a pair's order doubtful.
         programs: greatest number of programs to learn one task from: the faster half, and of the rest a sample.
     """
 
@@ -55,8 +50,6 @@ class ResidualModel(BoostedModel):
         "feature_share": Range(0.05, 0.8, log=True),
         "tasks_leaf_programs": Range(3, 200, log=True),
         "base_weight": Range(0.01, 10.0, log=True),
-        "ranked": Range(0.01, 10.0, log=True),
-        "sharpness": Range(1.0, 16.0, log=True),
     }
 
     def __init__(
@@ -73,8 +66,6 @@ class ResidualModel(BoostedModel):
         tasks_leaves: int = MAX_LEAVES,
         tasks_leaf_programs: int = 50,
         base_weight: float = 0.1,
-        ranked: float = 0.0,
-        sharpness: float = 6.0,
         programs: int = 2048,
     ) -> None:
         if min(members, leaf_programs, tasks_leaf_programs) < 1:
@@ -87,7 +78,6 @@ class ResidualModel(BoostedModel):
         self.tasks_trees, self.tasks_leaf_programs = tasks_trees, tasks_leaf_programs
         self.seed, self.trees, self.leaf_programs, self.members = seed, trees, leaf_programs, members
         self.base_weight, self.programs = base_weight, programs
-        self.ranked, self.sharpness = ranked, sharpness
         self._forests = 1  # whose scores are averaged
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
@@ -115,10 +105,7 @@ class ResidualModel(BoostedModel):
         features, throughput = programs.features, programs.throughput
         rows, _ = self.rows(features)
         target = -np.log2(np.maximum(throughput, SLOWEST)) - estimated(features)
-        groups = np.unique(programs.groups, return_inverse=True)[1]
-        loss: Objective = CentredLoss(target, self.base_weight + throughput, groups)
-        if self.ranked:
-            loss = WithOrder(loss, throughput, groups, estimated(features), self.ranked, self.sharpness, self.seed)
+        loss = CentredLoss(target, self.base_weight + throughput, np.unique(programs.groups, return_inverse=True)[1])
         options = self._of_tasks if programs.many else self._parameters
         trees = min(self.tasks_trees if programs.many else self.trees, max(1, len(features) // 2))
         leaf = self.tasks_leaf_programs if programs.many else self.leaf_programs
@@ -150,39 +137,3 @@ class CentredLoss:
         error = scores - self.target
         mean = np.bincount(self.groups, self.weight * error) / self._total
         return self.weight * (error - mean[self.groups]), self.weight
-
-
-class WithOrder:
-    """A loss on the logarithm, and beside it one on the order of the programs of a task.
-
-    Args:
-        loss: on the logarithm of what the estimate misses.
-        throughput, groups: of each program, (programs,).
-        estimate: logarithm of the estimated time, (programs,).
-        weight: of the loss on the order.
-        sharpness: by which logarithms are multiplied to be a pair's log odds.
-        seed: of the pairs that are looked at.
-    """
-
-    def __init__(
-        self,
-        loss: Objective,
-        throughput: NDArray[np.float64],
-        groups: NDArray[np.int64],
-        estimate: NDArray[np.float64],
-        weight: float,
-        sharpness: float,
-        seed: int,
-    ) -> None:
-        self._loss, self._estimate, self._weight, self._sharpness = loss, estimate, weight, sharpness
-        ones = np.ones(len(throughput), np.int64)
-        self._pairs = PairLoss(ones, throughput, groups, np.zeros(len(throughput)), PAIRS, True, seed)
-
-    def __call__(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Gradient and curvature by row."""
-        gradient, curvature = self._loss(scores)
-        order, bend = self._pairs.of_programs(-self._sharpness * (self._estimate + scores))
-        return (
-            gradient - self._weight * self._sharpness * order,
-            curvature + self._weight * self._sharpness**2 * bend,
-        )

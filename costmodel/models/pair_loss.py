@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -116,3 +118,24 @@ def _wrong(ahead: NDArray[np.float64]) -> NDArray[np.float64]:
     """Probability that a pair is in the other order, by how far its first is ahead."""
     found: NDArray[np.float64] = 1.0 / (1.0 + np.exp(np.clip(ahead, -500.0, 500.0)))
     return found
+
+
+def torch_pair_loss(scores: Any, throughput: Any, plain: float = 1.0) -> Any:
+    """LambdaRank's loss on all pairs of programs of one task, as PyTorch differentiates it, and a plain one beside it.
+
+    Args:
+        scores, throughput: tensors, (programs,).
+        plain: weight of the mean logistic loss of pairs, all of which count alike.
+    """
+    import torch
+
+    count = len(scores)
+    places = torch.empty(count)
+    places[torch.argsort(scores.detach(), descending=True)] = torch.arange(count, dtype=torch.float32)
+    discount = 1.0 / torch.log2(places + 2.0)
+    gain = torch.exp2(GAIN * throughput) - 1.0
+    ideal = (torch.sort(gain, descending=True).values / torch.log2(torch.arange(count) + 2.0)).sum().clamp(min=1e-9)
+    weight = (gain[:, None] - gain[None]).abs() * (discount[:, None] - discount[None]).abs() / ideal
+    better = throughput[:, None] > throughput[None]
+    losses = torch.nn.functional.softplus(scores[None] - scores[:, None]) * better
+    return (weight * losses).sum() + plain * losses.sum() / better.sum().clamp(min=1)

@@ -58,8 +58,8 @@ class Pools:
         return Pools(Registered.read(place / _FILE), known, Dataset.open(place / TEST) if test else None)
 
     @staticmethod
-    def write(folder: Path, registered: Registered, measured: Dataset) -> Pools:
-        """Writes pools of what a collection has measured, a label for each collection: its fastest burst.
+    def of(registered: Registered, measured: Dataset) -> Pools:
+        """Pools of what a collection has measured, a label for each collection: its fastest burst.
 
         Programs that a later collection has not measured right are left out; where it has not come to all programs of a
         task yet, the task has the labels of those before.
@@ -73,11 +73,19 @@ class Pools:
             Dataset({task: of for task, of in labelled.items() if (of_role[task] == "test") == test})
             for test in (False, True)
         ]
-        pools = Pools(registered, *parts)
-        for name, part in zip((KNOWN, TEST), parts, strict=True):
-            part.write(folder / name)
+        return Pools(registered, *parts)
+
+    @staticmethod
+    def write(folder: Path, registered: Registered, measured: Dataset) -> None:
+        """Writes the pools of what a collection has measured, see `of`.
+
+        Raises:
+            DatasetError: it was not measured as registered.
+        """
+        pools = Pools.of(registered, measured)
+        pools.known.write(folder / KNOWN)
+        pools.data("test").write(folder / TEST)
         registered.write(folder / _FILE)
-        return pools
 
     def data(self, role: Role) -> Dataset:
         """The dataset that has the programs of a role.
@@ -111,8 +119,8 @@ class Pools:
         return np.array([programs[row].latencies for row in part.rows.tolist()], np.float64).T
 
     def missing(self, role: Role) -> tuple[str, ...]:
-        """Registered tasks of a role that were not measured yet."""
-        there = {task.workload.key for task in self.data(role).tasks}
+        """Registered tasks of a role of which no program was measured right yet."""
+        there = {part.task.workload.key for part in self.parts(role)}
         return tuple(t.name for t in self.registered.tasks if t.role == role and t.workload.key not in there)
 
 

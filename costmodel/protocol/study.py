@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,7 @@ class Held:
         Raises:
             ModelError: tasks of it are missing, so that no network would be whole; or it has none.
         """
-        parts = pools.parts(role)
-        there = {part.task.workload.key for part in parts}
-        missing = [t.name for t in pools.registered.tasks if t.role == role and t.workload.key not in there]
+        parts, missing = pools.parts(role), pools.missing(role)
         if missing or not parts:
             raise ModelError(
                 f"networks must be whole to be scored on, but of those for {role} {len(missing)} tasks were not "
@@ -113,7 +111,7 @@ class Study:
     fingerprint: str
     learned: Mapping[str, Learned]
     programs: int
-    seeds: int = field(default=SEEDS)
+    seeds: int = SEEDS
 
     @property
     def names(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.models.pair_loss import torch_pair_loss
 from costmodel.sequences.encoding import WIDTH
 from search_space.extras import require
 
@@ -80,7 +81,7 @@ class SequenceModel:
                 continue
             rows = rng.permutation(len(seconds))[: how.programs]
             scores = network(torch.from_numpy(_cut(sequences[rows])))
-            loss = pair_loss(scores, torch.from_numpy((seconds.min() / seconds[rows]).astype(np.float32)))
+            loss = torch_pair_loss(scores, torch.from_numpy((seconds.min() / seconds[rows]).astype(np.float32)), 0.5)
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -114,26 +115,6 @@ def _cut(sequences: NDArray[np.float16]) -> NDArray[np.float32]:
     """Without the rows that are behind the last step of all of them; at least one."""
     used = np.flatnonzero(sequences.any(axis=(0, 2)))
     return sequences[:, : int(used[-1]) + 1 if len(used) else 1].astype(np.float32)
-
-
-def pair_loss(scores: Any, throughput: Any) -> Any:
-    """Logistic loss of pairs, each weighed by the change of NDCG that its exchange makes (LambdaLoss).
-
-    Gains are 2^throughput - 1, discounts those of the places by the scores as they are.
-    """
-    import torch
-
-    count = len(scores)
-    places = torch.empty(count)
-    places[torch.argsort(scores.detach(), descending=True)] = torch.arange(count, dtype=torch.float32)
-    discount = 1.0 / torch.log2(places + 2.0)
-    gain = torch.pow(2.0, throughput * 4.0) - 1.0
-    ideal = (torch.sort(gain, descending=True).values / torch.log2(torch.arange(count) + 2.0)).sum()
-    weight = (gain[:, None] - gain[None]).abs() * (discount[:, None] - discount[None]).abs() / ideal
-    better = (throughput[:, None] > throughput[None]).float()
-    losses = torch.nn.functional.softplus(-(scores[:, None] - scores[None]))
-    uniform = better.sum().clamp(min=1.0)
-    return (weight * better * losses).sum() + 0.5 * (better * losses).sum() / uniform
 
 
 def _network(how: Options) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def test_what_cannot_be_taken_is_said_in_the_next_request(tmp_path, answer, reas
     for _ in range(3):
         told(strategy, space, strategy.ask(4))
     (rejected,) = {json.dumps(r) for r in requests(tmp_path)[2]["rejected"]}
-    assert __import__("re").search(reason, json.loads(rejected)["reason"])
+    assert re.search(reason, json.loads(rejected)["reason"])
 
 
 @pytest.mark.parametrize(

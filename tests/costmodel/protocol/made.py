@@ -44,20 +44,4 @@ def measured(registered: Registered) -> Dataset:
 def pools() -> Pools:
     """All of it, opened to test with too."""
     registered = registration()
-    data = measured(registered)
-    roles = {task: registered.by_workload[task.workload.key].role for task in data.tasks}
-    known, test = (
-        Dataset({task: _labels(data, task, registered) for task in data.tasks if (roles[task] == "test") == of_test})
-        for of_test in (False, True)
-    )
-    return Pools(registered, known, test)
-
-
-def _labels(data: Dataset, task: object, registered: Registered) -> Measured:
-    of = data.measured(task)  # type: ignore[arg-type]
-    rounds = registered.rounds
-    programs = [
-        dataclasses.replace(p, latencies=p.latencies.reshape(-1, rounds).min(axis=1)) if p.ok else p
-        for p in of.programs
-    ]
-    return Measured(of.sketches, programs)
+    return Pools.of(registered, measured(registered))
