@@ -123,13 +123,17 @@ class MaternModel(ProgramModel, UncertainModel):
 
     def predict_with_deviation(self, features: NDArray[np.float32]) -> tuple[Scores, Scores]:
         """See `UncertainModel`; the deviation of what would be measured, without the noise of measuring."""
-        return self.predict(features), self.scores(features, self._deviation, with_prior=False)
+        if not len(features):
+            return np.empty(0), np.empty(0)
+        score, deviation = self.scores(features, self._with_deviation, with_prior=False)
+        return score, deviation
 
-    def _deviation(self, rows: Rows) -> Scores:
-        known = self._covariance(rows) @ self._inverse.T
-        left = np.maximum(self.learned["variance"] - (known**2).sum(axis=1), 1e-12)
-        found: Scores = np.sqrt(left) * self.learned["spread"]
-        return found
+    def _with_deviation(self, rows: Rows) -> Scores:
+        """Score and deviation of each row: (2, rows)."""
+        at, covariance = self.learned, self._covariance(rows)
+        score = (covariance @ self._weights) * at["spread"] + at["middle"]
+        left = at["variance"] - ((covariance @ self._inverse.T) ** 2).sum(axis=1)
+        return np.stack([score, np.sqrt(np.maximum(left, 1e-12)) * at["spread"]])
 
     def _covariance(self, rows: Rows) -> NDArray[np.float64]:
         """Of rows and points: (rows, points)."""

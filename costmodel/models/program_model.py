@@ -53,18 +53,18 @@ class ProgramModel(Learner):
 
         Args:
             features: of the candidates.
-            score: called on `BLOCK` standardised rows at a time.
+            score: called on `BLOCK` standardised rows at a time; several scores of each are (scores, `BLOCK`).
             with_prior: whether the roofline's throughput is added.
         """
         learned = need_fit(self._learned)
         rows = program_features(features)[learned["kept"]]  # (kept, candidates)
-        found = np.empty(-(-len(features) // BLOCK) * BLOCK)
+        found = []
         for start in range(0, len(features), BLOCK):
             part = rows[:, start : start + BLOCK].T
             block = np.zeros((BLOCK, rows.shape[0]))
             block[: len(part)] = (part - learned["mean"]) / learned["deviation"]
-            found[start : start + BLOCK] = score(block)
-        out = found[: len(features)]
+            found.append(score(block)[..., : len(part)])
+        out = np.concatenate(found or [np.empty(0)], axis=-1)
         if with_prior and learned["prior"]:
             out = out + prior.expected(prior.roofline_speed(features[:, 0, SECONDS]), learned["prior"])
         return out
