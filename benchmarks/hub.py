@@ -69,8 +69,8 @@ def our_scores(files: tuple[Path, Path], name: str, seeds: Sequence[int]) -> lis
     return list(map(float, yardstick.score([(p.seconds, p.elapsed) for p in played])))
 
 
-def peer_scores(files: tuple[Path, Path], strategy: str, seeds: int) -> list[float]:
-    """Of one of Kernel Tuner's strategies."""
+def peer_scores(files: tuple[Path, Path], strategy: str, seeds: Sequence[int]) -> list[float]:
+    """Of one of Kernel Tuner's strategies from some seeds."""
     measured = read_t4(*files)
     yardstick = Yardstick(measured)
     trials = min(len(measured), max(2, round(yardstick.trials * BEYOND)))
@@ -112,11 +112,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         scores: dict[str, list[float]] = {}
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:  # one thread each
             ours = {one: [pool.submit(our_scores, files, one, part) for part in parts] for one in OURS}
-            theirs = {f"Kernel Tuner {one}": pool.submit(peer_scores, files, one, options.seeds) for one in peers}
-            for one, futures in ours.items():
+            theirs = {
+                f"Kernel Tuner {one}": [pool.submit(peer_scores, files, one, part) for part in parts] for one in peers
+            }
+            for one, futures in {**ours, **theirs}.items():
                 scores[one] = [score for future in futures for score in future.result()]
-            for one, future in theirs.items():
-                scores[one] = future.result()
         row = {"commit": commit_of(), "seeds": options.seeds, "trials": yardstick.trials, "seconds": yardstick.seconds}
         results.save(NAME, {"rows": {name: {**row, "scores": scores}}})
         best = max(

@@ -8,6 +8,7 @@ import json
 import random
 import tempfile
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ STRATEGIES = (
     "adaptive_tabu_greywolf",
     "bayes_opt",
 )
+PREFIXES = {"bayes_opt": (256,)}
+"""Strategies that ask for the same at first however many they may ask for, and take a time that goes with the cube of
+that: so many are enough where the best is among them."""
 FAILED = {"compile": "CompilationFailedConfig", "runtime": "RuntimeFailedConfig"}
 SOURCE = "__global__ void kernel(float *x) { }"
 
@@ -65,39 +69,52 @@ def cache_of(measured: MeasuredSpace) -> dict[str, Any]:
     }
 
 
-def searches(measured: MeasuredSpace, strategy: str, seeds: int, trials: int) -> list[list[dict[str, Any]]]:
+def searches(measured: MeasuredSpace, strategy: str, seeds: Sequence[int], trials: int) -> list[list[dict[str, Any]]]:
     """Configurations that each search asks for, in order, each once: what it has seen costs it nothing.
 
     It draws from the generators of `random` and of NumPy that a process has, so it is given a process of its own.
-    """
-    import kernel_tuner
 
-    parameters = {p.name: list(p.values) for p in measured.space.parameters}
-    restrictions = [r.text for r in measured.space.restrictions]
+    Args:
+        measured: the space.
+        strategy: one of `STRATEGIES`.
+        seeds: of the searches.
+        trials: most configurations that each may ask for.
+    """
     found = []
     with tempfile.TemporaryDirectory(prefix="autotune-kernel-tuner-") as folder:
         file = Path(folder) / "cache.json"
         file.write_text(json.dumps(cache_of(measured)))
-        for seed in range(seeds):
-            random.seed(seed)
-            np.random.seed(seed)
-            quiet = io.StringIO()
-            with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                results, _ = kernel_tuner.tune_kernel(
-                    "kernel",
-                    SOURCE,
-                    64,
-                    [np.zeros(1, np.float32)],
-                    parameters,
-                    restrictions=restrictions,
-                    strategy=strategy,
-                    strategy_options={"max_fevals": trials},
-                    cache=str(file),
-                    simulation_mode=True,
-                    lang="CUDA",
-                    quiet=True,
-                )
-            asked = [{name: result[name] for name in parameters} for result in results]
-            found.append(list({json.dumps(one): one for one in asked}.values()))
+        for seed in seeds:
+            for most in (*(few for few in PREFIXES.get(strategy, ()) if few < trials), trials):
+                asked = _search(measured, strategy, seed, most, file)
+                if any(measured.seconds[measured.places(measured.space.choices(asked))] <= measured.best):
+                    break
+            found.append(asked)
     return found
+
+
+def _search(measured: MeasuredSpace, strategy: str, seed: int, trials: int, cache: Path) -> list[dict[str, Any]]:
+    import kernel_tuner
+
+    parameters = {p.name: list(p.values) for p in measured.space.parameters}
+    random.seed(seed)
+    np.random.seed(seed)
+    quiet = io.StringIO()
+    with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results, _ = kernel_tuner.tune_kernel(
+            "kernel",
+            SOURCE,
+            64,
+            [np.zeros(1, np.float32)],
+            parameters,
+            restrictions=[r.text for r in measured.space.restrictions],
+            strategy=strategy,
+            strategy_options={"max_fevals": trials},
+            cache=str(cache),
+            simulation_mode=True,
+            lang="CUDA",
+            quiet=True,
+        )
+    asked = [{name: result[name] for name in parameters} for result in results]
+    return list({json.dumps(one): one for one in asked}.values())
