@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from search_space.dtypes import NARROW
@@ -67,6 +67,17 @@ class Hardware:
     ways: tuple[int, int] = (8, 16)
     rates: CpuRates = USUAL
     machine: str = ""
+
+    def on(self, threads: int | None) -> Hardware:
+        """A CPU as kernels of so many threads know it; other machines as they are.
+
+        Args:
+            threads: None: as many as there are cores.
+        """
+        if threads is None or threads >= self.cores or self.kind != "cpu":
+            return self
+        share = threads / self.cores
+        return replace(self, cores=threads, peak_flops=self.peak_flops * share, bandwidth=self.bandwidth * share)
 
     @property
     def kind(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli import sequences, study
+from autotune.cli import pretrain, sequences, study
 from autotune.cli.errors import bad_input
 from autotune.cli.options import check_json
 
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from costmodel.dataset import Dataset, Split
     from costmodel.evaluate import Comparison, Evaluation
 
-app = typer.Typer(no_args_is_help=True, help="Cost models: train, eval, compare, tune, study, test.")
+app = typer.Typer(no_args_is_help=True, help="Cost models: train, eval, compare, tune, study, test, pretrain.")
 app.command("study")(study.study_command)
 app.command("test")(study.test_command)
 app.command("curve")(study.curve_command)
 app.command("importance")(study.importance_command)
+app.command("pretrain")(pretrain.pretrain_command)
 app.command("sequences")(sequences.sequences_command)
 
 Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]

@@ -39,7 +39,7 @@ def lower(
             scheduled = stages.from_file(chosen, trace)
         else:
             space = template_space(chosen, settings)
-            scheduled = untimed.by_roofline(chosen, settings, space=space)
+            scheduled = untimed.without_trials(chosen, settings, space=space)
         for name, text in stages.stages(scheduled, settings.of(chosen).target, stage or ()):
             typer.echo(f"== {name}\n{text.rstrip()}\n")
 

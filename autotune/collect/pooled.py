@@ -68,10 +68,12 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
         DatasetError: the registration cannot be read, or no dataset can be made of the records.
     """
     require("collecting a dataset", "pyarrow")
-    path = collect_of(config).pools
+    path, most = collect_of(config).pools, collect_of(config).pools_at_most
     assert path is not None
     with errors_at("collect.pools"):
         registered = Registered.read(REGISTERED if path == SHIPPED else Path(path))
+        if most is not None:
+            registered = registered.shortened(most)
     settings = settings_of(config).searching(finalists=0)
     if settings.target.simulated or config.measure.pool != "local":
         raise ConfigError(

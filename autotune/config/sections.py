@@ -130,6 +130,11 @@ class Model(Section):
         default="loops", description="What the model sees: the program's loops, the values of decisions, or both."
     )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
+    pretrained: str = Field(
+        default="shipped",
+        description="What orders candidates before anything of a task is measured, beside the roofline: shipped, none, "
+        "or what `autotune costmodel pretrain` wrote.",
+    )
     transfer: Transfer | None = Field(
         default=None, description="What is known from other tasks, workloads or machines; null: nothing."
     )
@@ -316,6 +321,12 @@ class Collect(Section):
     pools: str | None = Field(
         default=None, description="In place of sources: file of registered pools, see docs/evaluation.md."
     )
+    pools_at_most: int | None = Field(
+        default=None,
+        ge=1,
+        description="Only the registered tasks to learn from and to validate with, so many programs of each at most; "
+        "null: all as registered.",
+    )
     programs: int = Field(default=128, ge=1, description="Programs to measure of each task.")
     random_share: float = Field(
         default=0.5,
@@ -336,6 +347,8 @@ class Collect(Section):
                 f"`collect` must have either sources or pools, but got {len(self.sources)} sources, "
                 f"pools={self.pools!r}"
             )
+        if self.pools is None and self.pools_at_most is not None:
+            raise ValueError(f"`pools_at_most` must go with pools, but got pools_at_most={self.pools_at_most} alone")
         return self
 
 

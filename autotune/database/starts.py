@@ -96,7 +96,7 @@ def exact_start(
         sketch = space.sketches[candidate.sketch]
         if sketch.values(candidate.choices) == dict(entry.values):  # nothing near it stands in for it
             cold = settings.measure.cache == "network"
-            extractor = FeatureExtractor(sketch.program, sketch.columns, machine, cold)
+            extractor = FeatureExtractor(sketch.program, sketch.columns, machine, cold, settings.threads)
             columns = sketch.expand(np.array([candidate.choices], np.int32).reshape(1, -1))
             return Known(entry.algorithm, sketch.trace(candidate.choices), float(extractor.roofline(columns)[0]))
     return None

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.config import ConfigError, Measure
+from autotune.config import ConfigError, Measure, Search
 from autotune.database.entry import Entry, lanes_of
+from autotune.database.place import NONE
 from autotune.database.projection import project
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.untimed import by_roofline
+from autotune.tuning.untimed import without_trials
 from autotune.units import latency
 from measure.host import allowed_cores
 from measure.interleaved import InterleavedTimer, InterleavedTiming
@@ -85,7 +86,7 @@ def verify(entries: Sequence[Entry], minutes: float | None, say: Callable[[str],
 
 
 def _trials(entry: Entry) -> list[Trial] | None:
-    """The entry's schedule and the roofline's choice; None where the entry is not for this machine."""
+    """The entry's schedule and what is chosen without it; None where the entry is not for this machine."""
     if entry.target not in registry.TARGETS:
         return None
     target = registry.get(entry.target)
@@ -97,9 +98,10 @@ def _trials(entry: Entry) -> list[Trial] | None:
     candidate = project(entry, space)
     if candidate is None:
         return None
-    settings = Settings(target, measure=Measure(threads=entry.threads, cache=entry.cache))
+    alone = Search(database=NONE)
+    settings = Settings(target, search=alone, measure=Measure(threads=entry.threads, cache=entry.cache))
     try:
-        chosen = by_roofline(Task(entry.workload.operator, entry.workload), settings)
+        chosen = without_trials(Task(entry.workload.operator, entry.workload), settings)
     except ConfigError:  # only a library computes it otherwise
         return None
     own = space.sketches[candidate.sketch].trace(candidate.choices)

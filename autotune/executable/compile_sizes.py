@@ -215,7 +215,9 @@ class SizedCompiler(Compiler):
         if program.sizes:
             points = [point for cell in cells for point in (cell.least, cell.greatest)]
             columns = np.array([[sizes[name].at(point) for point in points] for name in program.sizes], np.float64)
-            extractor = FeatureExtractor(program, tuple(program.sizes), self._target.hardware, self._cold)
+            extractor = FeatureExtractor(
+                program, tuple(program.sizes), self._target.hardware, self._cold, self._threads
+            )
             seconds = extractor.roofline(columns).reshape(-1, 2).mean(1)
         else:
             seconds = np.ones(len(cells))

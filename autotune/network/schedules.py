@@ -15,13 +15,14 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from autotune.cache.kernels import KernelCache, symbol_of
-from autotune.config import ConfigError, Measure, Search
+from autotune.config import ConfigError, Measure, Model, Search
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.crew import Answer, Crew
 from autotune.network.selection import Chosen, Limits, extra_bytes
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
+from costmodel.pretrained import digest_of
 from measure.host import allowed_cores, end_with
 from measure.wire import pack, unpack
 from measure.worker import GARBAGE
@@ -227,7 +228,7 @@ class _Found:
 
 
 def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> _Found:
-    from autotune.tuning.untimed import by_roofline  # where the cache has all choices, nobody waits for it
+    from autotune.tuning.untimed import without_trials  # where the cache has all choices, nobody waits for it
 
     workload, target = task.workload, settings.of(task).target
     if (known := _known_before(task, settings, limits, hardware)) is not None:
@@ -236,7 +237,7 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
     def named(algorithm: str, trace: Trace) -> str | None:
         return symbol_of(workload, Schedule(algorithm, trace), {}, target)
 
-    found = by_roofline(task, settings, limits.allowed(workload), hardware=hardware, named=named)
+    found = without_trials(task, settings, limits.allowed(workload), hardware=hardware, named=named)
     return _Found((Schedule(found.algorithm, found.trace), found.seconds), found.module)
 
 
@@ -259,6 +260,7 @@ def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
 
     return {
         "database": [settings.search.database, open_schedules(settings.search.database).digest],
+        "pretrained": [settings.cost_model.pretrained, digest_of(settings.cost_model.pretrained)],
         "seed": settings.seed,
         "measure": {"threads": settings.threads, "cache": settings.measure.cache},
         "limits": asdict(replace(limits, hardware=None)),
@@ -284,8 +286,8 @@ def main() -> None:
     limits = Limits(**{**options["limits"], "hardware": None if limited is None else Hardware.from_json(limited)})
     hardware = {name: Hardware.from_json(data) for name, data in options["hardware"].items()}
     measure = Measure(**options["measure"])
-    search = Search(database=options["database"][0])
-    settings = Settings(registry.get(options["target"]), seed=options["seed"], measure=measure, search=search)
+    search, model = Search(database=options["database"][0]), Model(pretrained=options["pretrained"][0])
+    settings = Settings(registry.get(options["target"]), 0, options["seed"], search, model, measure)
 
     def choose(request: dict[str, Any]) -> Answer:
         task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"] or None)

@@ -180,7 +180,9 @@ def prepare(
         space,
         make_model(of, settings.seed),
         settings.generator(key, "guide"),
-        extractor=partial(FeatureExtractor, cold_constants=settings.measure.cache == "network"),
+        extractor=partial(
+            FeatureExtractor, cold_constants=settings.measure.cache == "network", threads=settings.threads
+        ),
         exploration=of.exploration,
         features=of.features,
     )

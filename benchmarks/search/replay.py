@@ -115,7 +115,7 @@ class ReplayTable:
     def extractor(self, program: LoopProgram, columns: Sequence[str], hardware: Hardware) -> FeatureExtractor:
         """The features of a sketch of the space; made once for all searches, as making them is most of a short one."""
         if id(program) not in self._extractors:
-            made = FeatureExtractor(program, columns, hardware, cold_constants=self.cache == "network")
+            made = FeatureExtractor(program, columns, hardware, self.cache == "network", self.threads)
             self._extractors[id(program)] = made
         return self._extractors[id(program)]
 

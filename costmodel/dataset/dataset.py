@@ -379,7 +379,7 @@ class Dataset:
                 continue
             columns = np.array([programs[row].values for row in rows.tolist()], np.float64).reshape(len(rows), -1).T
             lowered = sketch.program(task.workload)
-            extractor = FeatureExtractor(lowered, sketch.columns, task.hardware, task.cache == "network")
+            extractor = FeatureExtractor(lowered, sketch.columns, task.hardware, task.cache == "network", task.threads)
             yield Block(rows, what(extractor, columns))
 
 

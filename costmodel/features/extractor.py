@@ -27,6 +27,7 @@ class FeatureExtractor:
         columns: names of the decision variables, in the order of the columns.
         hardware: limits that the roofline needs.
         cold_constants: whether constants come from memory at each execution (the cache state `network`).
+        threads: that kernels run on, of a CPU; None: one on each core.
 
     Attributes:
         names: of the features, the same for every program.
@@ -36,14 +37,19 @@ class FeatureExtractor:
     names: tuple[str, ...] = NAMES
 
     def __init__(
-        self, program: LoopProgram, columns: Sequence[str], hardware: Hardware, cold_constants: bool = False
+        self,
+        program: LoopProgram,
+        columns: Sequence[str],
+        hardware: Hardware,
+        cold_constants: bool = False,
+        threads: int | None = None,
     ) -> None:
         self.statements = statements(program)
         self._width = len(columns)
         self._tape = Tape()
         convert = Columns(self._tape, columns, loops=True)
         self._nests = [Nest(s, convert) for s in self.statements]
-        self._estimate = estimators.get(hardware.kind)(program, self._nests, hardware, cold_constants)
+        self._estimate = estimators.get(hardware.kind)(program, self._nests, hardware.on(threads), cold_constants)
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
         """Features of candidates: (columns, n) → float32 (n, statements, features), a view with n innermost."""

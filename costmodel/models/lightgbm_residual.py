@@ -16,7 +16,7 @@ from costmodel.models.base import Scores
 from costmodel.models.boosted import BoostedModel, estimated
 from costmodel.models.booster import NO_TREES, boost, options_of
 from costmodel.models.errors import ModelError
-from costmodel.models.forest import MAX_LEAVES
+from costmodel.models.forest import MAX_LEAVES, Forest
 from costmodel.models.learner import Programs
 from costmodel.models.tunable import Range, Tunable
 
@@ -79,6 +79,18 @@ class ResidualModel(BoostedModel):
         self.seed, self.trees, self.leaf_programs, self.members = seed, trees, leaf_programs, members
         self.base_weight, self.programs = base_weight, programs
         self._forests = 1  # whose scores are averaged
+
+    @staticmethod
+    def of(forest: Forest, members: int) -> ResidualModel:
+        """A model of trees that were learned elsewhere, to predict with.
+
+        Args:
+            forest: all trees, on `features.relative`.
+            members: forests that are averaged in it.
+        """
+        model = ResidualModel()
+        model._forest, model._forests = forest, members
+        return model
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         """See `CostModel.predict`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -96,6 +96,17 @@ class Registered:
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that say which registration this is; results name it."""
         return hashlib.sha256(self._text().encode()).hexdigest()[:12]
+
+    def shortened(self, programs: int) -> Registered:
+        """The tasks to learn from and to validate with, each collected once, at most so many programs of each.
+
+        Raises:
+            DatasetError: there are none of them.
+        """
+        kept = (task for task in self.tasks if task.role != "test")
+        return Registered(
+            tuple(replace(task, programs=min(task.programs, programs), collections=1) for task in kept), self.rounds
+        )
 
     def write(self, path: Path) -> None:
         """Writes the file."""

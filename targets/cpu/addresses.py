@@ -77,7 +77,7 @@ class Addresses:
         plan = self._plans.get(key)
         if plan is None:
             # Where lanes lie within a row of several vectors, which of them it is does not depend on the lane.
-            flat = flat_index(indices, self.storage[buffer].strides, self.integers.simplify.floordiv)
+            flat = flat_index(indices, self.storage[buffer].strides, self.integers.simplify)
             plan = self._plans[key] = self._make_plan(flat)
         return plan
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, total, var, variables, walk
 from search_space.ir.polynomial import Monomial, Poly, from_poly, poly, poly_mul
+from search_space.ir.simplify import Simplifier
 from search_space.ir.sizes import is_sized, span
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
@@ -109,12 +110,10 @@ def _bytes(buffer: Buffer) -> int:
     return span(buffer.size)[1] * dtype_bytes(buffer.dtype)
 
 
-def flat_index(
-    indices: tuple[Expr, ...], strides: Strides, floordiv: Callable[[Expr, Expr], Expr] | None = None
-) -> Expr:
+def flat_index(indices: tuple[Expr, ...], strides: Strides, simplify: Simplifier | None = None) -> Expr:
     """The element offset, with x // c * c + x % c put together again; see `merge_divisions`."""
     flat = total(i * s for i, s in zip(indices, strides, strict=True))
-    return merge_divisions(flat, floordiv)
+    return merge_divisions(flat, simplify)
 
 
 def stride_along(flat: Expr, name: str) -> Expr:
@@ -123,13 +122,13 @@ def stride_along(flat: Expr, name: str) -> Expr:
     return from_poly({tuple(a for a in m if a is not along): c for m, c in poly(flat).items() if along in m})
 
 
-def merge_divisions(flat: Expr, floordiv: Callable[[Expr, Expr], Expr] | None = None) -> Expr:
+def merge_divisions(flat: Expr, simplify: Simplifier | None = None) -> Expr:
     """Replaces c * k * (x // c) + k * (x % c) by k * x, where c, and factors of k, may be of sizes; and before that
     c * k * (x // c % d) + k * (x % c) by k * (x % (c * d)), as the index of several axes in one has both.
 
     Args:
         flat: sums of quotients and remainders.
-        floordiv: writes quotients as `flat` has them.
+        simplify: writes quotients and remainders as `flat` has them.
     """
     terms = dict(poly(flat))
     changed = True
@@ -140,7 +139,7 @@ def merge_divisions(flat: Expr, floordiv: Callable[[Expr, Expr], Expr] | None = 
             if found is None:
                 continue
             (x, c), rest = found
-            quotient = _atom(floordiv(x, c)) if floordiv else None
+            quotient = _atom(simplify.floordiv(x, c)) if simplify else None
             quotient = _quotient(x, c) if quotient is None else quotient
             # Only both together are x again; a remainder alone stays.
             ((twin, scale),) = poly_mul(poly(c), {(quotient, *rest): 1}).items()
@@ -149,7 +148,8 @@ def merge_divisions(flat: Expr, floordiv: Callable[[Expr, Expr], Expr] | None = 
                 merged = poly(x)
             elif c.is_const and (outer := _remainder_of(quotient, rest, k * int(c.value), terms)) is not None:
                 del terms[monomial], terms[outer[0]]
-                merged = poly(x % (c * outer[1]))
+                wider = c * outer[1]
+                merged = poly(simplify.mod(x, wider) if simplify else x % wider)
             else:
                 continue
             for m, d in poly_mul(merged, {rest: 1}).items():

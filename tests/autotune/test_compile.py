@@ -37,7 +37,7 @@ from tests.sketch.test_space import draw
 
 
 def chosen(workload: Workload) -> Schedule:
-    found = by_roofline(Task(workload.operator, workload), settings_with())
+    found = by_roofline(Task(workload.operator, workload), settings_with(threads=2))
     return Schedule(found.algorithm, found.trace)
 
 

@@ -329,8 +329,9 @@ def test_the_first_order_takes_weights_for_as_cold_as_they_are_timed(cache, cold
     sketch = tuning.space.sketches[0]
     choices = np.zeros((1, len(sketch.groups)), np.int32)
     tuning.scorer.noise = 0.0
-    extractor = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, cold)
-    other = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, not cold)
+    threads = tuning.settings.threads
+    extractor = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, cold, threads)
+    other = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, not cold, threads)
     columns = sketch.expand(choices)
     assert tuning.scorer(0, choices) == pytest.approx(-np.log(extractor.roofline(columns)))
     assert extractor.roofline(columns) != pytest.approx(other.roofline(columns), rel=1e-3)

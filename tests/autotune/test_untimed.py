@@ -1,18 +1,27 @@
-"""The roofline's choice: what is passed over without being lowered would not have been chosen."""
+"""What is chosen without trials: by the roofline, what is passed over without being lowered would not have been chosen;
+by a model, what the roofline thinks little worse.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from autotune.config import ConfigError
+from autotune.config import ConfigError, Model
+from autotune.database import Entry
+from autotune.database.projection import project
 from autotune.tuning import untimed
 from autotune.tuning.task import Task
 from autotune.tuning.untimed import by_roofline
-from costmodel.features import FeatureExtractor
+from costmodel.features import SECONDS, FeatureExtractor
 from costmodel.features.estimators.least import least_seconds
+from costmodel.models.errors import ModelError
+from costmodel.pretrained import open_pretrained
 from search_space import te, workloads
 from search_space.operators.base import LIBRARY
 from search_space.space import generate
@@ -125,3 +134,66 @@ def test_no_legal_candidate_of_any_algorithm_is_an_error(monkeypatch: pytest.Mon
     monkeypatch.setattr("search_space.space.Sketch.legal", none)
     with pytest.raises(ConfigError, match="must have at least one legal schedule, but got none among"):
         by_roofline(Task("kernel", WORKLOADS["matmul"]), SETTINGS)
+
+
+class Pushing:
+    """A model that likes what the roofline does not."""
+
+    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return features[:, 0, SECONDS].astype(np.float64)
+
+
+def test_a_model_chooses_among_those_that_the_roofline_puts_near_its_best() -> None:
+    task = Task("kernel", WORKLOADS["window"])
+    least = by_roofline(task, SETTINGS, hardware=HARDWARE)
+    found = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=Pushing())  # type: ignore[arg-type]
+    assert least.seconds * 1.05 < found.seconds <= least.seconds * untimed.NEAR
+
+
+def test_schedules_of_like_workloads_join_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that likes one of them chooses it, however the roofline thinks of it."""
+    task, other = Task("kernel", WORKLOADS["matmul"]), Workload("matmul", {"m": 64, "n": 128, "k": 80})
+    space = generate(other, HARDWARE, ["direct"])
+    sketch = space.sketches[-1]
+    some = candidates.legal(sketch, 64, 3)
+    slow = FeatureExtractor(sketch.program, sketch.columns, HARDWARE).roofline(sketch.expand(some)).argmax()
+    choices = some[slow]
+    entry = Entry(other, "cpu", 16, 2, "network", sketch.name, sketch.values(choices), 1e-3)
+    own = project(entry, generate(task.workload, HARDWARE, ["direct"]))
+    assert own is not None
+    wanted = generate(task.workload, HARDWARE, ["direct"]).sketches[own.sketch].trace(own.choices)
+    found = untimed.chosen(
+        task,
+        SETTINGS,
+        hardware=HARDWARE,
+        model=Pushing(),
+        like=[entry],  # type: ignore[arg-type]
+    )
+    without = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=Pushing())  # type: ignore[arg-type]
+    assert found.seconds > without.seconds
+    assert found.trace == wanted
+
+
+def test_without_trials_the_pretrained_model_of_the_settings_is_asked(tmp_path: Path) -> None:
+    task = Task("kernel", WORKLOADS["strided"])
+    plain = replace(SETTINGS, cost_model=Model(pretrained="none"))
+    assert untimed.without_trials(task, plain, hardware=HARDWARE) == by_roofline(task, plain, hardware=HARDWARE)
+    model = open_pretrained("shipped", "cpu")
+    expected = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=model)
+    alone = SETTINGS.searching(database="none")
+    assert untimed.without_trials(task, alone, hardware=HARDWARE) == expected
+    with pytest.raises(ModelError, match="must be shipped, none or a file"):
+        untimed.without_trials(task, replace(SETTINGS, cost_model=Model(pretrained=str(tmp_path / "no.npz"))))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_estimates_go_by_the_threads_that_a_kernel_runs_on(threads: int) -> None:
+    settings, task = settings_with(threads=threads, cache="network", seed=5), Task("kernel", WORKLOADS["window"])
+    cores = replace(HARDWARE, cores=threads, peak_flops=HARDWARE.peak_flops / HARDWARE.cores * threads)
+    many = replace(cores, cores=8, peak_flops=cores.peak_flops / threads * 8, bandwidth=cores.bandwidth / threads * 8)
+    found = by_roofline(task, settings, hardware=many)
+    assert found.seconds >= least_seconds(task.workload.tensors(found.algorithm), cores, False)
+    assert many.on(threads) == replace(cores, bandwidth=many.bandwidth / 8 * threads)
+    assert many.on(None) == many.on(8) == many.on(9) == many
+    gpu = registry.get("cuda:sm_90").hardware
+    assert gpu.on(1) == gpu

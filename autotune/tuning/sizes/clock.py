@@ -218,7 +218,9 @@ class Clock:
         state = state_at(self._define, opening.low, opening.high, self._size)
         program = cleanup(lower(opening.trace.apply(state)))
         cold = self._settings.measure.cache == "network"
-        extractor = FeatureExtractor(program, tuple(program.sizes), self._settings.target.hardware, cold)
+        extractor = FeatureExtractor(
+            program, tuple(program.sizes), self._settings.target.hardware, cold, self._settings.threads
+        )
 
         def work(sizes: NDArray[np.int64]) -> NDArray[np.float64]:
             columns = np.broadcast_to(sizes.astype(np.float64), (len(program.sizes), len(sizes)))

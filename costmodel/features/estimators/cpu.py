@@ -277,7 +277,7 @@ def wraps(access: Access, loop: Loop) -> bool:
         return False
     lanes = int(loop.extent.value)
     strides = list(accumulate(reversed(access.buffer.shape[1:]), lambda a, b: lift(a) * b, initial=lift(1)))[::-1]
-    flat = flat_index(access.indices, tuple(strides), Simplifier({loop.var: loop.extent}).floordiv)
+    flat = flat_index(access.indices, tuple(strides), Simplifier({loop.var: loop.extent}))
     atoms = {atom for monomial in poly(flat) for atom in monomial if atom.op == "mod" and loop.var in variables(atom)}
     return any(a.args[1].is_const and int(a.args[1].value) > lanes and int(a.args[1].value) % lanes for a in atoms)
 

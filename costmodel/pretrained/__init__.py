@@ -1,0 +1,81 @@
+"""The model that knows what other layers took before anything of a task is measured: one comes along, others are files.
+
+What is imported here is light: whoever has all choices in a cache waits for no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costmodel.models.errors import ModelError
+
+if TYPE_CHECKING:
+    from costmodel.models.base import CostModel
+
+SHIPPED = "shipped"
+NONE = "none"
+SHIPPED_FILE = Path(__file__).parent / "shipped.npz"
+
+
+def open_pretrained(name: str, target: str) -> CostModel | None:
+    """The model of a name, if it has learned of a target's kind; otherwise None.
+
+    Args:
+        name: `shipped`, `none`, or a file that `autotune costmodel pretrain` wrote.
+        target: name of the target; `cpu` and `cpu:haswell` are of one kind.
+
+    Raises:
+        ModelError: a file that cannot be read.
+    """
+    file = _file(name)
+    if file is None:
+        return None
+    kinds, model = _read(file, *_version(file))
+    return model if target.partition(":")[0] in kinds else None
+
+
+def digest_of(name: str) -> str:
+    """Twelve hexadecimal digits that say which model a name stands for; empty for none.
+
+    Raises:
+        ModelError: a file that cannot be read.
+    """
+    file = _file(name)
+    return "" if file is None else _digest(file, *_version(file))
+
+
+def _file(name: str) -> Path | None:
+    if name == NONE:
+        return None
+    return SHIPPED_FILE if name == SHIPPED else Path(name).expanduser()
+
+
+def _version(file: Path) -> tuple[int, int]:
+    """By which a file is known to be the one that was read before.
+
+    Raises:
+        ModelError: there is none.
+    """
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise ModelError(
+            f"`pretrained` must be {SHIPPED}, {NONE} or a file that `autotune costmodel pretrain` wrote, but got "
+            f"{str(file)!r}: {error.strerror}"
+        ) from None
+    return found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=2)
+def _digest(file: Path, changed: int, size: int) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=2)
+def _read(file: Path, changed: int, size: int) -> tuple[frozenset[str], CostModel]:
+    from costmodel.pretrained.file import read
+
+    return read(file)

@@ -1,0 +1,77 @@
+"""The file of a pretrained model: its trees as arrays, a fourteenth of the bytes of LightGBM's text."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costmodel.features.relative import RELATIVE_NAMES
+from costmodel.models.errors import ModelError
+from costmodel.models.forest import MAX_LEAVES, Forest
+from costmodel.models.lightgbm_residual import ResidualModel
+
+FORMAT = "autotune.pretrained/1"
+KINDS = {"ends": np.int64, "features": np.int64, "thresholds": np.float32, "masks": np.int32, "leaves": np.float64}
+"""Arrays of a forest, and the types that it computes with."""
+STORED = {**KINDS, "ends": np.int32, "features": np.int16, "leaves": np.float32}
+
+
+def write(model: ResidualModel, targets: Iterable[str], path: Path) -> None:
+    """Writes a model that was fitted; leaves are rounded to float32.
+
+    Args:
+        model: to write.
+        targets: names of those whose programs it has learned from.
+        path: ends with `.npz`.
+
+    Raises:
+        ModelError: another ending.
+    """
+    if path.suffix != ".npz":
+        raise ModelError(f"a pretrained model must be written to a file that ends with .npz, but got {path.name!r}")
+    kinds = ",".join(sorted({target.partition(":")[0] for target in targets}))
+    arrays: dict[str, Any] = {name: getattr(model.forest, name).astype(kind) for name, kind in STORED.items()}
+    said = {"format": FORMAT, "targets": kinds, "names": "\n".join(RELATIVE_NAMES), "members": model.own()}
+    arrays |= {name: np.array(text) for name, text in said.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read(path: Path) -> tuple[frozenset[str], ResidualModel]:
+    """Kinds of targets that a model has learned of, and the model. Nothing in a file is run.
+
+    Raises:
+        ModelError: a file that is none, or of features that are no more.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            found = {name: data[name] for name in (*KINDS, "format", "targets", "names", "members")}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ModelError(
+            f"{path}: a pretrained model must be what `autotune costmodel pretrain` wrote, but {error}"
+        ) from None
+    if str(found["format"]) != FORMAT:
+        raise ModelError(f"{path}: `format` must be {FORMAT!r}, but got {str(found['format'])!r}")
+    if str(found["names"]).split("\n") != list(RELATIVE_NAMES):
+        raise ModelError(f"{path}: a pretrained model must be of the features that there are, but was made of others")
+    forest = Forest(**{name: np.ascontiguousarray(found[name], kind) for name, kind in KINDS.items()})
+    members = str(found["members"])
+    nodes, trees = len(forest.features), len(forest.ends)
+    whole = (
+        members.isdigit()
+        and int(members) > 0
+        and forest.leaves.shape == (trees, MAX_LEAVES)
+        and len(forest.thresholds) == len(forest.masks) == nodes
+        and not (np.diff(forest.ends, prepend=0) < 0).any()
+        and (not trees or forest.ends[-1] == nodes)
+        and not (nodes and (forest.features.min() < 0 or forest.features.max() >= len(RELATIVE_NAMES)))
+        and np.isfinite(forest.leaves).all()
+    )
+    if not whole:  # native code reads by these numbers
+        raise ModelError(f"{path}: the trees of a pretrained model must be whole, but these are not")
+    return frozenset(str(found["targets"]).split(",")), ResidualModel.of(forest, int(members))
