@@ -24,6 +24,7 @@ from benchmarks.search.statistics import kinds_of
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
 from benchmarks.survey.table import survey
+from benchmarks.warm_start_table import warm_start
 
 Document = dict[str, Any]
 _ORDER = {row.name: place for place, row in enumerate(ROWS)}
@@ -428,6 +429,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "gpu": beside_torch,
     "gpu_offline": offline,
     "hub": hub,
+    "warm_start": warm_start,
 }
 
 

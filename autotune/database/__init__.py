@@ -4,7 +4,7 @@ What is imported here knows no spaces: who has all choices in a cache waits for 
 """
 
 from autotune.database.entry import Entry
-from autotune.database.place import SHIPPED, open_schedules
+from autotune.database.place import SHIPPED, digest_of, open_schedules
 from autotune.database.store import ScheduleDatabase
 
-__all__ = ["SHIPPED", "Entry", "ScheduleDatabase", "open_schedules"]
+__all__ = ["SHIPPED", "Entry", "ScheduleDatabase", "digest_of", "open_schedules"]

@@ -14,7 +14,7 @@ from search_space.hardware import Hardware
 from search_space.workloads import Workload
 
 Place = tuple[str, str, int, int, str]
-"""Key of the workload, target, lanes, threads and cache state: schedules of one place compete."""
+"""The workload's JSON, target, lanes, threads and cache state: schedules of one place compete."""
 
 
 class DatabaseError(ValueError):
@@ -26,7 +26,7 @@ class Entry:
     """The fastest schedule that one search has found.
 
     Attributes:
-        workload: what it computes.
+        described: what it computes, as JSON; `workload` is made of it when it is asked for, which takes a millisecond.
         target: name of the target.
         lanes: float32 lanes of a vector, which the space's tiles go by.
         threads: that it ran on.
@@ -38,7 +38,7 @@ class Entry:
         made: how: trials, date, commit; free text.
     """
 
-    workload: Workload
+    described: Mapping[str, Any]
     target: str
     lanes: int
     threads: int
@@ -55,6 +55,8 @@ class Entry:
         Raises:
             DatabaseError: a field of another type, or a time that is none.
         """
+        if not isinstance(self.described, Mapping) or not {"operator", "args"} <= self.described.keys():
+            raise DatabaseError(f"`workload` of an entry must have an operator and args, but got {self.described!r}")
         for item, kind in {"target": str, "sketch": str, "machine": str, "made": str}.items():
             if not isinstance(getattr(self, item), kind):
                 raise DatabaseError(f"`{item}` of an entry must be a text, but got {item}={getattr(self, item)!r}")
@@ -80,13 +82,25 @@ class Entry:
     @cached_property
     def place(self) -> Place:
         """What it is looked up by."""
-        return place_of(self.workload, self.target, self.lanes, self.threads, self.cache)
+        return _text(self.described), self.target, self.lanes, self.threads, self.cache
+
+    @cached_property
+    def workload(self) -> Workload:
+        """What it computes.
+
+        Raises:
+            DatabaseError: nothing that is known here.
+        """
+        try:
+            return Workload.from_json(dict(self.described))
+        except (ValueError, TypeError, KeyError) as error:
+            raise DatabaseError(f"an entry must be whole, but {error}") from None
 
     def to_line(self) -> str:
         """The entry as a line of JSON."""
-        data = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "workload"}
+        data = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "described"}
         data["values"] = dict(self.values)
-        return json.dumps({"workload": self.workload.to_json(), **data}, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps({"workload": dict(self.described), **data}, separators=(",", ":"), ensure_ascii=False)
 
     @staticmethod
     def from_json(data: Any) -> Entry:
@@ -96,8 +110,9 @@ class Entry:
             DatabaseError: it is none.
         """
         try:
-            values = dict(data["values"])
-            return Entry(**{**data, "workload": Workload.from_json(data["workload"]), "values": values})
+            given = {**data, "described": data["workload"], "values": dict(data["values"])}
+            given.pop("workload")
+            return Entry(**given)
         except DatabaseError:
             raise
         except (ValueError, TypeError, KeyError) as error:
@@ -106,7 +121,12 @@ class Entry:
 
 def place_of(workload: Workload, target: str, lanes: int, threads: int, cache: str) -> Place:
     """What entries are looked up by."""
-    return workload.key, target, lanes, threads, cache
+    return _text(workload.to_json()), target, lanes, threads, cache
+
+
+def _text(described: Mapping[str, Any]) -> str:
+    """The same for equal JSON."""
+    return json.dumps(described, sort_keys=True, separators=(",", ":"))
 
 
 def lanes_of(hardware: Hardware) -> int:

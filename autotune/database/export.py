@@ -62,7 +62,7 @@ def _entry(records: Sequence[Record], note: str) -> Entry | None:
     day = time.strftime("%Y-%m-%d", time.gmtime(chosen.provenance.time)) if chosen.provenance.time else ""
     made = ", ".join(part for part in (f"{len(records)} records", day, note) if part)
     return Entry(
-        workload,
+        workload.to_json(),
         trial.target,
         lanes_of(target.hardware),
         trial.threads,

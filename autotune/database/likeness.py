@@ -6,30 +6,37 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from search_space.workloads import Workload
-
 _OTHER = 1.0
 """What a difference that is none of sizes counts for: as much as a factor of two."""
 
 
-def anchor_of(workload: Workload) -> Mapping[str, Any]:
-    """JSON of what a workload computes, less what is fused around it."""
-    found: Mapping[str, Any] = workload.args["anchor"] if workload.operator == "fused" else workload.to_json()
+Described = Mapping[str, Any]
+"""JSON of a workload: likeness is found without making it, as there may be thousands."""
+
+
+def anchor_of(workload: Described) -> Described:
+    """What a workload computes, less what is fused around it."""
+    found: Described = workload["args"]["anchor"] if workload["operator"] == "fused" else workload
     return found
 
 
-def signature(workload: Workload) -> tuple[object, ...]:
+def signature(workload: Described) -> tuple[object, ...]:
     """What must be the same for schedules to be carried over: the operator and the types."""
-    types = tuple(spec.dtype for spec in (*workload.inputs[:2], workload.output))
-    return anchor_of(workload)["operator"], types
+    anchor = anchor_of(workload)
+    return anchor["operator"], tuple(sorted((k, v) for k, v in anchor["args"].items() if "dtype" in k))
 
 
-def distance(one: Workload, other: Workload) -> float:
+def distance(one: Described, other: Described) -> float:
     """Sum of the logarithms (base 2) of the ratios of sizes, and 1 for each other difference; 0 for the same layer."""
     first, second = anchor_of(one)["args"], anchor_of(other)["args"]
     total = sum(_apart(first.get(name), second.get(name)) for name in sorted({*first, *second}))
-    ends = [len(of.inputs) for of in (one, other)]
-    return total + 0.25 * abs(ends[0] - ends[1])  # what is fused behind changes little
+    return total + 0.25 * abs(_fused(one) - _fused(other))  # what is fused behind changes little
+
+
+def _fused(workload: Described) -> int:
+    """Inputs of what is fused behind."""
+    epilogue = workload["args"].get("epilogue") if workload["operator"] == "fused" else None
+    return len(epilogue.get("inputs", ())) if isinstance(epilogue, Mapping) else 0
 
 
 def _apart(one: Any, other: Any) -> float:

@@ -38,8 +38,13 @@ class ScheduleDatabase:
         )
 
     @staticmethod
-    def read(path: Path) -> ScheduleDatabase:
+    def read(path: Path, check: bool = True) -> ScheduleDatabase:
         """The entries of a file, a line each.
+
+        Args:
+            path: of the file.
+            check: whether every workload is made, a millisecond each, to see that it can be; otherwise that is seen
+                when it is asked for.
 
         Raises:
             DatabaseError: a file that cannot be read, or a line that is no entry; says which.
@@ -53,6 +58,7 @@ class ScheduleDatabase:
             if line.strip():
                 try:
                     found.append(Entry.from_json(strict_json.loads(line)))
+                    assert not check or found[-1].workload
                 except ValueError as error:
                     raise DatabaseError(f"{path}: line {number}: {error}") from None
         return ScheduleDatabase(found)
@@ -88,14 +94,14 @@ class ScheduleDatabase:
         Those of the same number of threads come before others that are as alike; the same workload on other threads or
         with other caches before all.
         """
-        here = place_of(workload, target, lanes, threads, cache)
+        here, described = place_of(workload, target, lanes, threads, cache), workload.to_json()
         if self._like is None:
             self._like = {}
             for entry in self:
-                self._like.setdefault((entry.target, entry.lanes, *signature(entry.workload)), []).append(entry)
-        others = self._like.get((target, lanes, *signature(workload)), [])
+                self._like.setdefault((entry.target, entry.lanes, *signature(entry.described)), []).append(entry)
+        others = self._like.get((target, lanes, *signature(described)), [])
         ranked = sorted(
-            (distance(workload, entry.workload), abs(entry.threads - threads), place)
+            (distance(described, entry.described), abs(entry.threads - threads), place)
             for place, entry in enumerate(others)
             if entry.place != here
         )

@@ -256,10 +256,10 @@ def _known_before(task: Task, settings: Settings, limits: Limits, hardware: Hard
 
 def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
     """What a choice depends on besides the workload, the target and its hardware, as plain data."""
-    from autotune.database import open_schedules
+    from autotune import database
 
     return {
-        "database": [settings.search.database, open_schedules(settings.search.database).digest],
+        "database": [settings.search.database, database.digest_of(settings.search.database)],
         "pretrained": [settings.cost_model.pretrained, digest_of(settings.cost_model.pretrained)],
         "seed": settings.seed,
         "measure": {"threads": settings.threads, "cache": settings.measure.cache},

@@ -1,4 +1,5 @@
-"""What a search goes by before it measures: first the roofline, then a cost model fitted on the records.
+"""What a search goes by before it measures: first the roofline or a pretrained model, then a cost model fitted on the
+records.
 
 With transfer, a share of each round is chosen by a model of other tasks' programs, see `costmodel.transfer`.
 """
@@ -26,6 +27,9 @@ from costmodel.transfer import Transfer
 from search_space.parameters import ParameterSpace
 from search_space.space import SearchSpace
 
+NOISE, LITTLE_NOISE = 0.2, 0.03
+"""Standard deviation of what is added to the logarithm of seconds in the first order, of the roofline and of a
+pretrained model: how far from right an order is says how far from its top it pays to look."""
 LEAST_ROWS = 8
 """Measured candidates below which the roofline is trusted more than a model."""
 
@@ -36,13 +40,14 @@ class ModelScorer:
     Args:
         space: of the task; one of parameters has no programs, so that nothing is estimated and the model sees knobs.
         model: learns throughput, best seconds / seconds, 0 for a failure.
-        rng: noise over the roofline's order.
-        noise: its standard deviation on the logarithm of seconds.
+        rng: noise over the first order.
+        noise: its standard deviation on the logarithm of seconds; None: as `NOISE` and `LITTLE_NOISE` say.
         extractor: makes a sketch's features, called as `FeatureExtractor`.
         transfer: what is known from other tasks; it scores in the model's place where it is in use.
         exploration: how many of the model's standard deviations are added to a score: an upper confidence bound
             (Srinivas et al., 2010). Only an `UncertainModel` has them.
         features: what the model sees: the program's loops, the values of decisions (knobs), or both.
+        pretrained: predicts log2 of throughput before anything is measured, in the roofline's place; it sees loops.
 
     Attributes:
         seconds: spent on scoring and fitting.
@@ -56,18 +61,22 @@ class ModelScorer:
         space: SearchSpace | ParameterSpace,
         model: CostModel,
         rng: np.random.Generator,
-        noise: float = 0.2,
+        noise: float | None = None,
         extractor: Callable[..., Any] = FeatureExtractor,
         transfer: Transfer | None = None,
         exploration: float = 0.0,
         features: Literal["loops", "knobs", "both"] = "loops",
+        pretrained: CostModel | None = None,
     ) -> None:
         check_exploration(model, exploration)
         if isinstance(space, ParameterSpace) and features != "knobs":
             raise ValueError(f"`features` of a space of parameters must be knobs, but got features={features!r}")
         self._knobs, self._loops = None if features == "loops" else KnobFeatures(space), features != "knobs"
         self.exploration = exploration
-        self.space, self.model, self.noise = space, model, noise
+        self.space, self.model = space, model
+        self._pretrained = pretrained if features == "loops" else None
+        usual = NOISE if self._pretrained is None else LITTLE_NOISE
+        self.noise = usual if noise is None else noise
         self.transfer = transfer
         self.seconds, self.scored, self.fitted = 0.0, 0, False
         self.rank_accuracy = math.nan
@@ -88,7 +97,7 @@ class ModelScorer:
                 self.scored += len(choices)
                 return self.transfer.predict(self._extractor(sketch)(columns))
             if not self.fitted:
-                order = self._estimate(sketch, columns)
+                order = self._expected(sketch, columns)
                 noisy: NDArray[np.float64] = order + self.noise * self._rng.standard_normal(len(order))
                 return noisy
             self.scored += len(choices)
@@ -101,8 +110,8 @@ class ModelScorer:
     def score(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """What the model thinks of candidates of any sketches as it is now: (candidates,), higher is better.
 
-        Until it has learned it is the roofline, as -log of seconds. No noise, exploration or transfer is in it, and no
-        random number is drawn: asking changes nothing.
+        Until it has learned it is the pretrained model or the roofline, as -log of seconds. No noise, exploration or
+        transfer is in it, and no random number is drawn: asking changes nothing.
         """
         scores = np.empty(len(candidates))
         with self._timed():
@@ -111,7 +120,7 @@ class ModelScorer:
                 if self.fitted:
                     scores[places] = self.model.predict(self._extractor(sketch)(columns))
                 else:
-                    scores[places] = self._estimate(sketch, columns)
+                    scores[places] = self._expected(sketch, columns)
         return scores
 
     def features(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -216,6 +225,12 @@ class ModelScorer:
             places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
             rows = np.array([candidates[place].choices for place in places], np.int32)
             yield sketch, places, rows.reshape(len(places), len(self.space.sketches[sketch].groups))
+
+    def _expected(self, sketch: int, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """-log of the seconds that are expected before anything is measured, up to a constant: (columns, n) -> (n,)."""
+        if self._pretrained is None:
+            return self._estimate(sketch, columns)
+        return np.asarray(np.log(2) * self._pretrained.predict(self._extractor(sketch)(columns)), np.float64)
 
     def _estimate(self, sketch: int, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         """-log of the roofline's seconds: (columns, n) -> (n,)."""

@@ -29,6 +29,7 @@ from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
 from costmodel.features import FeatureExtractor
 from costmodel.models.base import CostModel
+from costmodel.pretrained import open_pretrained
 from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
 from costmodel.transfer.align import Unaligned
 from measure.database import Database
@@ -185,6 +186,7 @@ def prepare(
         ),
         exploration=of.exploration,
         features=of.features,
+        pretrained=open_pretrained(of.pretrained, settings.target.name),
     )
     if failure is None and source is not None and of.transfer and source.knows(space.hardware):
         target_task = described(scorer, settings.generator(key, "transfer"))

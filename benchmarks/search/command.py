@@ -24,7 +24,7 @@ from benchmarks.search.statistics import CAP
 from benchmarks.search.tasks import select
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "search_curves.png"
-STRATEGIES, MODELS = "random,evolution,annealing", "lightgbm,roofline,lightgbm-"
+STRATEGIES, MODELS = "random,evolution,annealing", "lightgbm+,lightgbm,roofline,lightgbm-"
 Job = tuple[Path, Method, int, int, int]
 """Table, method, seed, most trials, candidates of a round."""
 
@@ -32,10 +32,13 @@ Job = tuple[Path, Method, int, int, int]
 def methods(strategies: str, models: str) -> list[Method]:
     """The baseline, then every strategy with every model; strategies that ask none stand once.
 
-    A model called `NAME-` is one that no estimate goes before, see `Method.estimate`.
+    Before a model called `NAME-` goes no estimate, and before `NAME+` the pretrained one, see `Method`.
     """
     pairs = itertools.product(strategies.split(","), models.split(","))
-    found = [Method(s) if s in BLIND else Method(s, m.removesuffix("-"), estimate=m[-1:] != "-") for s, m in pairs]
+    found = [
+        Method(s) if s in BLIND else Method(s, m.rstrip("+-"), estimate=m[-1:] != "-", pretrained=m[-1:] == "+")
+        for s, m in pairs
+    ]
     return list({method.name: method for method in [Method(UNIFORM), *found]}.values())
 
 
@@ -154,7 +157,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def _playing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", help="comma-separated names; default: all that have a table")
     parser.add_argument("--strategies", default=STRATEGIES, help=f"default: {STRATEGIES}")
-    parser.add_argument("--models", default=MODELS, help=f"default: {MODELS}; NAME-: with no estimate before it")
+    parser.add_argument(
+        "--models",
+        default=MODELS,
+        help=f"default: {MODELS}; NAME-: with no estimate before it, NAME+: with the pretrained one",
+    )
     parser.add_argument("--seeds", type=int, default=10, help="of each search with a model: 0, 1, ...")
     parser.add_argument("--random-seeds", type=int, default=100, help="of those without")
     parser.add_argument("--trials", type=int, default=1024, help="most trials of a search with a model")

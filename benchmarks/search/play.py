@@ -20,6 +20,7 @@ from benchmarks.search.replay import ReplayTable
 from benchmarks.search.uniform import UniformSearch
 from costmodel.models import registry
 from costmodel.models.registry import make as make_model
+from costmodel.pretrained import SHIPPED, open_pretrained
 
 UNIFORM = "uniform"
 """Name of the baseline: random search, uniform over the legal space."""
@@ -39,6 +40,8 @@ class Method:
         estimate: whether the roofline orders candidates until the model has learned, and is where the model's trees
             begin, if it has an option `prior`. Without, candidates come at random first, and the roofline is one
             feature among many, which shows what is learned from measurements.
+        pretrained: whether the pretrained model that comes along orders candidates in the roofline's place, as it does
+            by default, on targets that it has learned of.
     """
 
     strategy: str
@@ -46,12 +49,13 @@ class Method:
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
     estimate: bool = True
+    pretrained: bool = False
 
     @property
     def name(self) -> str:
         """As results call it."""
         name = f"{self.strategy} + {self.model}" if self.model else self.strategy
-        return name if self.estimate else f"{name}, no estimate"
+        return f"{name}, pretrained" if self.pretrained else name if self.estimate else f"{name}, no estimate"
 
     @property
     def guided(self) -> bool:
@@ -127,7 +131,9 @@ def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[Searc
         options["prior"] = False
     model = make_model(method.model, options, settings.seed)
     noise = {} if method.estimate else {"noise": DROWNED}
-    scorer = ModelScorer(table.space, model, settings.generator(key, "guide"), extractor=table.extractor, **noise)
+    known = open_pretrained(SHIPPED, table.target) if method.pretrained else None
+    guide = settings.generator(key, "guide")
+    scorer = ModelScorer(table.space, model, guide, extractor=table.extractor, pretrained=known, **noise)
     return kind(table.space, scorer, draws, **method.strategy_options), scorer
 
 

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.config import Measure, Search
-from autotune.database import Entry, ScheduleDatabase, open_schedules
+from autotune.database import Entry, ScheduleDatabase, digest_of, open_schedules
 from autotune.database.entry import DatabaseError, lanes_of, place_of
 from autotune.database.likeness import distance, signature
-from autotune.database.place import own_path
+from autotune.database.place import own_path, shipped_file
 from autotune.database.projection import project
 from autotune.database.starts import exact_start, starts
 from autotune.search.population import Frame, Seen
@@ -49,7 +49,7 @@ def entry(workload=MATMUL, seed=0, threads=1, **changes):
     space, candidate = legal(workload, seed)
     sketch = space.sketches[candidate.sketch]
     given = Entry(
-        workload,
+        workload.to_json(),
         "cpu",
         lanes_of(hardware()),
         threads,
@@ -108,8 +108,9 @@ def test_of_a_place_and_a_machine_the_fastest_stays():
 
 
 def test_alike_are_workloads_of_one_operator_with_sizes_near_each_other():
-    assert signature(MATMUL) == signature(LIKE) != signature(workloads.softmax(24, 64))
-    assert 0 == distance(MATMUL, MATMUL) < distance(MATMUL, LIKE) < distance(MATMUL, FAR)
+    one, like, far = (workload.to_json() for workload in (MATMUL, LIKE, FAR))
+    assert signature(one) == signature(like) != signature(workloads.softmax(24, 64).to_json())
+    assert 0 == distance(one, one) < distance(one, like) < distance(one, far)
     database = ScheduleDatabase([entry(FAR), entry(LIKE), entry(MATMUL)])
     near = database.nearest(MATMUL, "cpu", lanes_of(hardware()), 1, "warm", 5)
     assert [e.workload for e in near] == [LIKE, FAR]
@@ -172,8 +173,12 @@ def test_what_a_run_finds_is_exported_merged_verified_and_begun_with(tmp_path, m
     again = run(app, ["database", "merge", str(tmp_path / "s.jsonl")])
     assert "1 entries, 0 of them new or faster" in again.output
     listed = run(app, ["database", "list", "--match", "m=24"])
-    assert listed.exit_code == 0 and "1 of 1 entries" in listed.output and kept.sketch[:6] in listed.output
-    verified = run(app, ["database", "verify"])
+    assert (
+        listed.exit_code == 0
+        and f"1 of {len(open_schedules('own'))} entries" in listed.output
+        and kept.sketch[:6] in listed.output
+    )
+    verified = run(app, ["database", "verify", str(own_path())])
     assert verified.exit_code == 0 and "1 entries are right" in verified.output, verified.output
     second = autotune.tune(MATMUL, trials=4, seed=5, measure=Measure(threads=1))
     assert next(iter(second.records)).trace_key == result.best.trace_key
@@ -193,3 +198,45 @@ def test_what_comes_along_fits_the_spaces_of_today():
     for known in here[:: max(1, len(here) // 20)]:
         space = generate(known.workload, hardware(), [known.algorithm])
         assert project(known, space) is not None, f"{known.sketch} of {known.workload.key}"
+
+
+def test_what_comes_along_is_whole_and_of_schedules_that_there_are():
+    """Every entry is one; of a sample the very numbers are in the space of today, for as many lanes."""
+    path = shipped_file("cpu")
+    assert path.stat().st_size < 4e6
+    database = ScheduleDatabase.read(path)  # every workload can be made
+    assert len(database) > 300 and len({entry.place for entry in database}) == len(database)
+    assert database.digest == open_schedules("shipped").digest
+    assert path.read_text() == "".join(f"{entry.to_line()}\n" for entry in database)  # in order: a change is its lines
+    machine = registry.get("cpu:znver5").hardware
+    wrong = []
+    for entry in list(database)[:: len(database) // 12]:
+        assert (entry.target, entry.lanes, entry.cache) == ("cpu", lanes_of(machine), "network")
+        space = generate(entry.workload, machine, [entry.algorithm])
+        candidate = project(entry, space)
+        if candidate is None or space.sketches[candidate.sketch].values(candidate.choices) != dict(entry.values):
+            wrong.append(entry.to_line())
+    assert not wrong
+
+
+def test_what_a_database_holds_has_a_digest_that_needs_no_entries(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    shipped, own = digest_of("shipped"), digest_of("own")
+    assert shipped == own != digest_of("none")
+    ScheduleDatabase([entry()]).write(own_path())
+    assert digest_of("own") != own and digest_of("shipped") == shipped
+    assert len({digest_of(str(own_path())), digest_of("own"), shipped}) == 3
+    with pytest.raises(DatabaseError, match="a database must be shipped, own, none or a file, but got 'nowhere'"):
+        digest_of("nowhere")
+
+
+def test_a_workload_that_is_not_known_is_told_when_it_is_asked_for(tmp_path):
+    data = json.loads(entry().to_line())
+    data["workload"]["operator"] = "nothing"
+    path = tmp_path / "s.jsonl"
+    path.write_text(json.dumps(data) + "\n")
+    with pytest.raises(DatabaseError, match=r"line 1: an entry must be whole, but .*nothing"):
+        ScheduleDatabase.read(path)
+    (found,) = ScheduleDatabase.read(path, check=False)
+    with pytest.raises(DatabaseError, match="an entry must be whole, but"):
+        assert found.workload

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from autotune.config import Model
 from autotune.search import Candidate
 from autotune.tuning.callbacks import Callback
 from autotune.tuning.loop import run_rounds
@@ -16,6 +18,7 @@ from autotune.tuning.task import Task
 from autotune.tuning.tuner import known, prepare
 from costmodel.features import FeatureExtractor
 from costmodel.metrics import pairwise_accuracy
+from costmodel.pretrained import open_pretrained
 from measure.database import Database
 from measure.provenance import Kind
 from search_space import workloads
@@ -333,5 +336,12 @@ def test_the_first_order_takes_weights_for_as_cold_as_they_are_timed(cache, cold
     extractor = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, cold, threads)
     other = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, not cold, threads)
     columns = sketch.expand(choices)
-    assert tuning.scorer(0, choices) == pytest.approx(-np.log(extractor.roofline(columns)))
+    order = np.log(2) * open_pretrained("shipped", "cpu").predict(extractor(columns))
+    assert tuning.scorer(0, choices) == pytest.approx(order)
+    assert tuning.scorer.score([Candidate(0, (0,) * len(sketch.groups))]) == pytest.approx(order)
+    plain = replace(tuning.settings, cost_model=Model(pretrained="none"))
+    other_order = prepare(task, plain, algorithms=["direct"]).scorer
+    assert other_order.noise > tuning.scorer.noise == 0
+    other_order.noise = 0.0
+    assert other_order(0, choices) == pytest.approx(-np.log(extractor.roofline(columns)))
     assert extractor.roofline(columns) != pytest.approx(other.roofline(columns), rel=1e-3)

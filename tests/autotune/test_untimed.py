@@ -158,7 +158,7 @@ def test_schedules_of_like_workloads_join_the_sample(monkeypatch: pytest.MonkeyP
     some = candidates.legal(sketch, 64, 3)
     slow = FeatureExtractor(sketch.program, sketch.columns, HARDWARE).roofline(sketch.expand(some)).argmax()
     choices = some[slow]
-    entry = Entry(other, "cpu", 16, 2, "network", sketch.name, sketch.values(choices), 1e-3)
+    entry = Entry(other.to_json(), "cpu", 16, 2, "network", sketch.name, sketch.values(choices), 1e-3)
     own = project(entry, generate(task.workload, HARDWARE, ["direct"]))
     assert own is not None
     wanted = generate(task.workload, HARDWARE, ["direct"]).sketches[own.sketch].trace(own.choices)

@@ -1,0 +1,149 @@
+"""Fills the database of schedules that comes along: `python -m benchmarks.schedules FOLDER --minutes 60`.
+
+Layers of the package's own networks and of those of the survey, but none of the networks that pools test with, are
+searched with a few trials each, where the database has no schedule of theirs yet; the fastest of each is merged into
+`autotune/database/shipped/cpu.jsonl`. FOLDER keeps exported models and records. A network at a time: what is
+interrupted loses that of one network, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from autotune.collect.items import items_of
+from autotune.config import RunConfig
+from autotune.database import ScheduleDatabase
+from autotune.database.entry import lanes_of, place_of
+from autotune.database.export import entries_of
+from autotune.database.place import shipped_file
+from benchmarks.survey.models import load_models
+from measure.database import Database
+from targets import registry
+
+OWN = (
+    "resnet18", "resnet50", "mobilenet_v2", "squeezenet", "inception_v1", "inception_v2", "densenet121", "shufflenet",
+    "bert_base", "alexnet", "vgg19",
+)  # fmt: skip
+"""Names of networks that the package knows by itself."""
+SURVEYED = (
+    "efficientnet_b0", "regnet_y_800mf", "convnext_tiny", "deit_tiny_patch16_224", "mnasnet1_0", "seresnet50",
+    "vit_b_16", "ghostnet_100", "mobilenet_v3_small", "distilbert_base", "regnet_x_800mf", "resnext50_32x4d",
+    "wide_resnet50_2", "shufflenet_v2_x1_0", "swin_t", "inception_v3", "repvgg_a0", "cspresnet50", "dla34", "dpn68",
+    "tf_efficientnet_lite0", "mobilenetv4_conv_small", "efficientvit_b0", "fasternet_t0", "hgnetv2_b0",
+    "hrnet_w18_small", "inception_v4", "lcnet_100", "mixer_s32_224", "mobilevit_s", "poolformer_s12", "pvt_v2_b0",
+    "repghostnet_100", "repvit_m0_9", "res2net50_26w_4s", "rexnet_100", "selecsls42b", "skresnet18", "starnet_s1",
+    "vovnet39a", "xception41", "minilm", "gpt2", "electra_small", "mobilebert", "t5_small_encoder", "llama_small",
+    "vgg16_bn",
+)  # fmt: skip
+"""Names of models of the survey."""
+TRIALS, STARTS, ROUNDS = 16, 4, 6
+"""Candidates of each layer, those of them that like layers' schedules give, and bursts in which all take turns."""
+
+
+def sources(folder: Path) -> Iterator[tuple[str, str]]:
+    """Name and `model` of each network; those of the survey are exported when it is their turn."""
+    yield from ((name, name) for name in OWN)
+    for name in SURVEYED:
+        try:
+            yield name, str(exported(folder, name))
+        except RuntimeError as error:
+            sys.stderr.write(f"{error}\n")
+
+
+def exported(folder: Path, name: str) -> Path:
+    """The ONNX file of a model of the survey, which a process of its own writes if it is not there.
+
+    Raises:
+        RuntimeError: it cannot.
+    """
+    file = folder / "exports" / f"{name}.onnx"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "benchmarks.schedules", str(folder), "--export", name]
+        if subprocess.run(command, check=False).returncode:
+            raise RuntimeError(f"{name} was not exported")
+    return file
+
+
+def export(folder: Path, name: str) -> None:
+    """Writes a model of the survey as ONNX, or nothing."""
+    from benchmarks.survey.exports import EXPORTERS, made, written
+
+    (model,) = (model for model in load_models() if model.name == name)
+    file = folder / "exports" / f"{name}.onnx"
+    partly = file.with_suffix(".part")
+    written(*made(model, 0), partly, list(EXPORTERS))
+    partly.rename(file)
+
+
+def configuration(
+    name: str, model: str, folder: Path, threads: int, database: Path, only: Sequence[str] | None
+) -> dict[str, Any]:
+    """Of collecting the layers of a network that are named."""
+    source: dict[str, Any] = {"network": model, **({} if only is None else {"only": list(only)})}
+    return {
+        "name": name,
+        "target": "cpu",
+        "output": str(folder / f"threads{threads}" / name),
+        "search": {"batch": TRIALS, "starts": STARTS, "database": str(database) if database.exists() else "none"},
+        "measure": {"cache": "network", "threads": threads},
+        "collect": {"programs": TRIALS, "random_share": 0.0, "rounds": ROUNDS, "sources": [source]},
+    }
+
+
+def missing(config: RunConfig, database: ScheduleDatabase, threads: int) -> list[str]:
+    """Names of layers of a network that the database has no schedule of."""
+    target = registry.get("cpu")
+    lanes = lanes_of(target.hardware)
+    return [
+        item.name
+        for item in items_of(config)
+        if not database.exact(place_of(item.workload, target.name, lanes, threads, "network"))
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Collects, network after network."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.schedules", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which no network is begun")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--export", help="write this model of the survey, and no more")
+    options = parser.parse_args(arguments)
+    if options.export:
+        export(options.folder, options.export)
+        return 0
+    end, path = time.monotonic() + 60 * options.minutes, shipped_file("cpu")
+    for name, model in sources(options.folder):
+        if time.monotonic() >= end:
+            break
+        database = ScheduleDatabase.read(path) if path.exists() else ScheduleDatabase()
+        of = (name, model, options.folder, options.threads, path)
+        left = missing(RunConfig.model_validate(configuration(*of, None)), database, options.threads)
+        if not left:
+            continue
+        file = options.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(configuration(*of, left)))
+        start = time.monotonic()
+        done = subprocess.run([sys.executable, "-m", "autotune", "collect", str(file), "--quiet"], check=False)
+        if done.returncode:
+            sys.stderr.write(f"{name} was not collected\n")
+            continue
+        with Database(options.folder / f"threads{options.threads}" / name / "records.jsonl", readonly=True) as records:
+            found = entries_of(records, note=name)
+        after = database.merged([found])
+        after.write(path)
+        sys.stderr.write(f"{name}: {len(left)} layers in {time.monotonic() - start:.0f} s, {len(after)} entries\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

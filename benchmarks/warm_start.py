@@ -1,0 +1,134 @@
+"""What is known before the first trial is worth on other networks: `python -m benchmarks.warm_start`.
+
+Each network's layers are chosen without trials (by the roofline; by the pretrained model; by it and the database of
+schedules that comes along) and by searches with and without these; then all schedules of a layer take turns. Latencies
+are sums over layers, each as often as it occurs. Writes `benchmarks/results/warm_start.json` and prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from autotune.config import Measure, Model, RunConfig, Search
+from autotune.executable.schedule import Schedule
+from autotune.network.schedules import Schedules
+from autotune.network.selection import select
+from autotune.run.workloads import limits_of, network_of
+from autotune.tuning.settings import Settings
+from autotune.tuning.task import Task
+from benchmarks import results
+from benchmarks.schedules import exported
+from benchmarks.survey.log import commit_of
+from benchmarks.warm_start_table import SEARCHES, title_of, warm_start
+from measure.database import Database
+from measure.interleaved import InterleavedTimer, InterleavedTiming
+from measure.pool import Trial
+from targets import registry
+
+NAME = "warm_start"
+NETWORKS = ("resnetv2_50", "mobilenet_v3_large", "vit_small_patch16_224")
+"""Those that pools test with: no layer of theirs was learned from, and the database was not filled by any of them."""
+KNOWN: Mapping[str, tuple[str, str]] = {
+    "roofline": ("none", "none"),
+    "pretrained": ("shipped", "none"),
+    "pretrained, database": ("shipped", "shipped"),
+}
+"""What is known → `cost_model.pretrained` and `search.database`."""
+BURSTS = 30
+
+
+def _settings(known: str, threads: int) -> Settings:
+    pretrained, database = KNOWN[known]
+    search, model = Search(database=database), Model(pretrained=pretrained)
+    measure = Measure(cache="network", threads=threads)
+    return Settings(registry.get("cpu"), 0, 0, search, model, measure)
+
+
+def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], dict[str, list[Schedule]]]:
+    """Layers of a network, and of each way the schedule of each.
+
+    Raises:
+        RuntimeError: a search failed.
+    """
+    base: dict[str, Any] = {"model": str(file), "target": "cpu", "measure": {"cache": "network", "threads": threads}}
+    plain = RunConfig.model_validate({**base, "name": file.stem})
+    tasks, limits = network_of(plain).tasks, limits_of(plain)
+    found: dict[str, list[Schedule]] = {}
+    for known in KNOWN:
+        of = Schedules({}, _settings(known, threads), limits)
+        of.prepare([task.workload for task in tasks])
+        found[title_of(known, 0)] = [of(task.workload) for task in tasks]
+        of.close()
+    for known, trials in SEARCHES:
+        pretrained, database = KNOWN[known]
+        name = f"{file.stem}-{trials}-{pretrained}"
+        how = {"cost_model": {"pretrained": pretrained}, "search": {"database": database}, "trials": trials}
+        config = folder / f"{name}.yaml"
+        config.write_text(yaml.safe_dump({**base, **how, "name": name, "output": str(folder / name)}))
+        done = subprocess.run([sys.executable, "-m", "autotune", "run", str(config), "--quiet"], check=False)
+        if done.returncode:
+            raise RuntimeError(f"the search of {name} failed")
+        with Database(folder / name / "records.jsonl", readonly=True) as records:
+            best = select(tasks, list(records), limits)
+        found[title_of(known, trials)] = [best[task.workload.key][0] for task in tasks]
+    return tasks, found
+
+
+def latencies(tasks: Sequence[Task], found: Mapping[str, Sequence[Schedule]], threads: int) -> dict[str, list[float]]:
+    """Seconds of each layer by each way, the fastest burst of those that took turns.
+
+    Raises:
+        RuntimeError: an output that is wrong.
+    """
+    seconds: dict[str, list[float]] = {title: [] for title in found}
+    for place, task in enumerate(tasks):
+        of = {title: schedules[place] for title, schedules in found.items()}
+        trials = {
+            (s.algorithm, s.trace.key): Trial.of(
+                task.workload, s.algorithm, s.trace, target="cpu", threads=threads, cache="network"
+            )
+            for s in of.values()
+        }
+        with InterleavedTimer(threads, InterleavedTiming(BURSTS, check=True)) as timer:
+            timed = dict(zip(trials, timer.time(list(trials.values())), strict=True))
+        for title, schedule in of.items():
+            result = timed[schedule.algorithm, schedule.trace.key]
+            if not result.ok:
+                raise RuntimeError(f"{task.name} by {title}: {result.error}: {result.message}")
+            seconds[title].append(result.min_seconds)
+    return seconds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, network after network."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.warm_start", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("runs/warm_start"), help="of exports and runs")
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="of the survey's list")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in options.networks.split(","):
+        tasks, found = schedules(exported(options.folder, name), options.folder, options.threads)
+        seconds = latencies(tasks, found, options.threads)
+        milliseconds = {
+            title: 1e3 * sum(s * task.weight for s, task in zip(of, tasks, strict=True))
+            for title, of in seconds.items()
+        }
+        row = {"commit": commit_of(), "threads": options.threads, "layers": len(tasks), "milliseconds": milliseconds}
+        results.save(NAME, {"rows": {name: row}})
+        sys.stderr.write(f"{name}: {', '.join(f'{title} {ms:.2f} ms' for title, ms in milliseconds.items())}\n")
+    saved = results.load(NAME)
+    assert saved is not None
+    sys.stdout.write(warm_start(saved) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

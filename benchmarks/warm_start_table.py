@@ -1,0 +1,38 @@
+"""The table of `benchmarks.warm_start`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.markdown import table
+
+SEARCHES: Sequence[tuple[str, int]] = (
+    ("pretrained, database", 100),
+    ("pretrained, database", 600),
+    ("roofline", 600),
+    ("roofline", 1000),
+)
+"""What is known of searches, and their trials."""
+
+
+def title_of(known: str, trials: int) -> str:
+    """Of a column."""
+    return f"{known}, {trials:,} trials" if trials else known
+
+
+def warm_start(document: Mapping[str, Any]) -> str:
+    """A row for each way, a column for each network: milliseconds, and the mean of the ratios to the last search."""
+    rows = document["rows"]
+    titles = list(dict.fromkeys(title for row in rows.values() for title in row["milliseconds"]))
+    lines: list[list[object]] = []
+    for title in titles:
+        of = [row["milliseconds"][title] for row in rows.values()]
+        beside = [row["milliseconds"][title_of(*SEARCHES[-1])] for row in rows.values()]
+        mean = float(np.exp(np.mean(np.log(np.array(of) / np.array(beside)))))
+        lines.append([title, *(f"{ms:.2f}" for ms in of), f"{mean:.3f}"])
+    commits = ", ".join(dict.fromkeys(str(row["commit"]) for row in rows.values()))
+    header = ["what is known", *(f"{name} ms" for name in rows), f"of {title_of(*SEARCHES[-1])}"]
+    return f"{next(iter(rows.values()))['threads']} threads, commit {commits}.\n\n{table(header, lines)}"
