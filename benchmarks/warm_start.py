@@ -77,7 +77,9 @@ def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], d
             raise RuntimeError(f"the search of {name} failed")
         with Database(folder / name / "records.jsonl", readonly=True) as records:
             best = select(tasks, list(records), limits)
-        found[title_of(known, trials)] = [best[task.workload.key][0] for task in tasks]
+        of = Schedules(best, _settings(known, threads), limits)  # layers that no trial came to are chosen without
+        found[title_of(known, trials)] = [of(task.workload) for task in tasks]
+        of.close()
     return tasks, found
 
 
