@@ -1,1 +1,1 @@
-"""What compiling has found out before, on disk: the roofline's choices and the code of kernels."""
+"""What compiling has found out before, on disk: choices without trials and the code of kernels."""

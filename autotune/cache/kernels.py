@@ -47,7 +47,7 @@ class KernelCache:
         self.store = store
 
     def choice_key(self, workload: Workload, target: Target, depends: Mapping[str, Any]) -> str | None:
-        """Key of the roofline's choice; None where it is not kept, as what is of this process alone takes part.
+        """Key of what is chosen without trials; None where it is not kept, as what is of this process alone takes part.
 
         Args:
             workload: what is computed.

@@ -21,7 +21,7 @@ def compile_command(
     lock: Annotated[str | None, typer.Option(metavar="FILE", help="Lock file with the schedules, all of them.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Compiles a model from records alone, and without them by the roofline's choices."""
+    """Compiles a model from records alone, and without them by what is chosen without trials."""
     with bad_input(config=config):
         from autotune.network.rebuilding import rebuild
 

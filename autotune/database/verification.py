@@ -1,4 +1,4 @@
-"""Entries measured on this machine beside the roofline's choice: whether they are right, and what they are worth."""
+"""Entries measured beside what is chosen without them: whether they are right, and what they are worth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Verified:
 
     Attributes:
         right: entries that are.
-        ratios: of those beside which the roofline's choice works, its time over the entry's.
+        ratios: of those beside which what is chosen without them works, its time over the entry's.
         wrong: sentences, of entries that compute something wrong or cannot run.
         left_out: entries that are not for this machine, or that no sketch makes any more.
     """

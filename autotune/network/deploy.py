@@ -96,7 +96,7 @@ def finish_network(
     notes, wrong = [], ""
     if schedules.untuned and results:
         first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
-        notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice{first}")
+        notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by what is chosen without{first}")
     absent = settings.target.unavailable()
     check, timing, executable = None, None, None
     if absent:  # another machine has measured

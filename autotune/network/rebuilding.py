@@ -1,4 +1,4 @@
-"""The executable of a model without trials: from records, from a lock file, or by the roofline's choice.
+"""The executable of a model without trials: from records, from a lock file, or by what is chosen without trials.
 
 What only records need is imported where there are any, as most that compile so have none and wait for the import; what
 reads models is imported when processes that choose schedules have been started.
@@ -53,7 +53,7 @@ def rebuild(
     output: Path | None = None,
     model: ModelProto | None = None,
 ) -> tuple[Path, list[str]]:
-    """The executable of a model from records alone; what has none, be it everything, runs by the roofline's choice.
+    """The executable of a model from records alone; what has none, be it everything, runs by what is chosen without.
 
     Args:
         config: of the run.
@@ -76,7 +76,7 @@ def rebuild(
         from autotune.network.sized_model import write_sized_model
 
         write_sized_model(config, model, folder)
-        return folder, ["without records, by the roofline's choice: all"]
+        return folder, ["without records, chosen without trials: all"]
     network, schedules, settings = _recorded(config, records, model)
     from autotune.network.build import write_network
 
@@ -84,7 +84,7 @@ def rebuild(
         write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
     shown = ", ".join(missing) if len(missing) < len(network.tasks) else "all"
-    return folder, [f"without records, by the roofline's choice: {shown}"] if missing else []
+    return folder, [f"without records, chosen without trials: {shown}"] if missing else []
 
 
 def rebuilt(config: RunConfig, model: ModelProto | None = None, whole: Whole | None = None) -> Executable:

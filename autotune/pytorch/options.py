@@ -26,7 +26,7 @@ class Options:
         sizes: up to which a graph of any shape is compiled at once, and twice as far where a call has a larger one;
             0: it is compiled for each shape.
         shapes: for which a graph is kept compiled that is compiled for each shape, those that were used last.
-        background: whether the trials are measured while the model runs, by the roofline's choice until then.
+        background: whether the trials are measured while the model runs, by what is chosen without any until then.
         training: whether graphs that need gradients are compiled, and parameters are inputs of all graphs.
     """
 

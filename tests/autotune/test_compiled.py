@@ -156,7 +156,7 @@ def test_compile_needs_no_records_but_those_that_are_named(tmp_path: Path) -> No
     (tmp_path / "small.yaml").write_text(f"model: {tmp_path / 'small.onnx'}\noutput: {tmp_path / 'run'}\n")
     done = CliRunner().invoke(app, ["compile", str(tmp_path / "small.yaml")])
     assert done.exit_code == 0, done.output
-    assert "without records, by the roofline's choice: all" in done.stderr
+    assert "without records, chosen without trials: all" in done.stderr
     assert len(autotune.load(tmp_path / "run" / "network", threads=1)(*feeds().values())) == 2
     refused = CliRunner().invoke(app, ["compile", str(tmp_path / "small.yaml"), "--records", str(tmp_path / "none")])
     assert refused.exit_code == 2
