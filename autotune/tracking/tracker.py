@@ -202,7 +202,8 @@ class SpoolTracker(Tracker):
         self._metrics("", total, facts.network_metrics(network) if network else {})
         if network and network.get("precision"):
             self._tags("", {"precision": network["precision"]})
-        self._write({"event": "file", "task": "", "to": "", "grows": True, **_stamp(self._config.records_path)})
+        if self._config.records_path.exists():  # without trials there are none
+            self._write({"event": "file", "task": "", "to": "", "grows": True, **_stamp(self._config.records_path)})
         for task, path, place in _files(folder, document):
             self._write({"event": "file", "task": task, "to": place, **_stamp(path)})
         for path, context in self._inputs():

@@ -14,6 +14,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
 
 from autotune.config import ConfigError, check_config, in_file
@@ -32,6 +33,7 @@ from measure.database import Database
 from measure.outcome import Outcome
 from measure.pool import TrialResult
 from measure.replay import ReplayPool
+from tests.autotune.test_compiled import small
 from tests.autotune.tracking.fake_store import World
 from tests.costmodel.data import population
 
@@ -381,3 +383,13 @@ def test_neither_the_driver_nor_a_worker_imports_mlflow():
     found = f"{code}; print('mlflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_run_without_trials_has_no_records_to_tell(tmp_path):
+    onnx.save(small(), tmp_path / "small.onnx")
+    given = {"model": str(tmp_path / "small.onnx"), "trials": 0, "output": str(tmp_path / "run"), "name": "small"}
+    given |= {"measure": {"threads": 1}, "tracking": {"backend": "mlflow"}}
+    runner.run(check_config(given, "small.yaml"), "small.yaml")
+    (parent,) = world_of(tmp_path / "run").runs.values()
+    assert parent["status"] == "FINISHED"
+    assert "/summary.json" in parent["files"] and "/records.jsonl" not in parent["files"]
