@@ -130,12 +130,10 @@ def without_trials(
     algorithms: Sequence[str] | None = None,
     space: SearchSpace | None = None,
     hardware: Hardware | None = None,
-    named: Callable[[str, Trace], str | None] = lambda algorithm, trace: None,
+    **options: Any,
 ) -> Scheduled:
-    """The schedule of a task that is not searched, see `chosen`, by the settings' pretrained model and database.
-
-    Args:
-        task, settings, algorithms, space, hardware, named: as of `chosen`.
+    """The schedule of a task that is not searched: `chosen` by the settings' pretrained model and database, if it is of
+    the workload's own space.
 
     Raises:
         ConfigError: no candidate is legal, or the settings name what there is not.
@@ -148,7 +146,7 @@ def without_trials(
         like = database.nearest(
             task.workload, of.target.name, lanes_of(machine), of.threads, of.measure.cache, settings.search.starts
         )
-    return chosen(task, settings, algorithms, space, hardware, named, model, like)
+    return chosen(task, settings, algorithms, space, hardware, model=model, like=like, **options)
 
 
 def by_roofline(task: Task, settings: Settings, algorithms: Sequence[str] | None = None, **options: Any) -> Scheduled:
@@ -213,10 +211,9 @@ def chosen(
         except NoLegalSchedule as error:
             failures.append(error)
 
-    def limit() -> float:
-        """Estimates up to which a candidate can be chosen."""
-        least_of_all = min((float(of.seconds.min()) for of in samples), default=math.inf)
-        return math.inf if model is None else least_of_all * NEAR
+    def near() -> float:
+        """Estimates up to which a model has a say."""
+        return trust * min((float(of.seconds.min()) for of in samples), default=math.inf)
 
     built: dict[_Ranked, Module] = {}
 
@@ -229,12 +226,13 @@ def chosen(
         return share
 
     # What is passed over has no candidate that is estimated near enough, so none that would be looked at first.
-    while waiting and (not samples or least[waiting[0]] < min(float(of.seconds.min()) for of in samples) * trust):
+    while waiting and least[waiting[0]] < near():
         sample(waiting[0])
     while True:
         if not samples:
             raise ConfigError(str(failures[0]))
-        ranked = sorted((one for of in samples for one in of.best(limit())), key=lambda one: one.expected)
+        limit = math.inf if model is None else near()  # the roofline's own few may all spill
+        ranked = sorted((one for of in samples for one in of.best(limit)), key=lambda one: one.expected)
         first, seconds = _least_spilling(ranked, spilled)
         if not waiting or least[waiting[0]] >= seconds * trust:
             break

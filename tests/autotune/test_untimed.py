@@ -21,6 +21,7 @@ from autotune.tuning.untimed import by_roofline
 from costmodel.features import SECONDS, FeatureExtractor
 from costmodel.features.estimators.least import least_seconds
 from costmodel.models.errors import ModelError
+from costmodel.models.roofline import RooflineModel
 from costmodel.pretrained import open_pretrained
 from search_space import te, workloads
 from search_space.operators.base import LIBRARY
@@ -136,7 +137,7 @@ def test_no_legal_candidate_of_any_algorithm_is_an_error(monkeypatch: pytest.Mon
         by_roofline(Task("kernel", WORKLOADS["matmul"]), SETTINGS)
 
 
-class Pushing:
+class Pushing(RooflineModel):
     """A model that likes what the roofline does not."""
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -146,7 +147,7 @@ class Pushing:
 def test_a_model_chooses_among_those_that_the_roofline_puts_near_its_best() -> None:
     task = Task("kernel", WORKLOADS["window"])
     least = by_roofline(task, SETTINGS, hardware=HARDWARE)
-    found = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=Pushing())  # type: ignore[arg-type]
+    found = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=Pushing())
     assert least.seconds * 1.05 < found.seconds <= least.seconds * untimed.NEAR
 
 
@@ -167,9 +168,9 @@ def test_schedules_of_like_workloads_join_the_sample(monkeypatch: pytest.MonkeyP
         SETTINGS,
         hardware=HARDWARE,
         model=Pushing(),
-        like=[entry],  # type: ignore[arg-type]
+        like=[entry],
     )
-    without = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=Pushing())  # type: ignore[arg-type]
+    without = untimed.chosen(task, SETTINGS, hardware=HARDWARE, model=Pushing())
     assert found.seconds > without.seconds
     assert found.trace == wanted
 
