@@ -21,6 +21,10 @@ LEAST = 32
 """Fewest candidates drawn of a sketch that is looked at: a call of the scorer costs about as much for one."""
 
 
+FEW = 4
+"""Candidates of a request below which a share of them is no number."""
+
+
 @dataclass(frozen=True)
 class GuidedOptions:
     """Options that all guided strategies have.
@@ -64,11 +68,17 @@ class GuidedSearch(SearchStrategy):
         if n < 1:
             raise ValueError(f"`n` must be at least 1, but got n={n}")
         share = self.options.epsilon if len(self.measured) else self.options.first_epsilon
-        explorers = min(n, math.ceil(n * share)) if self._explores else 0
+        explorers = self._explorers(n, share) if self._explores else 0
         chosen = self._note(self._best(n - explorers)) if n > explorers else self.frame.empty()
         rest = self.explore(n - len(chosen))
         self.sampler.check()
         return self.frame.candidates(Population.concatenate([chosen, rest]))
+
+    def _explorers(self, n: int, share: float) -> int:
+        """How many of a request are random; of a few each with that chance, or most of them would be."""
+        if n < FEW:
+            return int(self.rng.binomial(n, share))
+        return min(n, math.ceil(n * share))
 
     def exploit(self, n: int) -> list[Candidate]:
         self._explores = False

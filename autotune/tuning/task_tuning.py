@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +60,7 @@ class TaskTuning:
         self._family = (task.workload.key, settings.target.name, settings.threads, settings.measure.cache)
         self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
         self.first: list[Candidate] = []  # to be proposed before the strategy is asked
+        self.choose: Callable[[], Candidate | None] | None = None  # what comes even before those; asked once
         self._finalists: dict[str, Record] = {}  # trace key -> record
         self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
         self._scores: dict[str, float] = {}  # trace key -> what the scorer thought of it when it was proposed
@@ -141,6 +142,7 @@ class TaskTuning:
         wanted = min(self.settings.search.batch, self.settings.trials - len(self.records))
         wanted = wanted if limit is None else min(wanted, limit)
         try:
+            self._sort_out(self._known_before(wanted), trials)
             while len(trials) < wanted and not self._exhausted:
                 asked = self._ask(wanted - len(trials))
                 self._exhausted = not asked
@@ -233,10 +235,17 @@ class TaskTuning:
             return found
         return replace(found, problem=failure_of(self.records, self.finals))
 
+    def _known_before(self, n: int) -> list[Candidate]:
+        """What a round of `n` begins with: the choice without trials, and known schedules as half of it at most."""
+        choose, self.choose = self.choose, None
+        chosen = choose() if choose is not None and not self.records else None
+        if chosen is not None:
+            self.first = [chosen, *(candidate for candidate in self.first if candidate != chosen)]
+        most = math.ceil(n / 2)
+        known, self.first = self.first[:most], self.first[most:]
+        return known
+
     def _ask(self, n: int) -> list[Candidate]:
-        if self.first:
-            known, self.first = self.first[:n], self.first[n:]
-            return known
         start, scored = time.perf_counter(), self.scorer.scored
         asked = self.scorer.ask(self.strategy, n)
         if self.scorer.scored > scored:
@@ -297,7 +306,10 @@ class TaskTuning:
 
     def _candidate_of(self, record: Record) -> Candidate | None:
         """The candidate that a record came from; None where its choices make another schedule today."""
-        choices, name = record.provenance.choices, record.provenance.sketch
+        return self.candidate_of(record.provenance.sketch, record.provenance.choices, record.trace_key)
+
+    def candidate_of(self, name: str | None, choices: tuple[int, ...] | None, trace_key: str) -> Candidate | None:
+        """The candidate of a sketch's choices; None where they do not make that schedule in this space."""
         places = [place for place, sketch in enumerate(self.space.sketches) if sketch.name == name]
         if choices is None or not places:
             return None
@@ -305,7 +317,7 @@ class TaskTuning:
         fits = len(choices) == len(groups) and all(
             choice < len(group.table) for choice, group in zip(choices, groups, strict=True)
         )
-        if not fits or self.space.sketches[places[0]].trace(choices).key != record.trace_key:
+        if not fits or self.space.sketches[places[0]].trace(choices).key != trace_key:
             return None
         return Candidate(places[0], choices)
 

@@ -16,7 +16,7 @@ from autotune.database import open_schedules
 from autotune.database.starts import starts
 from autotune.lab import folder
 from autotune.search import registry as strategies
-from autotune.search.base import NoLegalSchedule, SearchStrategy
+from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler, require_legal
 from autotune.tuning.callbacks import Callback
@@ -27,6 +27,7 @@ from autotune.tuning.scorer import ModelScorer
 from autotune.tuning.settings import Settings, make_model
 from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
+from autotune.tuning.untimed import without_trials
 from costmodel.features import FeatureExtractor
 from costmodel.models.base import CostModel
 from costmodel.pretrained import open_pretrained
@@ -39,6 +40,7 @@ from measure.pool import MeasurePool
 from measure.record import Record
 from search_space import template as templates
 from search_space.operators.algorithms import within
+from search_space.operators.base import LIBRARY
 from search_space.parameters import ParameterSpace
 from search_space.space import SearchSpace, algorithms_on, generate
 from search_space.te import Tensor
@@ -201,9 +203,25 @@ def prepare(
     elif how.template is None and how.starts and not isinstance(space, ParameterSpace):
         with errors_at("search.database"):
             known_before = open_schedules(how.database)
-        tuning.first = [start.candidate for start in starts(known_before, space, settings, how.starts)]
+        found = starts(known_before, space, settings, how.starts)
+        tuning.first = [start.candidate for start in found]
+        if not any(start.exact for start in found):
+            tuning.choose = partial(_without_trials, tuning)
     tuning.replay(records)
     return tuning
+
+
+def _without_trials(tuning: TaskTuning) -> Candidate | None:
+    """What a task would have without any trial, if that is in its space."""
+    shown = {sketch.algorithm for sketch in tuning.space.sketches}
+    allowed = [name for name in within(tuning.task.workload.algorithms) if name in shown and name != LIBRARY]
+    if not allowed:
+        return None
+    try:
+        found = without_trials(tuning.task, tuning.settings, allowed)
+    except ConfigError:
+        return None  # no candidate of code that is generated is legal
+    return tuning.candidate_of(found.sketch, found.choices, found.trace.key)
 
 
 def source_of(settings: Settings) -> Source | None:

@@ -64,6 +64,8 @@ class Scheduled:
     Attributes:
         seconds: that the roofline says of it, where it was asked.
         module: its kernel, where it was built to be looked at, under the name that was asked for.
+        sketch: name of the sketch that it is of; "" where that is not known.
+        choices: an index into the table of each of the sketch's decision groups.
     """
 
     task: Task
@@ -71,6 +73,8 @@ class Scheduled:
     trace: Trace
     seconds: float = math.nan
     module: Module | None = field(default=None, compare=False)
+    sketch: str = ""
+    choices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,9 @@ def chosen(
         if not waiting or least[waiting[0]] >= seconds * trust:
             break
         sample(waiting[0])  # all that were looked at spill
-    return Scheduled(task, first.sketch.algorithm, first.trace, first.seconds, built.get(first))
+    sketch = first.sketch
+    module = built.get(first)
+    return Scheduled(task, sketch.algorithm, first.trace, first.seconds, module, sketch.name, first.candidate.choices)
 
 
 def _sample(

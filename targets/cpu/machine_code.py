@@ -33,12 +33,14 @@ class LoopCode:
         products: multiply-adds and dot products among them.
         spills: those that read or write a vector register's copy on the stack.
         reloads: those that read or write anything else on the stack, such as an address.
+        saves: those of the spills that write.
     """
 
     instructions: int
     products: int
     spills: int
     reloads: int
+    saves: int = 0
 
 
 def innermost_loops(code: bytes, triple: str) -> list[LoopCode]:
@@ -85,22 +87,25 @@ def body_products(program: LoopProgram) -> int | None:
 
 
 def spilling(loops: Sequence[LoopCode], program: LoopProgram) -> tuple[float, float]:
-    """How much the loops of a program's sums of products refer to the stack: as a share of their instructions, and for
-    each product. Of several sums, as attention has, each counts by its products; without one, the longest loop counts.
+    """How much the loops of a program's sums of products refer to the stack: as a share of their instructions; and
+    how many vectors they write to it for each product. What is only read there, such as constants that are kept from
+    pass to pass, would else be read from where it comes from; what is written is mostly sums that wait for each other.
+
+    Of several sums, as attention has, each counts by its products; without one, the longest loop counts.
     """
     sums = sorted(_reductions(program.body, 1, 1), reverse=True)
     if not sums:
         loop = busiest(loops)
         return loop.spills / max(1, loop.instructions), 0.0
-    rest, products, share, references = list(loops), 0, 0.0, 0.0
+    rest, products, share, saves = list(loops), 0, 0.0, 0.0
     for runs, body in (found for found in sums if found[0] * MINOR >= sums[0][0]):
         loop = busiest(rest, body)
         if loop in rest:
             rest.remove(loop)  # another sum has a loop of its own
         products += runs
         share += runs * loop.spills / max(1, loop.instructions)
-        references += runs * loop.spills / body
-    return share / products, references / products
+        saves += runs * loop.saves / body
+    return share / products, saves / products
 
 
 def _reductions(stmt: Stmt, runs: int, body: int) -> Iterator[tuple[int, int]]:
@@ -144,15 +149,16 @@ def _loops(code: list[tuple[int, int, str, str]]) -> Iterator[LoopCode]:
 
 
 def _body(code: list[tuple[int, int, str, str]]) -> LoopCode:
-    products = spills = reloads = 0
+    products = spills = reloads = saves = 0
     for _, _, name, operands in code:
         products += bool(_PRODUCT.match(name))
         if _STACK.search(operands):
             if _VECTOR.search(operands):
                 spills += 1
+                saves += name.startswith("st") or bool(_STACK.search(operands.partition(",")[0]))  # AArch64; x86-64
             else:
                 reloads += 1
-    return LoopCode(len(code), products, spills, reloads)
+    return LoopCode(len(code), products, spills, reloads, saves)
 
 
 _BFLOAT16 = {0x52: "vdpbf16ps", 0x72: "vcvtneps2bf16"}

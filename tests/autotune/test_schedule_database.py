@@ -23,6 +23,7 @@ from autotune.search.sampling import LegalSampler
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from autotune.tuning.tuner import prepare
+from autotune.tuning.untimed import without_trials
 from search_space import workloads
 from search_space.space import generate
 from targets import registry
@@ -143,6 +144,24 @@ def test_a_search_begins_with_what_is_known(tmp_path):
     assert prepare(task, settings(database=str(path), starts=1)).first == [candidate]
     found = starts(open_schedules(str(path)), tuning.space, how, 8)
     assert [start.exact for start in found] == [True] + [False] * (len(found) - 1)
+
+
+def test_a_search_of_what_is_not_known_begins_with_the_choice_without_trials(tmp_path):
+    path = tmp_path / "s.jsonl"
+    ScheduleDatabase([entry(LIKE, seed=n) for n in range(6)]).write(path)
+    how = settings(database=str(path), batch=4)
+    tuning = prepare(Task("task", MATMUL), how)
+    chosen = without_trials(Task("task", MATMUL), how, [name for name in MATMUL.algorithms if name != "library"])
+    known = list(tuning.first)
+    trials = tuning.propose()
+    assert trials[0].trace_key == chosen.trace.key and len(trials) == 4
+    assert tuning.first == [one for one in known if one not in known[:1]]  # the round's other half is the strategy's
+    assert {trial.trace_key for trial in trials} > {
+        tuning.space.sketches[c.sketch].trace(c.choices).key for c in known[:1]
+    }
+    (alone,) = prepare(Task("task", MATMUL), how).propose(1)
+    assert alone.trace_key == chosen.trace.key
+    assert prepare(Task("task", MATMUL), settings(database="none", starts=0)).choose is None
 
 
 def test_without_trials_a_known_workload_gets_its_schedule(tmp_path):
