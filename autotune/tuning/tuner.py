@@ -170,6 +170,7 @@ def prepare(
     if settings.target.simulated:  # says the same every time
         settings = settings.searching(finalists=0)
     space = space or template_space(task, settings)
+    whole = space is None
     if space is None:
         allowed = known_algorithms(task, settings) if algorithms is None else algorithms
         space = generate(task.workload, settings.target.hardware, allowed)
@@ -205,7 +206,7 @@ def prepare(
             known_before = open_schedules(how.database)
         found = starts(known_before, space, settings, how.starts)
         tuning.first = [start.candidate for start in found]
-        if not any(start.exact for start in found):
+        if whole and not any(start.exact for start in found):
             tuning.choose = partial(_without_trials, tuning)
     tuning.replay(records)
     return tuning

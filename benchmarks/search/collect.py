@@ -37,7 +37,7 @@ from targets.vta.kernel import VtaKernel
 PARTS = Path("runs") / "search_tables"
 """Where tables lie that are not finished."""
 ROUND = 64
-TURNS = InterleavedTiming(rounds=30, group=320, check=True)
+TURNS = InterleavedTiming(rounds=40, group=320, check=True)
 """How candidates take turns where a clock tells the time."""
 CLOSE = 0.95
 """Candidates that reach this share of the best take turns once more, with each other."""
@@ -45,8 +45,9 @@ CLOSE_TURNS = InterleavedTiming(rounds=60, group=128)
 MOST_CLOSE = 128
 SAMPLE = 24
 """Candidates of a simulated task that are also measured by the ordinary pool, which checks what they compute."""
-Found = tuple[float, str]
-"""Seconds, NaN for a failure, and its class, `ok` where there is none."""
+Found = tuple[float, float, str]
+"""Seconds that searches see and those that they are judged by, NaN for a failure, and its class, `ok` where there is
+none. Where a clock tells the time, they are the fastest of every other burst each."""
 
 
 class Collection:
@@ -70,6 +71,7 @@ class Collection:
         self.frame = Frame(self.space)
         self.population = everyone(self.frame)
         self.seconds: dict[int, list[float]] = {}  # place -> a latency for each turn; NaN for a failure
+        self.again: dict[int, list[float]] = {}  # the same of the repeat
         self.errors: dict[int, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{task.name}.jsonl"
@@ -96,7 +98,7 @@ class Collection:
 
     def latencies(self) -> dict[int, float]:
         """Seconds by place: the fastest that was found; NaN for a failure."""
-        return {place: _fastest(values) for place, values in self.seconds.items()}
+        return {place: _fastest(values + self.again[place]) for place, values in self.seconds.items()}
 
     def close(self) -> list[int]:
         """Places of the fastest candidates, fastest first."""
@@ -107,9 +109,10 @@ class Collection:
     def keep(self, places: Sequence[int], found: Sequence[Found]) -> None:
         """Writes measurements down, all of them or none."""
         lines = []
-        for place, (seconds, error) in zip(places, found, strict=True):
-            self._note(place, seconds, error)
-            lines.append({"place": place, "seconds": None if math.isnan(seconds) else seconds, "error": error})
+        for place, (seconds, again, error) in zip(places, found, strict=True):
+            self._note(place, seconds, again, error)
+            values = [None if math.isnan(value) else value for value in (seconds, again)]
+            lines.append({"place": place, "seconds": values[0], "again": values[1], "error": error})
         self._write(*lines)
 
     def trial(self, place: int) -> Trial:
@@ -132,7 +135,10 @@ class Collection:
         """
         if self.missing:
             raise ValueError(f"a table must have every candidate, but got {len(self.missing)} missing of {len(self)}")
-        seconds = np.array([_fastest(self.seconds[place]) for place in range(len(self))])
+        seconds, again = (
+            np.array([_fastest(of[place]) for place in range(len(self))]) for of in (self.seconds, self.again)
+        )
+        simulated = registry.get(self.task.target).simulated
         made = {"host": describe_host(), "date": time.strftime("%Y-%m-%d"), "command": self.command}
         return ReplayTable(
             self.task.name,
@@ -147,6 +153,7 @@ class Collection:
             seconds,
             dict(Counter(self.errors.values())),
             made,
+            None if simulated else again,
         )
 
     def _read(self) -> None:
@@ -157,14 +164,15 @@ class Collection:
         elif lines[0] != mine:
             raise ValueError(f"`{self.path}` must be of {mine}, but got {lines[0]}: move it away to begin anew")
         for line in lines[1:]:
-            seconds = math.nan if line["seconds"] is None else line["seconds"]
-            self._note(line["place"], seconds, line["error"])
+            seconds, again = (math.nan if line[name] is None else line[name] for name in ("seconds", "again"))
+            self._note(line["place"], seconds, again, line["error"])
 
     def _write(self, *lines: dict[str, Any]) -> None:
         self._journal.append([json.dumps(line).encode() + b"\n" for line in lines])
 
-    def _note(self, place: int, seconds: float, error: str) -> None:
+    def _note(self, place: int, seconds: float, again: float, error: str) -> None:
         self.seconds.setdefault(place, []).append(seconds)
+        self.again.setdefault(place, []).append(again)
         if error != "ok":
             self.errors.setdefault(place, error)
 
@@ -209,18 +217,18 @@ def collect(
 
 
 def simulate(space: SearchSpace, target: str, candidate: Candidate) -> Found:
-    """What the timing simulator says of a candidate; nothing is computed."""
+    """What the timing simulator says of a candidate, which it would say again; nothing is computed."""
     sketch = space.sketches[candidate.sketch]
     vta = registry.get(target)
     try:
         kernel = vta.load(vta.build(concrete(sketch, sketch.values(candidate.choices))))
     except (BuildError, RunError) as error:
-        return math.nan, "build" if isinstance(error, BuildError) else "crash"
+        return math.nan, math.nan, "build" if isinstance(error, BuildError) else "crash"
     assert isinstance(kernel, VtaKernel)
     try:
-        return kernel.seconds, "ok"
+        return kernel.seconds, kernel.seconds, "ok"
     except RunError:
-        return math.nan, "crash"
+        return math.nan, math.nan, "crash"
 
 
 def _simulate_all(collection: Collection, places: Sequence[int], jobs: int) -> None:
@@ -278,8 +286,15 @@ def _time_in_turns(collection: Collection, places: Sequence[int], turns: Interle
         part = places[first : first + turns.group]
         with InterleavedTimer(collection.threads, turns) as timer:
             results = timer.time([collection.trial(place) for place in part])
-        collection.keep(part, [(result.min_seconds, result.error.name) for result in results])
+        collection.keep(part, [(*_every_other(result), result.error.name) for result in results])
         _say(collection)
+
+
+def _every_other(result: TrialResult) -> tuple[float, float]:
+    """The fastest of the even bursts, and of the odd ones: they are a repeat that shares none of their noise."""
+    if not result.ok:
+        return math.nan, math.nan
+    return min(result.latencies[::2]), min(result.latencies[1::2])
 
 
 def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -> list[TrialResult]:

@@ -21,7 +21,7 @@ from benchmarks.search.play import BLIND, UNIFORM, Method, Played, play
 from benchmarks.search.replay import FOLDER, ReplayTable
 from benchmarks.search.restrict import legal_rows
 from benchmarks.search.statistics import CAP
-from benchmarks.search.tasks import select
+from benchmarks.search.tasks import ELSEWHERE, TASKS, select
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "search_curves.png"
 STRATEGIES, MODELS = "random,evolution,annealing", "lightgbm+,lightgbm,roofline,lightgbm-"
@@ -32,14 +32,16 @@ Job = tuple[Path, Method, int, int, int]
 def methods(strategies: str, models: str) -> list[Method]:
     """The baseline, then every strategy with every model; strategies that ask none stand once.
 
-    Before a model called `NAME-` goes no estimate, and before `NAME+` the pretrained one, see `Method`.
+    A model called `NAME-` knows what is measured alone, and before `NAME+` goes the pretrained one, see `Method`.
     """
     pairs = itertools.product(strategies.split(","), models.split(","))
-    found = [
-        Method(s) if s in BLIND else Method(s, m.rstrip("+-"), estimate=m[-1:] != "-", pretrained=m[-1:] == "+")
-        for s, m in pairs
-    ]
+    found = [Method(s) if s in BLIND else _method(s, m) for s, m in pairs]
     return list({method.name: method for method in [Method(UNIFORM), *found]}.values())
+
+
+def _method(strategy: str, model: str) -> Method:
+    mark = model[-1:]
+    return Method(strategy, model.rstrip("+-"), knows="learned" if mark == "-" else "both", pretrained=mark == "+")
 
 
 def run_job(job: Job) -> Played:
@@ -112,7 +114,7 @@ def _save(rows: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
 
 def show_tasks(options: argparse.Namespace) -> int:
     """Lists the tasks: how many candidates each has here, and whether there is a table of it."""
-    for task in select(options.tasks):
+    for task in select(options.tasks, (*TASKS, *ELSEWHERE)):
         space = task.restriction(whole := task.whole()).apply(whole)
         legal = sum(len(legal_rows(sketch)) for sketch in space.sketches)
         made = "made" if (options.folder / f"{task.name}.json").exists() else "missing"
@@ -125,7 +127,7 @@ def show_tasks(options: argparse.Namespace) -> int:
 
 def make_tables(options: argparse.Namespace) -> int:
     """Measures tables, one after the other."""
-    for task in select(options.task):
+    for task in select(options.task, (*TASKS, *ELSEWHERE)):
         table = collect(task, options.parts, options.folder, options.jobs, options.limit)
         if table is None:
             sys.stdout.write(f"{task.name}: not finished; the same command goes on\n")
@@ -160,7 +162,7 @@ def _playing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--models",
         default=MODELS,
-        help=f"default: {MODELS}; NAME-: with no estimate before it, NAME+: with the pretrained one",
+        help=f"default: {MODELS}; NAME-: without the estimate, NAME+: with the pretrained one before it",
     )
     parser.add_argument("--seeds", type=int, default=10, help="of each search with a model: 0, 1, ...")
     parser.add_argument("--random-seeds", type=int, default=100, help="of those without")

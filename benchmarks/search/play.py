@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,9 @@ from autotune.tuning.scorer import ModelScorer
 from autotune.tuning.settings import Settings
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.uniform import UniformSearch
+from costmodel.features import NAMES, SECONDS
 from costmodel.models import registry
+from costmodel.models.base import CostModel
 from costmodel.models.registry import make as make_model
 from costmodel.pretrained import SHIPPED, open_pretrained
 
@@ -28,6 +30,8 @@ BLIND = (UNIFORM, "random")
 """Strategies that ask no scorer, and so are played with no model."""
 DROWNED = 1e9
 """Noise in which the roofline's order is lost."""
+Knows = Literal["both", "learned"]
+_OF_ESTIMATE = [place for place, name in enumerate(NAMES) if name.startswith("roofline.") or place == SECONDS]
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ class Method:
     Attributes:
         strategy: `uniform`, or a name of `autotune.search.STRATEGIES`, with its options.
         model: a name of `costmodel.models.registry`, with its options; empty for strategies that ask none.
-        estimate: whether the roofline orders candidates until the model has learned, and is where the model's trees
-            begin, if it has an option `prior`. Without, candidates come at random first, and the roofline is one
-            feature among many, which shows what is learned from measurements.
+        knows: `both`, the roofline's estimate and what is measured; `learned`, what is measured alone: candidates come
+            at random until the model has learned, and features that are made of the estimate are 0. A model that learns
+            nothing, `roofline`, shows the estimate alone.
         pretrained: whether the pretrained model that comes along orders candidates in the roofline's place, as it does
             by default, on targets that it has learned of.
     """
@@ -48,14 +52,14 @@ class Method:
     model: str = ""
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
-    estimate: bool = True
+    knows: Knows = "both"
     pretrained: bool = False
 
     @property
     def name(self) -> str:
         """As results call it."""
         name = f"{self.strategy} + {self.model}" if self.model else self.strategy
-        return f"{name}, pretrained" if self.pretrained else name if self.estimate else f"{name}, no estimate"
+        return f"{name}, pretrained" if self.pretrained else name if self.knows == "both" else f"{name}, no estimate"
 
     @property
     def guided(self) -> bool:
@@ -68,8 +72,9 @@ class Played:
     """A search that has ended.
 
     Attributes:
-        seconds: latencies in the order of asking, (trials,); NaN for a failure. It ends at the best candidate of the
-            table, or where the trials or the candidates are used up.
+        seconds: what candidates take by the table's repeat, which the search has not seen, in the order of asking,
+            (trials,); NaN for a failure. It ends at the best candidate of the table, or where the trials or the
+            candidates are used up.
         rank_accuracy: of the model before each round, see `ModelScorer`, (rounds,).
         wall: seconds of processor time that the search took.
     """
@@ -105,10 +110,11 @@ def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int 
         asked = strategy.ask(min(batch, left))
         if not asked:
             break
-        seconds = table.look_up(asked)
-        measured.append(seconds)
+        places = table.look_up(asked)
+        seconds, judged = table.seconds[places], table.judged[places]
+        measured.append(judged)
         left -= len(asked)
-        if np.nanmin(seconds, initial=np.inf) <= table.best:
+        if np.nanmin(judged, initial=np.inf) <= table.best:
             break
         strategy.tell(asked, seconds)
         if scorer is not None:
@@ -127,14 +133,40 @@ def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[Searc
     if not method.guided:
         return kind(table.space, _no_score, draws, **method.strategy_options), None
     options = dict(method.model_options)
-    if not method.estimate and "prior" in inspect.signature(registry.get(method.model)).parameters:
+    alone = method.knows == "learned"
+    if alone and "prior" in inspect.signature(registry.get(method.model)).parameters:
         options["prior"] = False
     model = make_model(method.model, options, settings.seed)
-    noise = {} if method.estimate else {"noise": DROWNED}
+    if alone:
+        model = WithoutEstimate(model)
+    noise = DROWNED if alone else None
     known = open_pretrained(SHIPPED, table.target) if method.pretrained else None
     guide = settings.generator(key, "guide")
-    scorer = ModelScorer(table.space, model, guide, extractor=table.extractor, pretrained=known, **noise)
+    scorer = ModelScorer(table.space, model, guide, extractor=table.extractor, pretrained=known, noise=noise)
     return kind(table.space, scorer, draws, **method.strategy_options), scorer
+
+
+class WithoutEstimate(CostModel):
+    """A model that does not see what is made of the roofline's estimate.
+
+    Args:
+        model: that learns and predicts, those features 0.
+    """
+
+    def __init__(self, model: CostModel) -> None:
+        self.learner = model
+
+    def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
+        self.learner.fit([_without_estimate(of) for of in features], throughput)
+
+    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return self.learner.predict(_without_estimate(features))
+
+
+def _without_estimate(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    found = features.copy(order="K")
+    found[..., _OF_ESTIMATE] = 0
+    return found
 
 
 def _no_score(sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:

@@ -43,7 +43,10 @@ class ReplayTable:
         workload, target, threads, cache: what was measured and how.
         hardware: limits of the machine as they were taken then; the space and the features depend on them.
         restriction: of the workload's space.
-        seconds: (candidates,), sketches in order, each in the order of `legal_rows`; NaN for a failure.
+        seconds: (candidates,), sketches in order, each in the order of `legal_rows`; NaN for a failure. Searches see
+            them.
+        again: the same of a repeat that no search sees, by which searches are judged; simulated targets have none, as
+            theirs would say the same.
         errors: class of failure -> how many.
         made: host, date and command.
     """
@@ -60,6 +63,7 @@ class ReplayTable:
     seconds: NDArray[np.float64]
     errors: Mapping[str, int]
     made: Mapping[str, Any]
+    again: NDArray[np.float64] | None = None
 
     @cached_property
     def space(self) -> SearchSpace:
@@ -79,20 +83,25 @@ class ReplayTable:
         return everyone(self.frame)
 
     @property
+    def judged(self) -> NDArray[np.float64]:
+        """(candidates,) seconds by which searches are judged."""
+        return self.seconds if self.again is None else self.again
+
+    @property
     def best(self) -> float:
-        """Seconds of the fastest candidate: the best known."""
-        return float(np.nanmin(self.seconds))
+        """Seconds of the fastest candidate, as searches are judged: the best known."""
+        return float(np.nanmin(self.judged))
 
     def good(self, share: float) -> int:
         """Candidates that reach a share of the best known, best seconds / seconds."""
-        return int(np.count_nonzero(self.seconds <= self.best / share))
+        return int(np.count_nonzero(self.judged <= self.best / share))
 
     def random_trials(self, share: float) -> float:
         """Trials that drawing without replacement needs on average until one reaches `share` of the best."""
         return (len(self.seconds) + 1) / (self.good(share) + 1)
 
-    def look_up(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
-        """Latencies: (candidates,); NaN for a failure.
+    def look_up(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
+        """Places of candidates in `seconds` and `judged`: (candidates,).
 
         Raises:
             ReplayError: a candidate that is not in the table. Nothing stands in for it.
@@ -110,7 +119,7 @@ class ReplayTable:
                 f"`candidate` must be in the replay table of {len(self.seconds)} candidates of {self.name}, "
                 f"but got sketch={self.frame.sketches[wrong.sketch].name}, choices={wrong.choices}"
             )
-        return self.seconds[self._order[places]]
+        return self._order[places]
 
     def extractor(self, program: LoopProgram, columns: Sequence[str], hardware: Hardware) -> FeatureExtractor:
         """The features of a sketch of the space; made once for all searches, as making them is most of a short one."""
@@ -133,7 +142,7 @@ class ReplayTable:
 
     def save(self, folder: Path = FOLDER) -> Path:
         """Writes `folder/NAME.json`: latencies in microseconds, null for a failure."""
-        values = [None if math.isnan(s) else _short(s) for s in self.seconds.tolist()]
+        again = {} if self.again is None else {"microseconds_again": _values(self.again)}
         document = {
             "format": FORMAT,
             "name": self.name,
@@ -148,7 +157,8 @@ class ReplayTable:
             "digest": digest(self.space),
             "made": dict(self.made),
             "errors": dict(self.errors),
-            "microseconds": values,
+            "microseconds": _values(self.seconds),
+            **again,
         }
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}.json"
@@ -176,9 +186,10 @@ class ReplayTable:
             data["cache"],
             Hardware.from_json(data["hardware"]),
             Restriction.from_json(data["restriction"]),
-            np.array([math.nan if v is None else v * 1e-6 for v in data["microseconds"]]),
+            _seconds(data["microseconds"]),
             data["errors"],
             data["made"],
+            _seconds(data["microseconds_again"]) if "microseconds_again" in data else None,
         )
         try:
             found = digest(table.space)
@@ -197,6 +208,14 @@ def everyone(frame: Frame) -> Population:
     """Every legal candidate of a space, sketches in order."""
     parts = [frame.of(place, legal_rows(sketch)) for place, sketch in enumerate(frame.sketches)]
     return Population.concatenate([frame.empty(), *parts])
+
+
+def _values(seconds: NDArray[np.float64]) -> list[float | int | None]:
+    return [None if math.isnan(s) else _short(s) for s in seconds.tolist()]
+
+
+def _seconds(values: Sequence[float | int | None]) -> NDArray[np.float64]:
+    return np.array([math.nan if value is None else value * 1e-6 for value in values])
 
 
 def _short(seconds: float) -> float | int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks import vta
 from benchmarks.search.restrict import Restriction, thin
@@ -153,6 +153,13 @@ CPU = (
     ),
 )
 """Seven tasks that are measured: about 12,000 candidates, half an hour of a quiet machine."""
+
+ELSEWHERE = tuple(
+    replace(task, name=f"{task.name}_{name}", title=f"{task.title}, {title}", **on)
+    for name, title, on in (("avx2", "AVX2", {"target": "cpu:haswell"}), ("one", "one thread", {"threads": 1}))
+    for task in CPU
+)
+"""The same for another processor, which this one can do as well, and by one thread, for `benchmarks.transfer`."""
 
 TASKS = (
     *CPU,

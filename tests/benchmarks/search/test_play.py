@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,11 @@ from autotune.search import STRATEGIES
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.task import Task
 from autotune.tuning.tuner import prepare
-from benchmarks.search.play import UNIFORM, Method, _make, play
+from benchmarks.search.play import UNIFORM, Method, WithoutEstimate, _make, play
 from benchmarks.search.restrict import legal_rows
 from benchmarks.search.uniform import UniformSearch
+from costmodel.features import NAMES, SECONDS
+from costmodel.models.base import CostModel
 from measure.replay import ReplayError, ReplayPool
 from tests.autotune.fakes import settings_with
 from tests.benchmarks.search import made_up
@@ -53,15 +57,46 @@ def test_without_the_estimate_the_first_round_does_not_go_by_it(table):
     right = made_up.table(seconds=estimate)  # as if the roofline told the truth
     firsts = {
         known: np.mean(
-            [play(right, Method("evolution", "lightgbm", estimate=known), seed, 8).seconds.mean() for seed in range(6)]
+            [play(right, Method("evolution", "lightgbm", knows=known), seed, 8).seconds.mean() for seed in range(6)]
         )
-        for known in (True, False)
+        for known in ("both", "learned")
     }
-    assert firsts[True] < 0.8 * firsts[False]
-    _, scorer = _make(table, Method("evolution", "lightgbm", estimate=False), settings_with())
-    assert not scorer.model.prior and _make(table, Method("evolution", "lightgbm"), settings_with())[1].model.prior
-    assert _make(table, Method("evolution", "random", estimate=False), settings_with())[1] is not None
-    assert Method("evolution", "lightgbm", estimate=False).name == "evolution + lightgbm, no estimate"
+    assert firsts["both"] < 0.8 * firsts["learned"]
+    _, scorer = _make(table, Method("evolution", "lightgbm", knows="learned"), settings_with())
+    assert (
+        not scorer.model.learner.prior and _make(table, Method("evolution", "lightgbm"), settings_with())[1].model.prior
+    )
+    assert _make(table, Method("evolution", "random", knows="learned"), settings_with())[1] is not None
+    assert Method("evolution", "lightgbm", knows="learned").name == "evolution + lightgbm, no estimate"
+
+
+def test_features_of_the_estimate_are_hidden_from_a_model_that_knows_what_is_measured_alone(table):
+    class Watch(CostModel):
+        def fit(self, features, throughput):
+            seen.extend(features)
+
+        def predict(self, features):
+            seen.append(features)
+            return np.zeros(len(features))
+
+    seen: list[np.ndarray] = []
+    sketch = table.space.sketches[0]
+    features = table.extractor(sketch.program, sketch.columns, table.hardware)(sketch.expand(legal_rows(sketch)[:4]))
+    of_estimate = np.array([name.startswith("roofline.") for name in NAMES])
+    of_estimate[SECONDS] = True
+    model = WithoutEstimate(Watch())
+    model.fit([features], np.ones(4))
+    model.predict(features)
+    for got in seen:
+        assert not got[..., of_estimate].any() and features[..., of_estimate].any()
+        np.testing.assert_array_equal(got[..., ~of_estimate], features[..., ~of_estimate])
+
+
+def test_searches_see_one_repeat_and_are_judged_by_the_other(table):
+    played = play(replace(table, again=3e-3 - table.seconds), Method("evolution", "lightgbm"), 0, 24)
+    seen = play(table, Method("evolution", "lightgbm"), 0, 24)
+    assert 4 < len(played.seconds) <= len(seen.seconds)
+    np.testing.assert_allclose(played.seconds, 3e-3 - seen.seconds[: len(played.seconds)])
 
 
 def test_a_search_ends_at_the_best_or_with_its_trials(table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_look_up_finds_every_candidate_in_any_order(made):
     table, _ = made
     order = np.random.default_rng(0).permutation(len(table.seconds))
     asked = table.frame.candidates(table.population.take(order))
-    np.testing.assert_array_equal(table.look_up(asked), table.seconds[order])
+    np.testing.assert_array_equal(table.look_up(asked), order)
 
 
 def test_nothing_stands_in_for_a_candidate_outside(made):
@@ -131,7 +132,7 @@ def test_processes_find_the_same_and_failures_are_kept(made, tmp_path):
     assert [collection.seconds[p][0] for p in collection.order[:24]] == [
         table.seconds[p] for p in collection.order[:24]
     ]
-    collection.keep([collection.order[24]], [(math.nan, "BuildError")])
+    collection.keep([collection.order[24]], [(math.nan, math.nan, "BuildError")])
     again = Collection(TINY, tmp_path)
     assert len(again.seconds) == 25 and math.isnan(again.seconds[again.order[24]][0])
     assert again.errors == {again.order[24]: "BuildError"}
@@ -140,13 +141,13 @@ def test_processes_find_the_same_and_failures_are_kept(made, tmp_path):
 def test_a_stream_that_breaks_a_rule_is_a_failure(monkeypatch, tmp_path):
     collection = Collection(TINY, tmp_path)
     (candidate,) = collection.frame.candidates(collection.population.take(np.array([0])))
-    assert simulate(collection.space, "vta", candidate)[1] == "ok"
+    assert simulate(collection.space, "vta", candidate)[2] == "ok"
     with monkeypatch.context() as patched:
         patched.setattr("targets.vta.kernel.static_problems", lambda *arguments: ["made up"])
-        seconds, error = simulate(collection.space, "vta", candidate)
+        seconds, _, error = simulate(collection.space, "vta", candidate)
     assert math.isnan(seconds) and error == "crash"
     monkeypatch.setattr("targets.vta.target.encode_table", refuse)
-    seconds, error = simulate(collection.space, "vta", candidate)
+    seconds, _, error = simulate(collection.space, "vta", candidate)
     assert math.isnan(seconds) and error == "build"
 
 
@@ -175,7 +176,7 @@ class FakePool:
         turns.append(self.seconds(place, len(turns)))
         if math.isnan(turns[-1]):
             return [TrialResult(trial, index, Outcome(error=ErrorClass.crash))]
-        return [TrialResult(trial, index, Outcome((turns[-1],), turns[-1]))]
+        return [TrialResult(trial, index, Outcome((turns[-1], 1.01 * turns[-1]), 1.005 * turns[-1]))]
 
 
 def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, monkeypatch):
@@ -217,7 +218,19 @@ def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, m
     assert {len(values) for values in collection.seconds.values()} == {1, 2}
     assert asked == [collecting.TURNS, collecting.CLOSE_TURNS]
     assert collection.best == table.best == 1.0 and int(np.sum(table.seconds > 1.5)) == 1
+    assert collection.again[1] == [pytest.approx(1.01 * value) for value in collection.seconds[1]]
+    assert table.again is None  # a simulator says the same again
     assert table.errors == {"crash": 1} and int(np.isnan(table.seconds).sum()) == 1
+
+
+def test_a_repeat_is_kept_and_what_is_best_goes_by_it(made, tmp_path):
+    table, _ = made
+    repeat = np.where(np.arange(len(table.seconds)) == 5, 1e-9, 2 * table.seconds)
+    twice = replace(table, name="twice", again=repeat)
+    found = ReplayTable.load(twice.save(tmp_path))
+    np.testing.assert_allclose(found.judged, repeat, rtol=1e-5)
+    np.testing.assert_allclose(found.seconds, table.seconds, rtol=1e-5)
+    assert found.best == 1e-9 and found.good(0.5) == 1 and table.judged is table.seconds
 
 
 def test_tables_in_the_repository_are_of_todays_space_and_small():
