@@ -3,8 +3,9 @@
 `python -m benchmarks.transfer DATASET... [--across workloads|targets] [--target NAME] [--methods A,B]` prints
 a table and adds its rows to `transfer.json` among the results. Searches are replayed: they choose among the programs
 that were measured of a task, and nothing is measured anew; with `--tables` among all candidates of the spaces in
-`benchmarks/search/tables`. What is learned from never has the workload that is searched (`workloads`), or never the
-target (`targets`, where the same workload on another target may be in it).
+`benchmarks/search/tables`, which across targets are those of the same layers for another processor or by as many
+threads, and no dataset is asked. What is learned from never has the workload that is searched (`workloads`), or never
+the target (`targets`, where the same workload on another target may be in it).
 """
 
 from __future__ import annotations
@@ -13,26 +14,34 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks import results
 from benchmarks.search.replay import FOLDER, ReplayTable
+from benchmarks.search.tasks import CPU, TASKS
 from benchmarks.transfer_figures import Row, table
 from benchmarks.transfer_replay import Pool, Replayed, replay
 from costmodel.dataset import Dataset, TaskData
 from costmodel.dataset.build import merge
 from costmodel.metrics import spearman
 from costmodel.models.registry import make
+from costmodel.pretrained import SHIPPED, open_pretrained
 from costmodel.transfer import Options, Source, Transfer
 from costmodel.transfer.methods import METHODS
-from costmodel.transfer.tasks import Features, SourceTask
+from costmodel.transfer.tasks import Features, SourceTask, rows_of
+from search_space.hardware import Hardware
+from search_space.workloads import Workload
 
 TOLERANCE = 0.01
 """By how much a program may be slower and still count as of the quality that is to be reached: timings are no finer."""
 SAMPLE = 256
 """Candidates of a whole space by which a task is compared with others, drawn at random: as many as the tuner draws."""
+KNOWN = 512
+"""Candidates of a whole space that are known elsewhere: as many as a search has measured."""
 LEAST_COMMON = 16
 """Programs measured on two targets, below which their orders are not compared."""
 
@@ -71,11 +80,13 @@ def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: lis
         source: what is known from other tasks.
         options: how it is used.
         plan: of the comparison.
-        known: searches without transfer, by seed; filled where it is empty.
+        known: searches without transfer, by seed, those that say whether the task is hard last; filled where it is
+            empty.
     """
-    plain: list[Replayed] = [] if known is None else known
-    if not plain:
-        plain += [plan.search(pool, seed) for seed in range(plan.seeds)]
+    both: list[Replayed] = [] if known is None else known
+    if not both:
+        both += [plan.search(pool, seed) for seed in range(2 * plan.seeds)]
+    plain, apart = both[: plan.seeds], both[plan.seeds :]
     transferred = []
     for seed in range(plan.seeds):
         transfer = source.for_task(pool.target(), options, seed=0)
@@ -94,6 +105,7 @@ def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: lis
         batch=plan.batch,
         trials=plan.trials,
         programs=len(pool.seconds),
+        apart=tuple(min(most, s.trials_to(float(s.curve[-1]) * (1.0 + TOLERANCE))) for s in apart),
     )
 
 
@@ -178,6 +190,56 @@ def run(
     return rows
 
 
+@dataclass(frozen=True, eq=False)
+class Tabled:
+    """A whole space as a task to learn from: of `KNOWN` random candidates it is known what they take.
+
+    Attributes:
+        pool: the space.
+        features, throughput: of those candidates, as a `SourceTask`, whose part it plays, has them.
+    """
+
+    pool: Pool
+
+    @property
+    def key(self) -> str:
+        """Tells it from others of its source."""
+        return self.workload.key
+
+    @property
+    def workload(self) -> Workload:
+        """What is computed."""
+        return self.pool.workload
+
+    @property
+    def hardware(self) -> Hardware:
+        """Limits of the machine, as those threads see them."""
+        return self.pool.hardware
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        return np.sort(np.random.default_rng(1).permutation(len(self.pool.seconds))[:KNOWN])
+
+    @cached_property
+    def features(self) -> list[Features]:
+        return [self.pool.features[place] for place in self._places.tolist()]
+
+    @cached_property
+    def throughput(self) -> NDArray[np.float64]:
+        seconds = self.pool.seconds[self._places]
+        return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
+
+    @property
+    def sample(self) -> list[Features]:
+        """All were drawn at random."""
+        return self.features
+
+    @cached_property
+    def sample_rows(self) -> Features:
+        """Statements of the sample: (rows, features)."""
+        return rows_of(self.sample)
+
+
 def run_tables(
     data: Dataset,
     tables: Sequence[ReplayTable],
@@ -207,28 +269,73 @@ def run_tables(
         ]
         if not others:
             raise ValueError(f"a dataset must have tasks of the target of {table_.name}, {table_.target}, but has none")
-        source, pool = Source(others, name="other workloads"), pool_of_table(table_)
-        plain: list[Replayed] = []
-        for way in options:
-            row = compare(pool, source, way, plan, plain)
-            setting = f"{setting_of('workloads', plan)}, whole spaces"
-            rows.append(replace(row, task=table_.name, target=table_.target, setting=setting))
-            say(rows[-1])
+        setting = f"{setting_of('workloads', plan)}, whole spaces"
+        of = Source(others, name="other workloads")
+        rows += _searched(table_, pool_of_table(table_), of, options, plan, setting, say)
+    return rows
+
+
+def run_elsewhere(
+    options: Sequence[Options], plan: Plan, folder: Path = FOLDER, say: Callable[[Row], None] = lambda row: None
+) -> list[Row]:
+    """Compares on the same spaces for another processor, or by as many threads: what is known are `KNOWN` random
+    candidates of each, the workload that is searched among them.
+
+    Args:
+        options: a way of transfer each.
+        plan: of the comparison.
+        folder: of tables.
+        say: called with each row.
+    """
+    ends = {"two threads, AVX-512": "", "AVX2": "_avx2", "one thread": "_one"}
+    usual, avx2, one = ends
+    found = {name: [ReplayTable.load(folder / f"{task.name}{end}.json") for task in CPU] for name, end in ends.items()}
+    pools = {name: [pool_of_table(table_) for table_ in tables] for name, tables in found.items()}
+    rows: list[Row] = []
+    for source, target in ((usual, avx2), (avx2, usual), (one, usual), (usual, one)):
+        learned = Source([Tabled(pool) for pool in pools[source]], name=source)
+        for table_, pool in zip(found[target], pools[target], strict=True):
+            rows += _searched(table_, pool, learned, options, plan, f"{setting_of(source, plan)} → {target}", say)
+    return rows
+
+
+def _searched(
+    table_: ReplayTable,
+    pool: Pool,
+    source: Source,
+    options: Sequence[Options],
+    plan: Plan,
+    setting: str,
+    say: Callable[[Row], None],
+) -> list[Row]:
+    """Rows of a table."""
+    rows: list[Row] = []
+    plain: list[Replayed] = []
+    for way in options:
+        row = compare(pool, source, way, plan, plain)
+        rows.append(replace(row, task=table_.name, target=table_.target, setting=setting))
+        say(rows[-1])
     return rows
 
 
 def pool_of_table(table_: ReplayTable) -> Pool:
-    """All candidates of a replay table."""
+    """All candidates of a replay table, in the order of the pretrained model where there is one of its target."""
+    model = open_pretrained(SHIPPED, table_.target)
     features: list[Features] = [np.empty((0, 0), np.float32)] * len(table_.population)
+    first = np.empty(len(features))
     for number, places in table_.population.by_sketch():
         sketch = table_.frame.sketches[number]
         columns = sketch.expand(table_.frame.choices(number, table_.population.rows[places]))
         made = table_.extractor(sketch.program, sketch.columns, table_.hardware)(columns)
+        if model is not None:
+            first[places] = model.predict(made)
         for place, of in zip(places.tolist(), np.ascontiguousarray(made), strict=True):
             features[place] = of
     drawn = np.zeros(len(features), np.bool_)
     drawn[np.random.default_rng(0).permutation(len(features))[:SAMPLE]] = True
-    return Pool(table_.workload, table_.hardware, features, table_.seconds, drawn)
+    hardware = table_.hardware.on(table_.threads)
+    thought = None if model is None else first
+    return Pool(table_.workload, hardware, features, table_.seconds, drawn, table_.again, thought)
 
 
 def setting_of(across: str, plan: Plan) -> str:
@@ -237,15 +344,16 @@ def setting_of(across: str, plan: Plan) -> str:
 
 
 def tables_of(names: str) -> list[ReplayTable]:
-    """Replay tables of a comma-separated list; all that there are for an empty one."""
-    chosen = names.split(",") if names else sorted(path.stem for path in FOLDER.glob("*.json"))
+    """Replay tables of a comma-separated list; for an empty one all that the benchmark of search has."""
+    made = [task.name for task in TASKS if (FOLDER / f"{task.name}.json").is_file()]
+    chosen = names.split(",") if names else made
     return [ReplayTable.load(FOLDER / f"{name}.json") for name in chosen]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.transfer", description=__doc__)
-    parser.add_argument("datasets", nargs="+", type=Path, help="folders; several are merged")
+    parser.add_argument("datasets", nargs="*", type=Path, help="folders; several are merged")
     parser.add_argument("--across", choices=("workloads", "targets"), default="workloads")
     parser.add_argument("--target", help="that is searched on; all by default")
     parser.add_argument("--methods", default="kriging", help=f"of {', '.join(METHODS)}, separated by commas")
@@ -273,7 +381,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for method in given.methods.split(",")
     ]
-    data = merge([Dataset.open(folder) for folder in given.datasets])
+    if not given.datasets and (given.tables is None or given.across == "workloads"):
+        parser.error("a comparison must have `datasets`, unless it goes across targets on tables")
 
     def say(row: Row) -> None:
         print(
@@ -282,11 +391,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flush=True,
         )
 
-    if given.tables is not None:
-        if given.across != "workloads":
-            parser.error("`tables` must go with `across` workloads")
+    if given.tables is not None and given.across == "targets":
+        rows = run_elsewhere(ways, plan, say=say)
+    elif given.tables is not None:
+        data = merge([Dataset.open(folder) for folder in given.datasets])
         rows = run_tables(data, tables_of(given.tables), ways, plan, say)
     else:
+        data = merge([Dataset.open(folder) for folder in given.datasets])
         rows = run(data, given.across, ways, plan, given.target, most_tasks=given.tasks, say=say)
     if not rows:
         parser.error(f"a dataset must have a task with more than {plan.trials} programs that worked, but it has none")

@@ -27,6 +27,8 @@ LEAST_ROWS = 8
 """As in a search: measured programs below which the roofline is trusted more than a model."""
 NOISE = 0.2
 """Over the roofline's order, on the logarithm of seconds."""
+LITTLE_NOISE = 0.03
+"""Over that of a pretrained model. Both as in a search."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Pool:
         features: of each program, (statements, features).
         seconds: (programs,) NaN for a failure.
         drawn: (programs,) whether it was drawn at random from the task's space.
+        again: (programs,) seconds of a repeat that no search sees, by which searches are judged; None: by `seconds`.
+        first: (programs,) what a pretrained model thinks of each, a logarithm of throughput; None: where a search has
+            the roofline alone to begin with.
     """
 
     workload: Workload
@@ -45,6 +50,8 @@ class Pool:
     features: Sequence[Features]
     seconds: NDArray[np.float64]
     drawn: NDArray[np.bool_]
+    again: NDArray[np.float64] | None = None
+    first: NDArray[np.float64] | None = None
 
     @staticmethod
     def of(data: Dataset, task: TaskData) -> Pool:
@@ -64,7 +71,8 @@ class Replayed:
 
     Attributes:
         order: (trials,) places of the programs, as they were measured.
-        curve: (trials,) best seconds after each; infinite until one has worked.
+        curve: (trials,) seconds after each of the program that was the fastest as the search saw it, by the repeat that
+            it did not see where there is one; infinite until one has worked.
         report: what transfer did; None where it was not used.
     """
 
@@ -99,14 +107,15 @@ def replay(
         batch: trials of a round.
         transfer: what is known from other tasks.
         epsilon, first_epsilon: share of a round that is random, and of the first one.
-        estimate: whether the roofline orders what is not learned yet; else it comes at random.
+        estimate: whether the roofline, or a pretrained model, orders what is not learned yet; else it comes at random.
     """
     rng = np.random.default_rng(seed)
     count = len(pool.seconds)
     blocks = by_length(pool.features)
     left, order = np.ones(count, np.bool_), np.empty(0, np.int64)
     roofline = -np.array([of[0, SECONDS] for of in pool.features], np.float64)
-    noisy = (roofline if estimate else 0.0) + NOISE / math.log(2.0) * rng.standard_normal(count)
+    first, noise = (roofline, NOISE) if pool.first is None else (pool.first, LITTLE_NOISE)
+    noisy = (first if estimate else 0.0) + noise / math.log(2.0) * rng.standard_normal(count)
     fitted = False
     while len(order) < min(trials, count):
         wanted = min(batch, min(trials, count) - len(order))
@@ -122,7 +131,7 @@ def replay(
         left[others] = False
         chosen = np.concatenate([by_source, others])
         if transferred is not None and transfer is not None:
-            known = local if fitted else roofline if estimate else noisy
+            known = local if fitted else first if estimate else noisy
             of_source = np.arange(len(chosen)) < len(by_source)
             transfer.observe(transferred[chosen], known[chosen], pool.seconds[chosen], of_source)
         order = np.concatenate([order, chosen])
@@ -134,8 +143,17 @@ def replay(
             fitted = True
             if transfer is not None:
                 transfer.fit(features, throughput)
-    found = np.where(np.isfinite(pool.seconds[order]), pool.seconds[order], np.inf)
-    return Replayed(order, np.minimum.accumulate(found), None if transfer is None else transfer.report())
+    return Replayed(order, _curve(pool, order), None if transfer is None else transfer.report())
+
+
+def _curve(pool: Pool, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Seconds of what is best after each trial, by what the search has not seen."""
+    seen = np.where(np.isfinite(pool.seconds[order]), pool.seconds[order], np.inf)
+    best = np.minimum.accumulate(seen)
+    if pool.again is None:
+        return best
+    newest = np.maximum.accumulate(np.where(seen <= best, np.arange(len(order)), 0))  # the place of the best so far
+    return np.where(np.isfinite(best), pool.again[order][newest], np.inf)
 
 
 def _scores(

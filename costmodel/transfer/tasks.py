@@ -51,6 +51,11 @@ class SourceTask:
         self._data, self.task = data, task
 
     @property
+    def key(self) -> str:
+        """Tells it from others of its source."""
+        return self.task.key
+
+    @property
     def workload(self) -> Workload:
         """What is computed."""
         return self.task.workload

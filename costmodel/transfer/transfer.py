@@ -159,7 +159,7 @@ class Source:
         if weights is not None:
             return learn()
         how = (options.model, json.dumps(dict(options.model_options), sort_keys=True), options.align, seed)
-        key = (tuple(of.task.key for of in used), how)
+        key = (tuple(of.key for of in used), how)
         if key not in self._learned:
             self._learned[key] = learn()
         return self._learned[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from costmodel.dataset import Dataset
 from costmodel.features import SECONDS
 from costmodel.models.registry import make
 from costmodel.transfer import Options, Source
+from tests.benchmarks.search import made_up
+from tests.benchmarks.search.tiny import TINY
 from tests.costmodel.transfer.fakes import WIDE, task
 
 VTA = Path(__file__).parents[1] / "datasets" / "vta"
@@ -57,7 +60,48 @@ def test_a_source_of_the_same_truth_cuts_trials_and_one_of_the_contrary_costs_li
 
 
 def row(name: str, plain: float, transferred: float, slower: float = 1.0, correlation: float | None = None) -> Row:
-    return Row(name, "cpu", "residual", (plain,) * 2, (transferred,) * 2, slower, (None, 16), correlation)
+    ends = (plain,) * 2, (transferred,) * 2, slower, (None, 16), correlation
+    return Row(name, "cpu", "residual", *ends, apart=(plain,) * 2)
+
+
+def test_hard_tasks_are_chosen_by_other_searches_than_are_compared() -> None:
+    easy = replace(row("a", 64, 8), apart=(4.0, 4.0))
+    assert not easy.hard and replace(easy, apart=(17.0, 60.0)).hard
+    found = compare(pool(), Source([task(0, count=400)]), OPTIONS, PLAN)
+    assert len(found.plain) == len(found.apart) == PLAN.seeds and found.plain != found.apart
+
+
+def test_a_replay_is_judged_by_the_repeat_that_it_did_not_see() -> None:
+    of = pool(count=60)
+    repeat = np.random.default_rng(3).permutation(np.arange(60.0))
+    seen = replay(of, make("lightgbm", {}, 0), 0, trials=24)
+    found = replay(replace(of, again=repeat), make("lightgbm", {}, 0), 0, trials=24)
+    np.testing.assert_array_equal(found.order, seen.order)
+    for count in range(8, 24):
+        best = found.order[:count][np.nanargmin(of.seconds[found.order[:count]])]
+        assert found.curve[count - 1] == repeat[best]
+
+
+def test_a_replay_begins_in_the_order_of_a_pretrained_model() -> None:
+    of = pool()
+    order = np.argsort(np.nan_to_num(of.seconds, nan=1.0))
+    first = np.empty(len(order))
+    first[order] = -np.arange(len(order))  # knows all
+    found = replay(replace(of, first=first), make("lightgbm", {}, 0), 0, trials=8)
+    assert set(found.order[:7].tolist()) == set(order[:7].tolist())
+
+
+def test_spaces_are_searched_with_what_is_known_of_them_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for end in ("", "_avx2", "_one"):
+        made = made_up.table(name=f"tiny{end}")
+        replace(made, again=1.001 * made.seconds).save(tmp_path)
+    monkeypatch.setattr(transfer, "CPU", (TINY,))
+    rows = transfer.run_elsewhere([replace(OPTIONS, method="kriging")], Plan(trials=24, batch=8, seeds=1), tmp_path)
+    assert [row.task for row in rows] == ["tiny_avx2", "tiny", "tiny", "tiny_one"]
+    assert len({row.setting for row in rows}) == 4 and rows[0].setting == "two threads, AVX-512 → AVX2"
+    assert all(row.transferred <= row.plain for row in rows)  # it knows all of the 168 candidates
 
 
 def test_figures_are_means_over_tasks_and_the_worst_of_them() -> None:
@@ -130,3 +174,5 @@ def test_the_command_writes_figures(
     assert len(document["rows"]) == 2 and tables.transfer(document) in printed
     with pytest.raises(SystemExit):
         transfer.main([str(tmp_path / "data"), "--trials", "1000"])
+    with pytest.raises(SystemExit):
+        transfer.main([])

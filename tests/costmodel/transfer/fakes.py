@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -37,8 +36,8 @@ class FakeTask:
         return rows_of(self.features)
 
     @property
-    def task(self) -> Any:
-        return SimpleNamespace(key=self.workload.key)
+    def key(self) -> str:
+        return self.workload.key
 
 
 def task(seed: int, size: int = 64, count: int = 120, hardware: Hardware = WIDE, shift: float = 0.0) -> SourceTask:
