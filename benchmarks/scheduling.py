@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,9 +69,9 @@ def reached(sums: NDArray[np.float64], goal: float) -> int | None:
 
 
 def recorded(name: str, trials: int, batch: int) -> list[TaskState]:
-    """The network's tasks, tuned in turn from nothing."""
-    keys = {"name": name, "model": name, "trials": trials, "measure": {"cache": "network"}}
-    keys["search"] = {"batch": batch, "finalists": 0}
+    """The network's tasks, tuned in turn, none of whose schedules is known."""
+    keys = {"name": Path(name).stem, "model": name, "trials": trials, "measure": {"cache": "network"}}
+    keys["search"] = {"batch": batch, "finalists": 0, "database": "none"}
     config = check_config(keys, "benchmark")
     settings, network = settings_of(config), network_of(config)
     tunings = [prepare(task, settings, algorithms=limits_of(config).allowed(task.workload)) for task in network.tasks]
@@ -96,7 +97,7 @@ def measured(name: str, trials: int, batch: int) -> dict[str, Any]:
     """Both schedulers on one network."""
     tasks = recorded(name, DEPTH * trials, batch)
     return {
-        "name": name,
+        "name": Path(name).stem,
         "batch": batch,
         "tasks": len(tasks),
         "budgets": compared(tasks, [int(part * trials) for part in PARTS], batch),
@@ -110,7 +111,7 @@ def measured(name: str, trials: int, batch: int) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scheduling", description=__doc__)
-    parser.add_argument("--rows", default=",".join(NETWORKS), help="comma-separated names of models")
+    parser.add_argument("--rows", default=",".join(NETWORKS), help="comma-separated names of models, or ONNX files")
     parser.add_argument("--trials", type=int, default=1000)
     options = parser.parse_args(arguments)
     for name in options.rows.split(","):
@@ -120,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{name}: {[(row['reached_after'], row['trials']) for row in found['budgets']]} "
             f"({time.perf_counter() - start:.0f} s)\n"
         )
-        results.save("scheduling", {"rows": {name: found}})
+        results.save("scheduling", {"rows": {found["name"]: found}})
     saved = results.load("scheduling")
     sys.stdout.write((tables.scheduling(saved) if saved else "no result") + "\n")
     return 0
