@@ -2,7 +2,8 @@
 
 `python -m benchmarks.scheduling [--rows NAME,...] [--trials 1000]` writes `benchmarks/results/scheduling.json`. Every
 task is tuned in turn, with `DEPTH` times as many trials; then both schedulers give out these recorded rounds. So both
-see the same measurements: two runs of one scheduler differ more than the schedulers do.
+see the same measurements: two runs of one scheduler differ more than the schedulers do. `--recorded` measures nothing
+and gives out what was recorded before, as after a change of a scheduler.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,20 @@ from autotune.tuning.loop import run_rounds, state_of
 from autotune.tuning.pools import make_pool
 from autotune.tuning.tuner import prepare
 from benchmarks import results, tables
+from benchmarks.survey.log import commit_of
 
 NETWORKS = ("resnet50",)
 DEPTH = 3
 """How many times the trials of the comparison are recorded, so that a task may get more than its share."""
-BATCH = 8
-PARTS = (0.75, 1.0, 1.5)
+BATCH = 4
+"""Trials of a round: as many as a run gives its tasks that share few, see `autotune.run.run.round_size`."""
+PARTS = (0.25, 0.5, 1.0, 1.5)
 """Budgets that are compared, as parts of the trials."""
 
 
-def simulated(scheduler: TaskScheduler, tasks: Sequence[TaskState], rounds: int) -> NDArray[np.float64]:
+def simulated(
+    scheduler: TaskScheduler, tasks: Sequence[TaskState], rounds: int, first: Sequence[float]
+) -> NDArray[np.float64]:
     """Weighted sum of the tasks' best seconds after each round that a scheduler gives out: (rounds,).
 
     What a task comes to depends on its own rounds alone, so their order can be tried out on recorded ones.
@@ -44,6 +49,8 @@ def simulated(scheduler: TaskScheduler, tasks: Sequence[TaskState], rounds: int)
         scheduler: chooses.
         tasks: with all of their recorded rounds.
         rounds: to give out.
+        first: seconds of the first trial of each task, which is what is chosen without trials: what a task that has
+            had no round runs by.
     """
     given = [0] * len(tasks)
     weights, out = np.array([task.weight for task in tasks]), []
@@ -57,7 +64,10 @@ def simulated(scheduler: TaskScheduler, tasks: Sequence[TaskState], rounds: int)
         if number is None:
             break
         given[number] += 1
-        best = [task.history[count - 1] if count else np.nan for task, count in zip(tasks, given, strict=True)]
+        best = [
+            task.history[count - 1] if count else without
+            for task, count, without in zip(tasks, given, first, strict=True)
+        ]
         out.append(float(weights @ np.array(best)))
     return np.array(out)
 
@@ -68,8 +78,8 @@ def reached(sums: NDArray[np.float64], goal: float) -> int | None:
     return int(places[0]) + 1 if len(places) else None
 
 
-def recorded(name: str, trials: int, batch: int) -> list[TaskState]:
-    """The network's tasks, tuned in turn, none of whose schedules is known."""
+def recorded(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[float]]:
+    """The network's tasks, tuned in turn, none of whose schedules is known, and seconds of the first trial of each."""
     keys = {"name": Path(name).stem, "model": name, "trials": trials, "measure": {"cache": "network"}}
     keys["search"] = {"batch": batch, "finalists": 0, "database": "none"}
     config = check_config(keys, "benchmark")
@@ -77,12 +87,15 @@ def recorded(name: str, trials: int, batch: int) -> list[TaskState]:
     tunings = [prepare(task, settings, algorithms=limits_of(config).allowed(task.workload)) for task in network.tasks]
     with make_pool(config.measure) as pool:
         run_rounds(tunings, pool, budget=trials)
-    return [state_of(tuning) for tuning in tunings]
+    first = [min(tuning.records, key=lambda record: record.provenance.order).seconds for tuning in tunings]
+    return [state_of(tuning) for tuning in tunings], first
 
 
-def compared(tasks: Sequence[TaskState], trials: Sequence[int], batch: int) -> list[dict[str, Any]]:
+def compared(
+    tasks: Sequence[TaskState], trials: Sequence[int], batch: int, first: Sequence[float]
+) -> list[dict[str, Any]]:
     """What both schedulers come to with each budget, and when gradient is where round robin ends, if by twice that."""
-    curves = {name: simulated(make(), tasks, 2 * max(trials) // batch) for name, make in SCHEDULERS.items()}
+    curves = {name: simulated(make(), tasks, 2 * max(trials) // batch, first) for name, make in SCHEDULERS.items()}
     found = []
     for budget in trials:
         rounds = budget // batch
@@ -95,17 +108,32 @@ def compared(tasks: Sequence[TaskState], trials: Sequence[int], batch: int) -> l
 
 def measured(name: str, trials: int, batch: int) -> dict[str, Any]:
     """Both schedulers on one network."""
-    tasks = recorded(name, DEPTH * trials, batch)
+    tasks, first = recorded(name, DEPTH * trials, batch)
     return {
         "name": Path(name).stem,
         "batch": batch,
         "tasks": len(tasks),
-        "budgets": compared(tasks, [int(part * trials) for part in PARTS], batch),
+        "trials": trials,
+        "commit": commit_of(),
+        "budgets": compared(tasks, [int(part * trials) for part in PARTS], batch, first),
         "recorded": [
-            {"weight": task.weight, "flops": task.flops, "kind": task.kind, "history": list(task.history)}
-            for task in tasks
+            {
+                "weight": task.weight,
+                "flops": task.flops,
+                "kind": task.kind,
+                "first": without,
+                "history": list(task.history),
+            }
+            for task, without in zip(tasks, first, strict=True)
         ],
     }
+
+
+def again(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with what schedulers of today make of its recorded rounds."""
+    tasks = [TaskState(of["weight"], of["flops"], of["kind"], tuple(of["history"]), False) for of in row["recorded"]]
+    first = [of["first"] for of in row["recorded"]]
+    return {**row, "budgets": compared(tasks, [int(part * row["trials"]) for part in PARTS], row["batch"], first)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,8 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scheduling", description=__doc__)
     parser.add_argument("--rows", default=",".join(NETWORKS), help="comma-separated names of models, or ONNX files")
     parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--recorded", action="store_true", help="measure nothing, give out what was recorded")
     options = parser.parse_args(arguments)
-    for name in options.rows.split(","):
+    saved = results.load("scheduling")
+    if options.recorded and saved is not None:
+        results.save("scheduling", {"rows": {name: again(row) for name, row in saved["rows"].items()}})
+    for name in () if options.recorded else options.rows.split(","):
         start = time.perf_counter()
         found = measured(name, options.trials, BATCH)
         sys.stderr.write(

@@ -291,13 +291,23 @@ def networks(document: Document) -> str:
 
 def scheduling(document: Document) -> str:
     """What both schedulers come to, and when gradient is where round robin ends."""
-    header = ["network", "tasks", "trials", "round robin ms", "gradient ms", "gradient is there after", "share"]
+    header = [
+        "network",
+        "tasks",
+        "trials",
+        "round robin ms",
+        "gradient ms",
+        "ratio",
+        "gradient is there after",
+        "share",
+    ]
     lines = [
         [
             row["name"],
             row["tasks"],
             budget["trials"],
             *(_ms(budget["final_seconds"][name]) for name in ("round_robin", "gradient")),
+            _number(budget["final_seconds"]["gradient"] / budget["final_seconds"]["round_robin"], ".3f"),
             budget["reached_after"] or "over twice as many",
             _number(budget["reached_after"] and budget["reached_after"] / budget["trials"] * 100, ".0f", " %"),
         ]
@@ -398,7 +408,8 @@ def _trials(method: dict[str, Any] | None, share: str) -> str:
 
 def transfer(document: Document) -> str:
     """How many times fewer trials searches with transfer from other tasks need."""
-    return transfer_figures.table([transfer_figures.Row.from_json(row) for row in document["rows"].values()])
+    said = f"Commit {document['commit']}.\n\n" if "commit" in document else ""
+    return said + transfer_figures.table([transfer_figures.Row.from_json(row) for row in document["rows"].values()])
 
 
 TABLES: dict[str, Callable[[Document], str]] = {

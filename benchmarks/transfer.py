@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from benchmarks import results
 from benchmarks.search.replay import FOLDER, ReplayTable
 from benchmarks.search.tasks import CPU, TASKS
+from benchmarks.survey.log import commit_of
 from benchmarks.transfer_figures import Row, table
 from benchmarks.transfer_replay import Pool, Replayed, replay
 from costmodel.dataset import Dataset, TaskData
@@ -89,7 +90,7 @@ def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: lis
     plain, apart = both[: plan.seeds], both[plan.seeds :]
     transferred = []
     for seed in range(plan.seeds):
-        transfer = source.for_task(pool.target(), options, seed=0)
+        transfer = source.for_task(pool.target(), options, 0, plan.estimate and pool.first is not None)
         transferred.append(plan.search(pool, seed, transfer))
     wanted = [float(search.curve[-1]) * (1.0 + TOLERANCE) for search in plain]
     most = plan.trials + 1.0
@@ -406,6 +407,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "tolerance": TOLERANCE,
         "align": given.align,
         "source_model": given.source_model,
+        "commit": commit_of(),
         "plan": asdict(plan),
         "rows": {row.key: row.to_json() for row in rows},
     }

@@ -118,17 +118,27 @@ def table(rows: Sequence[Row]) -> str:
         "the end, at most | over 5 % | dropped | rank correlation of targets |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for setting, target, method in dict.fromkeys((row.setting, row.target, row.method) for row in rows):
+    kinds = list(dict.fromkeys((row.setting, row.target, row.method) for row in rows))
+    for setting, target, method in kinds:
         of = [row for row in rows if (row.setting, row.target, row.method) == (setting, target, method)]
-        found = summary(of)
-        alike = "" if found["correlation"] is None else f"{found['correlation']:.2f}"
-        lines.append(
-            f"| {setting} | {target} | {method} | {found['tasks']} x {found['seeds']} | "
-            f"{_within(found['cut'], found['cut_interval'])} | {found['hard_tasks']} | "
-            f"{_within(found['hard_cut'], found['hard_cut_interval'])} | {found['worst'] - 1:+.1%} | "
-            f"{found['slower_by_5']} | {found['dropped']:.0%} | {alike} |"
-        )
+        lines.append(_line(setting, target, method, of))
+    if len(kinds) > 1:
+        methods = dict.fromkeys(row.method for row in rows)
+        lines += [
+            _line("all of these", "", method, [row for row in rows if row.method == method]) for method in methods
+        ]
     return "\n".join(lines)
+
+
+def _line(setting: str, target: str, method: str, rows: Sequence[Row]) -> str:
+    found = summary(rows)
+    alike = "" if found["correlation"] is None else f"{found['correlation']:.2f}"
+    return (
+        f"| {setting} | {target} | {method} | {found['tasks']} x {found['seeds']} | "
+        f"{_within(found['cut'], found['cut_interval'])} | {found['hard_tasks']} | "
+        f"{_within(found['hard_cut'], found['hard_cut_interval'])} | {found['worst'] - 1:+.1%} | "
+        f"{found['slower_by_5']} | {found['dropped']:.0%} | {alike} |"
+    )
 
 
 def _within(value: float | None, bounds: tuple[float, float] | None) -> str:

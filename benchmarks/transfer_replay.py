@@ -124,15 +124,20 @@ def replay(
         transferred = _scores(transfer.predict, blocks, count) if transfer is not None and transfer.active else None
         share = 0 if transferred is None or transfer is None else round(wanted * transfer.share)
         trusted = transfer is not None and transfer.trusted and share < wanted
-        by_source = _pick(transferred, left, share, 0.0 if trusted else explored, rng)
-        left[by_source] = False
-        rest = wanted - len(by_source)
-        others = _pick(local, left, rest, explored, rng)
-        left[others] = False
-        chosen = np.concatenate([by_source, others])
+        few = share < wanted - share  # who chooses most comes first
+        by_source, others = np.empty(0, np.int64), np.empty(0, np.int64)
+        for its in (False, True) if few else (True, False):
+            if its:
+                by_source = _pick(transferred, left, share, 0.0 if trusted or few else explored, rng)
+                left[by_source] = False
+            else:
+                rest = wanted - (share if few else len(by_source))
+                others = _pick(local, left, rest, explored, rng)
+                left[others] = False
+        chosen = np.concatenate([others, by_source] if few else [by_source, others])
         if transferred is not None and transfer is not None:
             known = local if fitted else first if estimate else noisy
-            of_source = np.arange(len(chosen)) < len(by_source)
+            of_source = np.isin(chosen, by_source)
             transfer.observe(transferred[chosen], known[chosen], pool.seconds[chosen], of_source)
         order = np.concatenate([order, chosen])
         measured = pool.seconds[order]

@@ -19,7 +19,7 @@ class Gradient(TaskScheduler):
     With g_i the best latency of task i after t_i rounds, the slope is
     df/dg_i * (alpha * (g_i(t) - g_i(t - w)) / w + (1 - alpha) * (min(g_i - g_i / t_i, beta * F_i / r_i) - g_i)),
     where r_i is the highest rate, in operations a second, of any task of its kind, and F_i its operations. Every task
-    has one round first.
+    has one round first, those with the most operations in the network before others: a budget may end before all have.
 
     Args:
         objective: of the latencies of all tasks, in seconds; the weighted sum by default.
@@ -44,7 +44,7 @@ class Gradient(TaskScheduler):
         open_tasks = [i for i, task in enumerate(tasks) if not task.done and not self._stagnant(task)]
         fresh = [i for i in open_tasks if not tasks[i].history]
         if fresh or not open_tasks:
-            return fresh[0] if fresh else None
+            return max(fresh, key=lambda i: (tasks[i].weight * tasks[i].flops, -i), default=None)
         slopes = self.slopes(tasks)
         return min(open_tasks, key=lambda i: (slopes[i], i))
 

@@ -145,19 +145,22 @@ class ModelScorer:
     def ask(self, strategy: SearchStrategy, n: int) -> list[Candidate]:
         """Candidates of a strategy that has this one as its scorer: some by the source, the others without it.
 
-        Where there is evidence for the source, random ones are among the others alone: of 8, two would be many.
+        Who chooses most comes first. Random ones are among the others alone where there is evidence for the source, or
+        it chooses few: of 8, two would be many.
         """
         by_source = 0 if self.transfer is None else round(n * self.transfer.share)
-        asked: list[Candidate] = []
+        few = by_source < n - by_source
+        asked = strategy.ask(n - by_source) if few else []
         if by_source:
             self._by_source = True
             try:
                 trusted = self.transfer is not None and self.transfer.trusted and by_source < n
-                asked += strategy.exploit(by_source) if trusted else strategy.ask(by_source)
+                chosen = strategy.exploit(by_source) if trusted or few else strategy.ask(by_source)
             finally:
                 self._by_source = False
-            self._chosen |= {*asked}
-        return asked if len(asked) == n else [*asked, *strategy.ask(n - len(asked))]
+            self._chosen |= {*chosen}
+            asked += chosen
+        return asked if len(asked) == n or few else [*asked, *strategy.ask(n - len(asked))]
 
     def recall(self, chosen: Iterable[Candidate]) -> None:
         """Candidates about to be observed that the source proposed in an earlier session."""
@@ -185,7 +188,7 @@ class ModelScorer:
                     if predicted is not None and self.transfer is not None:
                         predicted[places] = self.transfer.predict(features)
                         if not self.fitted:
-                            scores[places] = -self._extractor(sketch).roofline(columns)
+                            scores[places] = self._expected(sketch, columns)
             measured = np.asarray(seconds, np.float64)
             self.rank_accuracy = _rank_accuracy(scores, measured) if self.fitted else math.nan
             if predicted is not None and self.transfer is not None and len(candidates):

@@ -194,7 +194,8 @@ def prepare(
     if failure is None and source is not None and of.transfer and source.knows(space.hardware):
         target_task = described(scorer, settings.generator(key, "transfer"))
         with notice_if_slow(f"learning from the tasks of {source.name}, which may take seconds for each"):
-            scorer.transfer = source.for_task(target_task, Options(**dict(of.transfer)), settings.seed)
+            known = open_pretrained(of.pretrained, settings.target.name) is not None
+            scorer.transfer = source.for_task(target_task, Options(**dict(of.transfer)), settings.seed, known)
     how = settings.search
     with errors_at("search.options"):
         strategy = strategies.get(how.strategy)(space, scorer, settings.generator(key, "search"), **how.options)

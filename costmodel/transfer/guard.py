@@ -14,6 +14,8 @@ Column = NDArray[np.float64]  # (candidates,)
 
 FIRST_SHARE = 0.75
 """Of a round, that the source chooses before there is any evidence."""
+LITTLE_SHARES = 0.25, 0.5
+"""Both where a pretrained model orders what is not learned yet: that has seen more than most sources."""
 MOST_SHARE = 0.875
 """Of a round, that a source chooses which has proved itself: the rest goes on watching it."""
 
@@ -49,21 +51,29 @@ class Guard:
 
     Args:
         drop: evidence below which the source is dropped, in standard deviations.
-        proved: evidence above which it chooses `MOST_SHARE` of a round.
+        proved: evidence above which it chooses `most` of a round.
         memory: what an earlier round counts, relative to the one after it.
+        first, most: share of the first round, and of one when the source has proved itself.
 
     Attributes:
         rounds: what was found.
         dropped_at: trials of the task at which the source was dropped; None where it is in use.
     """
 
-    def __init__(self, drop: float = -1.64, proved: float = 1.0, memory: float = 0.8) -> None:
-        if not drop < 0 < proved or not 0 < memory <= 1:
+    def __init__(
+        self,
+        drop: float = -1.64,
+        proved: float = 1.0,
+        memory: float = 0.8,
+        first: float = FIRST_SHARE,
+        most: float = MOST_SHARE,
+    ) -> None:
+        if not drop < 0 < proved or not 0 < memory <= 1 or not 0 < first <= most <= 1:
             raise ValueError(
-                f"`drop` must be below 0, `proved` above it and `memory` in (0, 1], "
-                f"but got drop={drop}, proved={proved}, memory={memory}"
+                f"`drop` must be below 0, `proved` above it, `memory` in (0, 1] and `first` at most `most` in (0, 1], "
+                f"but got drop={drop}, proved={proved}, memory={memory}, first={first}, most={most}"
             )
-        self.drop, self.proved, self.memory = drop, proved, memory
+        self.drop, self.proved, self.memory, self.first, self.most = drop, proved, memory, first, most
         self.rounds: list[Round] = []
         self.dropped_at: int | None = None
         self._evidence, self._trials = 0.0, 0
@@ -79,8 +89,8 @@ class Guard:
         if self.dropped:
             return 0.0
         if self._evidence > 0:
-            return FIRST_SHARE + (MOST_SHARE - FIRST_SHARE) * min(1.0, self._evidence / self.proved)
-        return FIRST_SHARE * (1.0 - self._evidence / self.drop)
+            return self.first + (self.most - self.first) * min(1.0, self._evidence / self.proved)
+        return self.first * (1.0 - self._evidence / self.drop)
 
     @property
     def trusting(self) -> bool:

@@ -17,7 +17,7 @@ from costmodel.dataset.build import build
 from costmodel.transfer import align, methods, similarity
 from costmodel.transfer.base import SCHEMA, Base, Known
 from costmodel.transfer.errors import TransferError
-from costmodel.transfer.guard import Guard
+from costmodel.transfer.guard import FIRST_SHARE, LITTLE_SHARES, MOST_SHARE, Guard
 from costmodel.transfer.methods import Method
 from costmodel.transfer.tasks import Features, SourceTask, TargetTask
 from costmodel.transfer.trees import Column
@@ -115,8 +115,14 @@ class Source:
         """Tasks of machines of the same kind, see `Hardware.kind`."""
         return [of for of in self.tasks if of.hardware.kind == hardware.kind]
 
-    def for_task(self, task: TargetTask, options: Options, seed: int = 0) -> Transfer:
+    def for_task(self, task: TargetTask, options: Options, seed: int = 0, pretrained: bool = False) -> Transfer:
         """What the source says of a task.
+
+        Args:
+            task: to be searched.
+            options: how the source is used.
+            seed: of models that are learned.
+            pretrained: whether the search has a pretrained model besides.
 
         Raises:
             TransferError: it holds nothing of machines of this kind, or the method needs what it does not hold.
@@ -146,7 +152,8 @@ class Source:
             method = methods.get(name)(known, seed, **options.options)
         except TypeError as error:
             raise TransferError(f"`{name}` must have options that it takes, but {error}") from None
-        return Transfer(method, name, self.name, Guard() if options.guard else None)
+        first, most = LITTLE_SHARES if pretrained else (FIRST_SHARE, MOST_SHARE)
+        return Transfer(method, name, self.name, Guard(first=first, most=most) if options.guard else None)
 
     def _base(
         self, used: Sequence[SourceTask], weights: NDArray[np.float64] | None, options: Options, seed: int

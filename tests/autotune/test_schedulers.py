@@ -27,6 +27,11 @@ def test_gradient_gives_every_task_a_round_first() -> None:
     assert Gradient().choose([task(1.0), task(), task()]) == 1
 
 
+def test_gradient_begins_with_most_operations() -> None:
+    tasks = [task(flops=2e9), task(flops=1e9, weight=3.0), task(1.0, flops=9e9), task(flops=9e9, done=True)]
+    assert Gradient().choose(tasks) == 1
+
+
 def test_gradient_prefers_weight_then_size() -> None:
     assert Gradient().choose([task(1e-3), task(1e-3, weight=5.0)]) == 1
     assert Gradient().choose([task(1e-3, kind="a"), task(9e-3, flops=9e9, kind="b")]) == 1

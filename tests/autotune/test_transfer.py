@@ -74,6 +74,18 @@ def test_a_good_source_finds_in_a_round_what_takes_a_search_many() -> None:
     assert told.transfer is not None and told.transfer["kept"] and told.transfer["dropped_at"] is None
 
 
+def test_what_chooses_most_of_a_round_is_measured_first() -> None:
+    rounds = {}
+    for first in (0.25, 0.75):
+        of = space()
+        task = tuning(of, 16, 16, 0)
+        task.scorer.transfer = Transfer(Oracle(1.0), "oracle", "a test", Guard(first=first, most=0.8))
+        run_rounds([task], FakePool(of))
+        records = sorted(task.records, key=lambda record: record.provenance.order)
+        rounds[first] = [record.provenance.transferred for record in records]
+    assert rounds[0.25] == [False] * 12 + [True] * 4 and rounds[0.75] == [True] * 12 + [False] * 4
+
+
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 10_000))
 def test_a_source_that_says_the_contrary_is_soon_dropped(seed: int) -> None:

@@ -3,26 +3,39 @@
 import numpy as np
 
 from autotune.schedulers import Gradient, RoundRobin, TaskState
-from benchmarks.scheduling import compared, reached, simulated
+from benchmarks.scheduling import again, compared, reached, simulated
+
+FIRST = (4.0, 2.0)
+"""Seconds of the first trials."""
 
 
 def test_schedulers_give_out_recorded_rounds() -> None:
     heavy = TaskState(10, 1e9, "a", (4.0, 3.0, 2.0, 1.0), True)
     light = TaskState(1, 1e9, "b", (1.0, 1.0, 1.0, 1.0), True)
-    in_turn = simulated(RoundRobin(), [heavy, light], 6)
-    np.testing.assert_array_equal(in_turn[1:], [41, 31, 31, 21, 21])
-    assert np.isnan(in_turn[0])
-    steep = simulated(Gradient(), [heavy, light], 6)
+    in_turn = simulated(RoundRobin(), [heavy, light], 6, FIRST)
+    np.testing.assert_array_equal(in_turn, [42, 41, 31, 31, 21, 21])  # without a round: its first trial
+    steep = simulated(Gradient(), [heavy, light], 6, FIRST)
     assert steep[-1] == 11 and reached(steep, 21.0) == 4 and reached(in_turn, 20.0) is None
 
 
 def test_what_is_recorded_ends() -> None:
     task = TaskState(1, 1e9, "a", (2.0, 1.0), True)
-    assert len(simulated(RoundRobin(), [task], 9)) == 2
+    assert len(simulated(RoundRobin(), [task], 9, [2.0])) == 2
 
 
 def test_budgets_are_compared() -> None:
     heavy = TaskState(10, 1e9, "a", (4.0, 3.0, 2.0, 1.0), True)
     light = TaskState(1, 1e9, "b", (1.0, 1.0, 1.0, 1.0), True)
-    (row,) = compared([heavy, light], [12], 2)
+    (row,) = compared([heavy, light], [12], 2, FIRST)
     assert row == {"trials": 12, "final_seconds": {"gradient": 11.0, "round_robin": 21.0}, "reached_after": 8}
+
+
+def test_what_was_recorded_is_given_out_again() -> None:
+    recorded = [
+        {"weight": 10, "flops": 1e9, "kind": "a", "first": 4.0, "history": [4.0, 3.0, 2.0, 1.0]},
+        {"weight": 1, "flops": 1e9, "kind": "b", "first": 2.0, "history": [1.0, 1.0, 1.0, 1.0]},
+    ]
+    row = {"name": "n", "tasks": 2, "trials": 8, "batch": 2, "budgets": [], "recorded": recorded}
+    found = again(row)
+    assert [budget["trials"] for budget in found["budgets"]] == [2, 4, 8, 12]
+    assert found["recorded"] == recorded and found["budgets"][-1]["final_seconds"]["gradient"] == 11.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.transfer.guard import FIRST_SHARE, MOST_SHARE, Guard
+from costmodel.transfer.guard import FIRST_SHARE, LITTLE_SHARES, MOST_SHARE, Guard
 
 
 def run(source: float, local: float, rounds: int = 6, seed: int = 0, count: int = 16) -> Guard:
@@ -67,7 +67,18 @@ def test_failures_are_slower_than_all_and_rounds_that_say_nothing_change_nothing
 
 
 def test_limits_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="`drop` must be below 0, `proved` above it and `memory` in"):
+    with pytest.raises(ValueError, match="`drop` must be below 0, `proved` above it, `memory` in"):
         Guard(drop=0.5)
     with pytest.raises(ValueError, match="got drop=-1.64, proved=1.0, memory=0"):
         Guard(memory=0)
+    with pytest.raises(ValueError, match="`first` at most `most` in .0, 1., but got .*first=0.75, most=0.5"):
+        Guard(most=0.5)
+
+
+def test_beside_a_pretrained_model_a_source_chooses_little_before_there_is_evidence_and_never_most() -> None:
+    guard = Guard(first=LITTLE_SHARES[0], most=LITTLE_SHARES[1])
+    assert guard.share == 0.25
+    seconds, half = 1.0 + np.arange(16.0), np.arange(16) < 8
+    for _ in range(4):
+        guard.observe(-seconds, np.zeros(16), seconds, half)
+    assert guard.trusting and guard.share == 0.5
