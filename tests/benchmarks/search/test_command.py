@@ -16,7 +16,7 @@ from tests.benchmarks.search.tiny import TINY
 
 @pytest.fixture
 def only_tiny(monkeypatch):
-    monkeypatch.setattr(command, "select", lambda names: tasks.select(names, [TINY]))
+    monkeypatch.setattr(command, "select", lambda names, among=(): tasks.select(names, [TINY]))
 
 
 @pytest.fixture
