@@ -14,7 +14,6 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +32,7 @@ from costmodel.models.registry import make
 from costmodel.pretrained import SHIPPED, open_pretrained
 from costmodel.transfer import Options, Source, Transfer
 from costmodel.transfer.methods import METHODS
-from costmodel.transfer.tasks import Features, SourceTask, rows_of
-from search_space.hardware import Hardware
-from search_space.workloads import Workload
+from costmodel.transfer.tasks import Features, SourceTask, TargetTask
 
 TOLERANCE = 0.01
 """By how much a program may be slower and still count as of the quality that is to be reached: timings are no finer."""
@@ -192,15 +189,22 @@ def run(
 
 
 @dataclass(frozen=True, eq=False)
-class Tabled:
-    """A whole space as a task to learn from: of `KNOWN` random candidates it is known what they take.
+class Tabled(TargetTask):
+    """A whole space as a task to learn from, of which `KNOWN` random candidates are known: it plays a `SourceTask`.
 
     Attributes:
-        pool: the space.
-        features, throughput: of those candidates, as a `SourceTask`, whose part it plays, has them.
+        throughput: of the sample, as a `SourceTask` has it.
     """
 
-    pool: Pool
+    throughput: NDArray[np.float64]
+
+    @staticmethod
+    def of(pool: Pool) -> Tabled:
+        """What is known of a pool."""
+        places = np.sort(np.random.default_rng(1).permutation(len(pool.seconds))[:KNOWN])
+        seconds = pool.seconds[places]
+        throughput = np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
+        return Tabled(pool.workload, pool.hardware, [pool.features[place] for place in places.tolist()], throughput)
 
     @property
     def key(self) -> str:
@@ -208,37 +212,9 @@ class Tabled:
         return self.workload.key
 
     @property
-    def workload(self) -> Workload:
-        """What is computed."""
-        return self.pool.workload
-
-    @property
-    def hardware(self) -> Hardware:
-        """Limits of the machine, as those threads see them."""
-        return self.pool.hardware
-
-    @cached_property
-    def _places(self) -> NDArray[np.int64]:
-        return np.sort(np.random.default_rng(1).permutation(len(self.pool.seconds))[:KNOWN])
-
-    @cached_property
-    def features(self) -> list[Features]:
-        return [self.pool.features[place] for place in self._places.tolist()]
-
-    @cached_property
-    def throughput(self) -> NDArray[np.float64]:
-        seconds = self.pool.seconds[self._places]
-        return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
-
-    @property
-    def sample(self) -> list[Features]:
-        """All were drawn at random."""
-        return self.features
-
-    @cached_property
-    def sample_rows(self) -> Features:
-        """Statements of the sample: (rows, features)."""
-        return rows_of(self.sample)
+    def features(self) -> Sequence[Features]:
+        """All that is known was drawn at random."""
+        return self.sample
 
 
 def run_tables(
@@ -294,7 +270,7 @@ def run_elsewhere(
     pools = {name: [pool_of_table(table_) for table_ in tables] for name, tables in found.items()}
     rows: list[Row] = []
     for source, target in ((usual, avx2), (avx2, usual), (one, usual), (usual, one)):
-        learned = Source([Tabled(pool) for pool in pools[source]], name=source)
+        learned = Source([Tabled.of(pool) for pool in pools[source]], name=source)
         for table_, pool in zip(found[target], pools[target], strict=True):
             rows += _searched(table_, pool, learned, options, plan, f"{setting_of(source, plan)} → {target}", say)
     return rows

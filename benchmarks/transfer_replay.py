@@ -125,19 +125,15 @@ def replay(
         share = 0 if transferred is None or transfer is None else round(wanted * transfer.share)
         trusted = transfer is not None and transfer.trusted and share < wanted
         few = share < wanted - share  # who chooses most comes first
-        by_source, others = np.empty(0, np.int64), np.empty(0, np.int64)
-        for its in (False, True) if few else (True, False):
-            if its:
-                by_source = _pick(transferred, left, share, 0.0 if trusted or few else explored, rng)
-                left[by_source] = False
-            else:
-                rest = wanted - (share if few else len(by_source))
-                others = _pick(local, left, rest, explored, rng)
-                left[others] = False
-        chosen = np.concatenate([others, by_source] if few else [by_source, others])
+        asked = [(transferred, share, 0.0 if trusted or few else explored), (local, wanted - share, explored)]
+        parts: list[NDArray[np.int64]] = []
+        for scores, number, at_random in reversed(asked) if few else asked:
+            parts.append(_pick(scores, left, number, at_random, rng))
+            left[parts[-1]] = False
+        chosen = np.concatenate(parts)
         if transferred is not None and transfer is not None:
             known = local if fitted else first if estimate else noisy
-            of_source = np.isin(chosen, by_source)
+            of_source = np.repeat([not few, few], [len(part) for part in parts])
             transfer.observe(transferred[chosen], known[chosen], pool.seconds[chosen], of_source)
         order = np.concatenate([order, chosen])
         measured = pool.seconds[order]

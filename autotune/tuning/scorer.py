@@ -149,17 +149,18 @@ class ModelScorer:
         it chooses few: of 8, two would be many.
         """
         by_source = 0 if self.transfer is None else round(n * self.transfer.share)
+        if self.transfer is None or not by_source:
+            return strategy.ask(n)
         few = by_source < n - by_source
         asked = strategy.ask(n - by_source) if few else []
-        if by_source:
-            self._by_source = True
-            try:
-                trusted = self.transfer is not None and self.transfer.trusted and by_source < n
-                chosen = strategy.exploit(by_source) if trusted or few else strategy.ask(by_source)
-            finally:
-                self._by_source = False
-            self._chosen |= {*chosen}
-            asked += chosen
+        self._by_source = True
+        try:
+            trusted = self.transfer.trusted and by_source < n
+            chosen = strategy.exploit(by_source) if trusted or few else strategy.ask(by_source)
+        finally:
+            self._by_source = False
+        self._chosen |= {*chosen}
+        asked = [*asked, *chosen]
         return asked if len(asked) == n or few else [*asked, *strategy.ask(n - len(asked))]
 
     def recall(self, chosen: Iterable[Candidate]) -> None:

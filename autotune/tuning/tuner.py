@@ -180,6 +180,7 @@ def prepare(
     except NoLegalSchedule as error:
         failure = error
     of, key = settings.cost_model, task.workload.key
+    pretrained = open_pretrained(of.pretrained, settings.target.name)
     scorer = ModelScorer(
         space,
         make_model(of, settings.seed),
@@ -189,13 +190,13 @@ def prepare(
         ),
         exploration=of.exploration,
         features=of.features,
-        pretrained=open_pretrained(of.pretrained, settings.target.name),
+        pretrained=pretrained,
     )
     if failure is None and source is not None and of.transfer and source.knows(space.hardware):
         target_task = described(scorer, settings.generator(key, "transfer"))
         with notice_if_slow(f"learning from the tasks of {source.name}, which may take seconds for each"):
-            known = open_pretrained(of.pretrained, settings.target.name) is not None
-            scorer.transfer = source.for_task(target_task, Options(**dict(of.transfer)), settings.seed, known)
+            options = Options(**dict(of.transfer))
+            scorer.transfer = source.for_task(target_task, options, settings.seed, pretrained is not None)
     how = settings.search
     with errors_at("search.options"):
         strategy = strategies.get(how.strategy)(space, scorer, settings.generator(key, "search"), **how.options)
