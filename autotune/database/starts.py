@@ -14,7 +14,7 @@ from autotune.search.base import Candidate
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from costmodel.dataset.build import machine_of
-from costmodel.features import FeatureExtractor
+from costmodel.features import extractor_of
 from measure.host import describe_host
 from search_space.hardware import Hardware
 from search_space.schedule.trace import Trace
@@ -96,7 +96,7 @@ def exact_start(
         sketch = space.sketches[candidate.sketch]
         if sketch.values(candidate.choices) == dict(entry.values):  # nothing near it stands in for it
             cold = settings.measure.cache == "network"
-            extractor = FeatureExtractor(sketch.program, sketch.columns, machine, cold, settings.threads)
+            extractor = extractor_of(sketch.program, sketch.columns, machine, cold, settings.threads)
             columns = sketch.expand(np.array([candidate.choices], np.int32).reshape(1, -1))
             return Known(entry.algorithm, sketch.trace(candidate.choices), float(extractor.roofline(columns)[0]))
     return None

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.opened import exchanged, variants
-from search_space.schedule.state import initial_state
+from search_space.schedule.state import State, initial_state
 from search_space.terms import Point, Term
 from search_space.workloads import Workload
 from targets.base import Case, Choice, Loop, Module, Parameter, Step
@@ -93,6 +94,7 @@ class SizedCompiler(Compiler):
         super().__init__(opening.graph, chosen, target, threads, cache, builder, weights)
         self._opening, self._sampling, self.sizes, self._cold = opening, sampling, opening.sizes, cold
         self._greatest = tuple(high for _, high in opening.sizes.values())
+        self._unscheduled: dict[tuple[int, str, Point], tuple[Any, State]] = {}
 
     @property
     def workloads(self) -> list[Workload]:
@@ -184,6 +186,15 @@ class SizedCompiler(Compiler):
             raise NotOpen(f"a schedule of {title} must hold for sizes {shown}: {refused or ''}")
         return found
 
+    def _defined(self, call: int, algorithm: str, least: Point) -> tuple[Any, State]:
+        """What a call computes from some sizes on, as `te_json` has it and as nobody has scheduled it yet."""
+        key = call, algorithm, least
+        if key not in self._unscheduled:
+            definition = self._opening.definition(call, algorithm).plain(least, self._greatest)
+            *inputs, output = te_json.from_json(definition, open_sizes=True)
+            self._unscheduled[key] = definition, initial_state([output], inputs=inputs)
+        return self._unscheduled[key]
+
     def _opened(self, call: int, schedule: Schedule, least: Point) -> _Opened:
         """The kernel of a schedule that was found at some sizes, for these and all larger ones.
 
@@ -192,11 +203,9 @@ class SizedCompiler(Compiler):
             NotOpen: what it computes is not one definition.
         """
         found, ends = self._opening.definition(call, schedule.algorithm), (least, self._greatest)
-        definition = found.plain(*ends)
         strides = self._opening.pitches(call, schedule.algorithm)
         pitches = {name: tuple(found.filled(list(each), *ends)) for name, each in strides.items()}
-        *inputs, output = te_json.from_json(definition, open_sizes=True)
-        state = initial_state([output], inputs=inputs)
+        definition, state = self._defined(call, schedule.algorithm, least)
         refused = ScheduleError("no tail makes it hold where sizes are open")
         for trace in variants(schedule.trace, state):
             try:

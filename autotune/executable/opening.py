@@ -84,6 +84,7 @@ class Opening:
             self._compare(point)
         self._generalised: dict[tuple[int, str], Generalised] = {}
         self._workloads: dict[int, Any] = {}
+        self._pitches: dict[tuple[int, str], dict[str, tuple[int | Term, ...]]] = {}
         for point in known:
             if point not in self._scopes:
                 self._scopes[point] = scope_of(_sharing(graph_at(point), self.graph), alignment)
@@ -166,6 +167,12 @@ class Opening:
         Raises:
             NotOpen: they do not follow from the sizes.
         """
+        key = self.first_alike(number), algorithm
+        if key not in self._pitches:
+            self._pitches[key] = self._pitches_of(*key)
+        return self._pitches[key]
+
+    def _pitches_of(self, number: int, algorithm: str) -> dict[str, tuple[int | Term, ...]]:
         found = self.definition(number, algorithm)
         own = [tuple(size.at(point) for size in found.sizes) for point in self.points]
         group = self.group(number, self.points[-1])

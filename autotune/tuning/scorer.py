@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from autotune.search.base import Candidate, SearchStrategy
 from autotune.tuning.knobs import NoProgram, WithKnobs
 from autotune.tuning.settings import check_exploration
-from costmodel.features import FeatureExtractor
+from costmodel.features import extractor_of
 from costmodel.features.knobs import KnobFeatures
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models.base import CostModel, UncertainModel
@@ -42,7 +42,7 @@ class ModelScorer:
         model: learns throughput, best seconds / seconds, 0 for a failure.
         rng: noise over the first order.
         noise: its standard deviation on the logarithm of seconds; None: as `NOISE` and `LITTLE_NOISE` say.
-        extractor: makes a sketch's features, called as `FeatureExtractor`.
+        extractor: makes a sketch's features, called as `extractor_of`.
         transfer: what is known from other tasks; it scores in the model's place where it is in use.
         exploration: how many of the model's standard deviations are added to a score: an upper confidence bound
             (Srinivas et al., 2010). Only an `UncertainModel` has them.
@@ -62,7 +62,7 @@ class ModelScorer:
         model: CostModel,
         rng: np.random.Generator,
         noise: float | None = None,
-        extractor: Callable[..., Any] = FeatureExtractor,
+        extractor: Callable[..., Any] = extractor_of,
         transfer: Transfer | None = None,
         exploration: float = 0.0,
         features: Literal["loops", "knobs", "both"] = "loops",

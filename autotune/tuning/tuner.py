@@ -28,7 +28,7 @@ from autotune.tuning.settings import Settings, make_model
 from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.untimed import without_trials
-from costmodel.features import FeatureExtractor
+from costmodel.features import extractor_of
 from costmodel.models.base import CostModel
 from costmodel.pretrained import open_pretrained
 from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
@@ -185,9 +185,7 @@ def prepare(
         space,
         make_model(of, settings.seed),
         settings.generator(key, "guide"),
-        extractor=partial(
-            FeatureExtractor, cold_constants=settings.measure.cache == "network", threads=settings.threads
-        ),
+        extractor=partial(extractor_of, cold_constants=settings.measure.cache == "network", threads=settings.threads),
         exploration=of.exploration,
         features=of.features,
         pretrained=pretrained,

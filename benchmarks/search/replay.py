@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autotune.search.base import Candidate
 from autotune.search.population import Frame, Population
 from benchmarks.search.restrict import Restriction, digest, legal_rows
-from costmodel.features import FeatureExtractor
+from costmodel.features import FeatureExtractor, extractor_of
 from measure.pool import Cache
 from measure.replay import ReplayError
 from search_space.hardware import Hardware
@@ -122,15 +122,8 @@ class ReplayTable:
         return self._order[places]
 
     def extractor(self, program: LoopProgram, columns: Sequence[str], hardware: Hardware) -> FeatureExtractor:
-        """The features of a sketch of the space; made once for all searches, as making them is most of a short one."""
-        if id(program) not in self._extractors:
-            made = FeatureExtractor(program, columns, hardware, self.cache == "network", self.threads)
-            self._extractors[id(program)] = made
-        return self._extractors[id(program)]
-
-    @cached_property
-    def _extractors(self) -> dict[int, FeatureExtractor]:
-        return {}
+        """The features of a sketch of the space."""
+        return extractor_of(program, columns, hardware, self.cache == "network", self.threads)
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:

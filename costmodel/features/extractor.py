@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,3 +76,27 @@ class FeatureExtractor:
         found = [describe(n, t, seconds) for n, t in zip(self._nests, terms, strict=True)]
         outputs = [self._tape.lift(of.get(name, 0)) for name in NAMES for of in found]
         return ColumnProgram(self._tape, outputs, self._width)
+
+
+def extractor_of(
+    program: LoopProgram,
+    columns: Sequence[str],
+    hardware: Hardware,
+    cold_constants: bool = False,
+    threads: int | None = None,
+) -> FeatureExtractor:
+    """The extractor of these arguments, made once for as long as the program lives.
+
+    The choice without trials, the first order of a search and its model ask for the features of the same sketches, and
+    to make an extractor takes as long as to score some thousands of candidates.
+    """
+    made = _MADE.setdefault(program, {})
+    key = (tuple(columns), hardware, cold_constants, threads)
+    if key not in made:
+        made[key] = FeatureExtractor(program, columns, hardware, cold_constants, threads)
+    return made[key]
+
+
+_MADE: WeakKeyDictionary[LoopProgram, dict[tuple[tuple[str, ...], Hardware, bool, int | None], FeatureExtractor]] = (
+    WeakKeyDictionary()
+)

@@ -2,14 +2,18 @@
 
 The amounts of work of two programs of one task are nearly the same, and those of two tasks are not: a model that is
 trained on amounts learns tasks by heart. What is left are lengths of loops, sizes of tiles and working sets, and each
-cost as a share of the estimated time.
+cost as a share of the estimated time. Means over statements blur the one that takes most of it, which is described by
+itself, too: its costs by iteration.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.features.groups import NAMES
 from costmodel.features.program import PROGRAM_NAMES, program_features
 
 _WHOLE = PROGRAM_NAMES.index("mean.program.nanoseconds")
@@ -32,21 +36,49 @@ _KEPT = [
 ]
 _SHARES = [PROGRAM_NAMES.index(f"total.roofline.{cost}") for cost in _COSTS]
 
+_SHARE, _ITERATIONS = NAMES.index("roofline.share"), NAMES.index("iterations")
+_HEAVIEST = [i for i, name in enumerate(NAMES) if name.endswith((*_ENDS, ".registers", ".read", ".write"))]
+_SPENT = [NAMES.index(f"roofline.{cost}") for cost in _COSTS]
+
 RELATIVE_NAMES: tuple[str, ...] = (
     *(PROGRAM_NAMES[i] for i in _KEPT),
     *(f"share.roofline.{cost}" for cost in _COSTS),
+    *(f"heaviest.{NAMES[i]}" for i in _HEAVIEST),
+    *(f"heaviest.roofline.{cost}.an_iteration" for cost in _COSTS),
 )
 
 
 def relative_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Features of programs: (candidates, statements, features) → float32 (len(RELATIVE_NAMES), candidates)."""
-    return _relative(program_features(features))
+    """Features of programs: (candidates, statements, features) → float32 (len(RELATIVE_NAMES), candidates).
+
+    Features of knobs, if there are any, stand at the end.
+    """
+    found = program_features(features)
+    knobs = found[len(PROGRAM_NAMES) :]
+    return np.concatenate([found[_KEPT], found[_SHARES] - found[_WHOLE], *_of_heaviest(features), knobs])
 
 
-def relative_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The same of `program.program_rows`: (programs, len(PROGRAM_NAMES)) → float32 (programs, len(RELATIVE_NAMES))."""
-    return np.ascontiguousarray(_relative(rows.T).T)
+def relative_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """The same of programs whose numbers of statements differ: float32 (programs, len(RELATIVE_NAMES))."""
+    lengths = np.array([len(of) for of in features])
+    found: NDArray[np.float32] | None = None
+    for length in np.unique(lengths):
+        places = np.flatnonzero(lengths == length)
+        rows = relative_features(np.stack([features[i] for i in places.tolist()])).T
+        found = np.empty((len(features), rows.shape[1]), np.float32) if found is None else found
+        found[places] = rows
+    return np.empty((0, len(RELATIVE_NAMES)), np.float32) if found is None else found
 
 
-def _relative(found: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.concatenate([found[_KEPT], found[_SHARES] - found[_WHOLE], found[len(PROGRAM_NAMES) :]])
+def _of_heaviest(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """How the statement of the greatest share computes, the first of equal ones, and its costs by iteration."""
+    by_statement = features.transpose(1, 2, 0)  # each (features, candidates), candidates side by side in memory
+    first, *others = by_statement
+    how, spent = first[_HEAVIEST], first[_SPENT] - first[_ITERATIONS]
+    share = first[_SHARE].copy()
+    for of in others:
+        heavier = of[_SHARE] > share
+        np.copyto(how, of[_HEAVIEST], where=heavier)
+        np.copyto(spent, of[_SPENT] - of[_ITERATIONS], where=heavier)
+        np.copyto(share, of[_SHARE], where=heavier)
+    return how, spent

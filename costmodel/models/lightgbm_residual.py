@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.features import SECONDS
-from costmodel.features.program import program_rows
 from costmodel.features.relative import RELATIVE_NAMES, relative_features, relative_rows
 from costmodel.models.base import Scores
 from costmodel.models.boosted import BoostedModel, estimated
@@ -39,6 +38,8 @@ class ResidualModel(BoostedModel):
         tasks_trees, tasks_leaves, tasks_leaf_programs: the same, where programs of many tasks are learned from.
         members: forests that are averaged.
         base_weight: what a program of throughput 0 weighs in the loss; one of throughput y weighs y more.
+        tasks_base_weight, tasks_sharpness: the same where programs of many tasks are learned from, and one of throughput
+            y, if it worked, weighs y ** tasks_sharpness more: there are enough of the fast ones to learn how they differ.
         programs: greatest number of programs to learn one task from: the faster half, and of the rest a sample.
     """
 
@@ -49,7 +50,8 @@ class ResidualModel(BoostedModel):
         "learning_rate": Range(0.02, 0.2, log=True),
         "feature_share": Range(0.05, 0.8, log=True),
         "tasks_leaf_programs": Range(3, 200, log=True),
-        "base_weight": Range(0.01, 10.0, log=True),
+        "tasks_base_weight": Range(0.001, 1.0, log=True),
+        "tasks_sharpness": Range(0.5, 8.0, log=True),
     }
 
     def __init__(
@@ -65,6 +67,8 @@ class ResidualModel(BoostedModel):
         tasks_trees: int = 600,
         tasks_leaves: int = MAX_LEAVES,
         tasks_leaf_programs: int = 50,
+        tasks_base_weight: float = 0.001,
+        tasks_sharpness: float = 3.0,
         base_weight: float = 0.1,
         programs: int = 2048,
     ) -> None:
@@ -77,6 +81,7 @@ class ResidualModel(BoostedModel):
         self._of_tasks = options_of(seed, tasks_leaves, learning_rate, feature_share, bins)
         self.tasks_trees, self.tasks_leaf_programs = tasks_trees, tasks_leaf_programs
         self.seed, self.trees, self.leaf_programs, self.members = seed, trees, leaf_programs, members
+        self.tasks_base_weight, self.tasks_sharpness = tasks_base_weight, tasks_sharpness
         self.base_weight, self.programs = base_weight, programs
         self._forests = 1  # whose scores are averaged
 
@@ -110,14 +115,18 @@ class ResidualModel(BoostedModel):
 
     def rows(self, features: Sequence[NDArray[np.float32]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """See `BoostedModel.rows`."""
-        return relative_rows(program_rows(features)), np.arange(len(features))
+        return relative_rows(features), np.arange(len(features))
 
     def train(self, programs: Programs) -> None:
         """See `Learner.train`."""
         features, throughput = programs.features, programs.throughput
         rows, _ = self.rows(features)
         target = -np.log2(np.maximum(throughput, SLOWEST)) - estimated(features)
-        loss = CentredLoss(target, self.base_weight + throughput, np.unique(programs.groups, return_inverse=True)[1])
+        weight = self.base_weight + throughput
+        if programs.many:
+            sharp = self.tasks_base_weight + throughput**self.tasks_sharpness
+            weight = np.where(throughput > 0, sharp, weight)  # what failed is worth knowing, too
+        loss = CentredLoss(target, weight, np.unique(programs.groups, return_inverse=True)[1])
         options = self._of_tasks if programs.many else self._parameters
         trees = min(self.tasks_trees if programs.many else self.trees, max(1, len(features) // 2))
         leaf = self.tasks_leaf_programs if programs.many else self.leaf_programs

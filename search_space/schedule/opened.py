@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from search_space.ir.expr import Expr, ceildiv, const, lift, product
@@ -95,12 +96,14 @@ TAILS = ("exact", "clamp", "inner", "guard")
 """As it was found, then what is at full speed wherever it holds, then what always does."""
 
 
-def variants(trace: Trace, state: State) -> list[Trace]:
+def variants(trace: Trace, state: State) -> Iterator[Trace]:
     """What the trace may be where sizes are open, the fastest first; that a step is illegal shows in lowering, too."""
-    found = []
+    found: set[Trace] = set()
     for tail in TAILS:
         try:
-            found.append(with_open_tails(trace, state, tail))
+            variant = with_open_tails(trace, state, tail)
         except ScheduleError:
             continue
-    return list(dict.fromkeys(found))
+        if variant not in found:
+            found.add(variant)
+            yield variant
