@@ -38,8 +38,8 @@ class ResidualModel(BoostedModel):
         tasks_trees, tasks_leaves, tasks_leaf_programs: the same, where programs of many tasks are learned from.
         members: forests that are averaged.
         base_weight: what a program of throughput 0 weighs in the loss; one of throughput y weighs y more.
-        tasks_base_weight, tasks_sharpness: the same where programs of many tasks are learned from, and one of throughput
-            y, if it worked, weighs y ** tasks_sharpness more: there are enough of the fast ones to learn how they differ.
+        tasks_base_weight, tasks_sharpness: the same where programs of many tasks are learned from, and one that worked
+            weighs y ** tasks_sharpness more: there are enough of the fast ones to learn how they differ.
         programs: greatest number of programs to learn one task from: the faster half, and of the rest a sample.
     """
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from costmodel.features import NAMES, FeatureExtractor
+from costmodel.features import NAMES, FeatureExtractor, extractor_of
 from search_space import workloads
 from search_space.ir.expr import const
 from search_space.ir.stmt import LoopProgram, Store, substitute_program
@@ -98,6 +100,19 @@ def test_a_population_is_described_as_its_candidates_are() -> None:
         np.testing.assert_array_equal(whole[i], extractor(columns[:, i : i + 1])[0])
         assert seconds[i] == extractor.roofline(columns[:, i : i + 1])[0]
     np.testing.assert_allclose(at("program.nanoseconds", whole[:, 0]), np.log2(1 + seconds * 1e9), rtol=1e-5)
+
+
+def test_an_extractor_is_made_once_and_goes_with_its_program() -> None:
+    program = matmul()
+    made = extractor_of(program, MATMUL_COLUMNS, HARDWARE)
+    assert extractor_of(program, list(MATMUL_COLUMNS), HARDWARE) is made
+    assert extractor_of(program, MATMUL_COLUMNS, HARDWARE, cold_constants=True) is not made
+    assert extractor_of(program, MATMUL_COLUMNS, HARDWARE, threads=1) is not made
+    assert extractor_of(matmul(), MATMUL_COLUMNS, HARDWARE) is not made
+    gone = weakref.ref(program)
+    del program
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_loop_that_does_not_run_costs_nothing() -> None:
