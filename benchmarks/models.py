@@ -1,7 +1,7 @@
 """Cost models by the protocol of docs/evaluation.md: on the networks to validate with, and on those to test with.
 
-`python -m benchmarks.models [--pools FOLDER] [--models A,B] [--seeds N]` teaches every model the programs to learn
-from, scores it on both, and writes `models.json` among the results. Nothing is measured.
+`python -m benchmarks.models [--roles validation,test] [--pools FOLDER] [--models A,B] [--seeds N]` teaches every model
+the programs to learn from, scores it on both, and writes `models.json` among the results. Nothing is measured.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MODELS = (
     "roofline",
 )
 """The others are held against the first."""
+ROLES = ("validation", "test")
 
 
 def row_of(found: Study) -> dict[str, Any]:
@@ -43,16 +44,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pools", default=POOLS, help="folder; by default those that come along")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--roles", default=",".join(ROLES), help="comma-separated: what models are scored on")
     given = parser.parse_args(arguments)
     names = [name for name in given.models.split(",") if name]
 
     def say(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
-    rows = {"validation": row_of(study(Pools.open(given.pools), "validation", names, given.seeds, progress=say))}
-    rows["test"] = row_of(test(names, given.pools, given.seeds, progress=say))
-    results.save("models", {"rows": rows})
-    sys.stdout.write(tables.TABLES["models"]({"rows": rows}) + "\n")
+    if unknown := sorted({*given.roles.split(",")} - {*ROLES}):
+        parser.error(f"`--roles` must be of {', '.join(ROLES)}, but got {unknown[0]!r}")
+    for role in given.roles.split(","):
+        if role == "test":
+            row = row_of(test(names, given.pools, given.seeds, progress=say))
+        else:
+            row = row_of(study(Pools.open(given.pools), "validation", names, given.seeds, progress=say))
+        path = results.save("models", {"rows": {role: row}})
+    saved = results.load("models", path.parent)
+    assert saved is not None
+    sys.stdout.write(tables.TABLES["models"](saved) + "\n")
     return 0
 
 

@@ -347,6 +347,8 @@ def models(document: Document) -> str:
     """Cost models on networks that they have not seen: figures with intervals, those to test with first."""
     parts = []
     for role in ("test", "validation"):
+        if role not in document["rows"]:
+            continue
         row = document["rows"][role]
         metrics = list(STUDY_HEADS)
         header = ["model", *STUDY_HEADS.values(), "programs/s", "learned in s"]
