@@ -261,7 +261,6 @@ def _sample(
         NoLegalSchedule: there is none.
     """
 
-    @cache
     def extractor(sketch: int) -> FeatureExtractor:
         of = space.sketches[sketch]
         return extractor_of(of.program, of.columns, space.hardware, cold, threads)

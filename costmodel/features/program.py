@@ -5,7 +5,7 @@ All are logarithms (base 2) or shares, as a statement's features are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,10 +86,23 @@ def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def program_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """The same of programs whose numbers of statements differ: float32 (programs, len(PROGRAM_NAMES))."""
+    return rows_of(features, program_features, len(PROGRAM_NAMES))
+
+
+def rows_of(
+    features: Sequence[NDArray[np.float32]], describe: Callable[[NDArray[np.float32]], NDArray[np.float32]], width: int
+) -> NDArray[np.float32]:
+    """What is said of programs whose numbers of statements differ, those of one number together.
+
+    Args:
+        features: of each program, (statements, features).
+        describe: (programs, statements, features) → (width and a feature of each knob, programs).
+        width: features that it gives besides those of knobs.
+    """
     knobs = features[0].shape[1] - len(NAMES) if len(features) else 0
-    found = np.empty((len(features), len(PROGRAM_NAMES) + knobs), np.float32)
+    found = np.empty((len(features), width + knobs), np.float32)
     lengths = np.array([len(of) for of in features])
     for length in np.unique(lengths):
         places = np.flatnonzero(lengths == length)
-        found[places] = program_features(np.stack([features[i] for i in places.tolist()])).T
+        found[places] = describe(np.stack([features[i] for i in places.tolist()])).T
     return found

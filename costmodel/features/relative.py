@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.features.groups import NAMES
-from costmodel.features.program import PROGRAM_NAMES, program_features
+from costmodel.features.program import PROGRAM_NAMES, program_features, rows_of
 
 _WHOLE = PROGRAM_NAMES.index("mean.program.nanoseconds")
 _ENDS = (
@@ -60,14 +60,7 @@ def relative_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def relative_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """The same of programs whose numbers of statements differ: float32 (programs, len(RELATIVE_NAMES))."""
-    lengths = np.array([len(of) for of in features])
-    found: NDArray[np.float32] | None = None
-    for length in np.unique(lengths):
-        places = np.flatnonzero(lengths == length)
-        rows = relative_features(np.stack([features[i] for i in places.tolist()])).T
-        found = np.empty((len(features), rows.shape[1]), np.float32) if found is None else found
-        found[places] = rows
-    return np.empty((0, len(RELATIVE_NAMES)), np.float32) if found is None else found
+    return rows_of(features, relative_features, len(RELATIVE_NAMES))
 
 
 def _of_heaviest(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
