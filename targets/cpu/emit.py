@@ -13,6 +13,7 @@ from targets.base import BuildError
 from targets.cpu.addresses import Terms
 from targets.cpu.last_uses import LastUses
 from targets.cpu.outputs_ahead import outputs_ahead, outputs_beside
+from targets.cpu.own_names import with_own_names
 from targets.cpu.packed_bytes import PackedBytes, Waiting, packable, saturates
 from targets.cpu.rounding import ENDS, bounded
 from targets.cpu.storage import Storage, free_variables, loops_of, place
@@ -50,6 +51,7 @@ def emit_program(
     Raises:
         BuildError: an expression or loop the CPU has no code for.
     """
+    program = with_own_names(program)
     storage, shared, scratch = place(program)
     unit = _Unit(program, name, storage, shared, scratch, features, held)
     functions = [unit.kernel()]
@@ -182,7 +184,7 @@ class Function:
             self.loop(stmt)
         elif isinstance(stmt, Allocate):
             self.stmt(stmt.body)
-            # The rest of a peeled loop allocates it once more, and must not see what the loop has left.
+            # An unrolled loop around allocates it once more, and must not see what was left.
             for key in [k for k in self.values.registers if k[0] == stmt.buffer.name]:
                 del self.values.registers[key]
         elif isinstance(stmt, Store):
