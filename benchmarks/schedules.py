@@ -85,23 +85,28 @@ def export(folder: Path, name: str) -> None:
 
 
 def configuration(
-    name: str, model: str, folder: Path, threads: int, database: Path, only: Sequence[str] | None
+    name: str, model: str, folder: Path, target: str, threads: int, database: Path, only: Sequence[str] | None
 ) -> dict[str, Any]:
     """Of collecting the layers of a network that are named."""
     source: dict[str, Any] = {"network": model, **({} if only is None else {"only": list(only)})}
     return {
         "name": name,
-        "target": "cpu",
-        "output": str(folder / f"threads{threads}" / name),
+        "target": target,
+        "output": str(output(folder, target, threads) / name),
         "search": {"batch": TRIALS, "starts": STARTS, "database": str(database) if database.exists() else "none"},
         "measure": {"cache": "network", "threads": threads},
         "collect": {"programs": TRIALS, "random_share": 0.0, "rounds": ROUNDS, "sources": [source]},
     }
 
 
+def output(folder: Path, target: str, threads: int) -> Path:
+    """Where records are kept: apart for what runs on other threads or as another processor."""
+    return folder / "_".join([*target.split(":")[1:], f"threads{threads}"])
+
+
 def missing(config: RunConfig, database: ScheduleDatabase, threads: int) -> list[str]:
     """Names of layers of a network that the database has no schedule of."""
-    target = registry.get("cpu")
+    target = registry.get(config.target)
     lanes = lanes_of(target.hardware)
     return [
         item.name
@@ -116,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=60.0, help="after which no network is begun")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--target", default="cpu", help="such as cpu:haswell, for vectors of 256 bits")
     parser.add_argument("--export", help="write this model of the survey, and no more")
     options = parser.parse_args(arguments)
     if options.export:
@@ -126,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if time.monotonic() >= end:
             break
         database = ScheduleDatabase.read(path) if path.exists() else ScheduleDatabase()
-        of = (name, model, options.folder, options.threads, path)
+        of = (name, model, options.folder, options.target, options.threads, path)
         left = missing(RunConfig.model_validate(configuration(*of, None)), database, options.threads)
         if not left:
             continue
@@ -137,7 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if done.returncode:
             sys.stderr.write(f"{name} was not collected\n")
             continue
-        with Database(options.folder / f"threads{options.threads}" / name / "records.jsonl", readonly=True) as records:
+        records_path = output(options.folder, options.target, options.threads) / name / "records.jsonl"
+        with Database(records_path, readonly=True) as records:
             found = entries_of(records, note=name)
         after = database.merged([found])
         after.write(path)

@@ -14,7 +14,7 @@ from search_space.hardware import Hardware
 from search_space.workloads import Workload
 
 Place = tuple[str, str, int, int, str]
-"""The workload's JSON, target, lanes, threads and cache state: schedules of one place compete."""
+"""The workload's JSON, kind of target, lanes, threads and cache state: schedules of one place compete."""
 
 
 class DatabaseError(ValueError):
@@ -82,7 +82,7 @@ class Entry:
     @cached_property
     def place(self) -> Place:
         """What it is looked up by."""
-        return _text(self.described), self.target, self.lanes, self.threads, self.cache
+        return _text(self.described), kind_of(self.target), self.lanes, self.threads, self.cache
 
     @cached_property
     def workload(self) -> Workload:
@@ -121,7 +121,13 @@ class Entry:
 
 def place_of(workload: Workload, target: str, lanes: int, threads: int, cache: str) -> Place:
     """What entries are looked up by."""
-    return _text(workload.to_json()), target, lanes, threads, cache
+    return _text(workload.to_json()), kind_of(target), lanes, threads, cache
+
+
+def kind_of(target: str) -> str:
+    """The kind of targets whose schedules serve each other: all CPUs of as many lanes, the named ones included."""
+    kind = target.partition(":")[0]
+    return kind if kind == "cpu" else target
 
 
 def _text(described: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from autotune.database.entry import DatabaseError, Entry, Place, place_of
+from autotune.database.entry import DatabaseError, Entry, Place, kind_of, place_of
 from autotune.database.likeness import distance, signature
 from search_space import strict_json
 from search_space.workloads import Workload
@@ -98,8 +98,10 @@ class ScheduleDatabase:
         if self._like is None:
             self._like = {}
             for entry in self:
-                self._like.setdefault((entry.target, entry.lanes, *signature(entry.described)), []).append(entry)
-        others = self._like.get((target, lanes, *signature(described)), [])
+                self._like.setdefault((kind_of(entry.target), entry.lanes, *signature(entry.described)), []).append(
+                    entry
+                )
+        others = self._like.get((kind_of(target), lanes, *signature(described)), [])
         ranked = sorted(
             (distance(described, entry.described), abs(entry.threads - threads), place)
             for place, entry in enumerate(others)

@@ -259,3 +259,16 @@ def test_a_workload_that_is_not_known_is_told_when_it_is_asked_for(tmp_path):
     (found,) = ScheduleDatabase.read(path, check=False)
     with pytest.raises(DatabaseError, match="an entry must be whole, but"):
         assert found.workload
+
+
+def test_named_processors_and_this_one_share_what_lanes_do_not_keep_apart():
+    named = entry(target="cpu:haswell", lanes=8)
+    other = entry(FAR, target="cuda:sm_90a", lanes=8)
+    database = ScheduleDatabase([named, other])
+    for target in ("cpu", "cpu:haswell", "cpu:skylake"):
+        assert database.exact(place_of(MATMUL, target, 8, 1, "warm")) == [named]
+        assert database.nearest(LIKE, target, 8, 1, "warm", 4) == [named]
+        assert not database.exact(place_of(MATMUL, target, 16, 1, "warm"))
+        assert not database.nearest(LIKE, target, 16, 1, "warm", 4)
+    assert not database.exact(place_of(FAR, "cuda:sm_80", 8, 1, "warm"))
+    assert database.exact(place_of(FAR, "cuda:sm_90a", 8, 1, "warm")) == [other]

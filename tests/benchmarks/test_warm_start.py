@@ -26,7 +26,7 @@ def test_no_network_to_test_with_fills_the_database() -> None:
 
 def test_only_layers_without_a_schedule_are_collected(tmp_path: Path) -> None:
     path = tmp_path / "none.jsonl"
-    given = ("squeezenet", "squeezenet", tmp_path, 1, path)
+    given = ("squeezenet", "squeezenet", tmp_path, "cpu", 1, path)
     config = RunConfig.model_validate(schedules.configuration(*given, None))
     names = schedules.missing(config, ScheduleDatabase(), 1)
     assert len(names) > 15
