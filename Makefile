@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 
-.PHONY: help run test fuzz lint types check format bench tables clean gpu-wheels test-gpu
+.PHONY: help run test fuzz lint types check format bench bench-quick tables clean gpu-wheels test-gpu
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -53,23 +53,15 @@ format: $(READY) ## sort imports and lay the code out
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
-bench: $(PEERS) ## measure operators and networks beside their peers, search by itself, seeds and int8 (hours)
-	$(BIN)/python -m benchmarks.peak
-	$(BIN)/python -m benchmarks.operators
-	$(BIN)/python -m benchmarks.tvm
-	$(BIN)/python -m benchmarks.networks --trials 1000,2000
-	$(BIN)/python -m benchmarks.scheduling
-	$(BIN)/python -m benchmarks.throughput
-	$(BIN)/python -m benchmarks.seeds
-	$(BIN)/python -m benchmarks.quantized
-	$(BIN)/python -m benchmarks.quantized_networks --trials 1000
-	$(BIN)/python -m benchmarks.vta
-	$(BIN)/python -m benchmarks.search
-	$(BIN)/python -m benchmarks.models
-	$(MAKE) tables
+bench: $(PEERS) ## measure all that the pages claim, an hour at a time if wanted: ARGS="--minutes 60" (a working day)
+	$(BIN)/python -m benchmarks $(ARGS)
 
-tables: $(READY) ## write the measured tables into docs/benchmarks.md
+bench-quick: $(PEERS) ## say which networks have become slower than at a release (ten minutes): ARGS="--base v0.1.0"
+	$(BIN)/python -m benchmarks.quick $(ARGS)
+
+tables: $(READY) ## write the measured tables and pictures into docs
 	$(BIN)/python -m benchmarks.table
+	$(BIN)/python -m benchmarks.pictures
 
 gpu-wheels: $(READY) ## fetch what test-gpu needs on a machine with PyTorch and no registry (GPU_VERSION of its Python)
 	$(BIN)/python -m benchmarks.gpu.wheels --python $(GPU_VERSION)

@@ -22,7 +22,7 @@ from autotune.lab.replay import EXPLORATION, Method, play
 from benchmarks import results
 from benchmarks.hub_table import DEFAULT, hub
 from benchmarks.kernel_tuner_peer import STRATEGIES, searches
-from benchmarks.survey.log import commit_of
+from benchmarks.provenance import commit_of
 from costmodel.dataset.t4 import read_t4
 from costmodel.models.threads import one_thread
 from measure.host import allowed_cores

@@ -30,7 +30,7 @@ from autotune.run.workloads import limits_of
 from autotune.tuning.settings import Settings
 from benchmarks import results
 from benchmarks.markdown import table
-from benchmarks.survey.log import commit_of
+from benchmarks.provenance import commit_of
 from measure.host import cores_for, describe_host
 from measure.hostlock import alone
 from measure.timing import rotation_copies

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Protocol
 
+from autotune.network.process import of_turns
+
 FEWEST_ROUNDS = 20
 """Of which the faster half counts: a shared host has slow seconds, 1.4 times slower, and no peer is to pay for them."""
 
@@ -29,7 +31,19 @@ def interleave(
     pause: float = 0.12,
     warm_seconds: float = 0.12,
 ) -> dict[str, float]:
-    """Median over the faster half of its turns of each peer's median within a turn, seconds.
+    """Median over the faster half of its turns of each peer's median within a turn, seconds; see `turns_of`."""
+    rounds = turns_of(peers, repeat, turn_seconds, pause, warm_seconds)
+    return {name: of_turns(found) for name, found in rounds.items()}
+
+
+def turns_of(
+    peers: Mapping[str, Timed],
+    repeat: int = FEWEST_ROUNDS,
+    turn_seconds: float = 0.03,
+    pause: float = 0.12,
+    warm_seconds: float = 0.12,
+) -> dict[str, list[float]]:
+    """Median seconds of each turn of each peer, in order of time.
 
     Args:
         peers: what takes turns, in this order: A/B/A/B.
@@ -48,7 +62,7 @@ def interleave(
             time.sleep(pause)
             peer.warm(warm_seconds)
             rounds[name].append(median(peer.time(samples[name])))
-    return {name: median(sorted(found)[: len(found) // 2]) for name, found in rounds.items()}
+    return rounds
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -24,7 +24,7 @@ from benchmarks.interleave import FEWEST_ROUNDS, Timed, interleave
 from benchmarks.llama_cpp_peer import installed
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerProcess as Other
-from benchmarks.survey.log import commit_of
+from benchmarks.provenance import commit_of
 from measure.host import describe_host
 
 NAME = "language"

@@ -26,7 +26,7 @@ from autotune.network.process import NetworkProcess, RuntimeFailure
 from benchmarks import results
 from benchmarks.interleave import FEWEST_ROUNDS, geometric_mean, interleave
 from benchmarks.markdown import table
-from benchmarks.survey.log import commit_of
+from benchmarks.provenance import commit_of
 from measure.host import describe_host
 
 NAME = "lengths"

@@ -13,7 +13,7 @@ from typing import Any
 
 from autotune.lab.test import test
 from benchmarks import results, tables
-from benchmarks.survey.log import commit_of
+from benchmarks.provenance import commit_of
 from costmodel.protocol import POOLS, Pools, Study, study
 
 MODELS = (

@@ -1,102 +1,74 @@
-"""Whole networks tuned, compiled and timed beside ONNX Runtime and OpenVINO.
+"""Twenty whole networks beside ONNX Runtime, OpenVINO and PyTorch, by a budget of trials and a number of threads.
 
-`python -m benchmarks.networks [--rows NAME,...] [--trials 1000,2000] [--turns 20]` writes
-`benchmarks/results/networks.json` and prints the table.
+`python -m benchmarks.networks [--budget 0|10|1000] [--threads 2] [--rows NAME,...] [--minutes M]` prints the table, and
+writes `benchmarks/results/networks_BUDGET_THREADS.json` once all rows of it are there; the same command goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import onnx
-import yaml
+from autotune.network.mixed import DEFAULT
+from benchmarks.collected import Collected
+from benchmarks.networks_table import networks
+from benchmarks.precisions.__main__ import line_of
+from benchmarks.precisions.compare import Plan, compare
+from benchmarks.rows import pick
+from benchmarks.subjects import Subject
 
-from autotune.config import RunConfig, check_config
-from autotune.network.build import make_feeds
-from autotune.network.deploy import compare
-from autotune.network.rebuilding import FOLDER
-from autotune.run.resolve import settings_of
-from autotune.run.run import run
-from autotune.run.workloads import network_of
-from benchmarks import results, tables
-from benchmarks.ort_arena import Arena, measure_arena
-
-NETWORKS = ("resnet50", "vgg19", "squeezenet", "inception_v1", "densenet121", "alexnet", "resnet50_int8")
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-PEERS = ("onnxruntime", "openvino")
-
-
-def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> dict[str, Any]:
-    """Tunes a network from nothing, by its configuration in `configs` if there is one, and times it beside the peers.
-
-    Args:
-        name: of a model.
-        trials: budget.
-        turns: that each peer takes.
-        folder: the run folder.
-        keys: further keys of the configuration.
-    """
-    shipped = CONFIGS / f"{name}.yaml"
-    base = yaml.safe_load(shipped.read_text()) if shipped.exists() else {"model": name, "measure": {"cache": "network"}}
-    keys |= {"tracking": {"backend": "none"}}  # nothing else shall go on meanwhile
-    config = check_config({**base, "name": name, "trials": trials, "output": str(folder), **keys}, "benchmark")
-    start = time.perf_counter()
-    outcome = run(config, "benchmark")
-    tuned = time.perf_counter() - start
-    timing = compare(config, folder / FOLDER, PEERS, turns)
-    arena = onnxruntime_arena(config)
-    network = outcome.document["network"]
-    return {
-        "precision": "int8" if network["accuracy"] is not None else network["precision"],
-        "seconds": dict(timing.seconds),
-        "resident_bytes": dict(timing.memory),
-        "tasks": len(outcome.results),
-        "trials": network["trials"],
-        "run_seconds": tuned,
-        "tasks_seconds": network["tasks_seconds"],
-        "bound_seconds": network["bound_seconds"],
-        "max_error": network["max_error"],
-        "memory": network["memory"],
-        "onnxruntime_arena": asdict(arena),
-        "algorithms": sorted({str(result.algorithm) for result in outcome.results}),
-        "flops": sum(result.weight * result.workload.flops for result in outcome.results),
-        "failed": sum(sum(result.errors.values()) for result in outcome.results),
-    }
+KNOWN = (
+    "alexnet", "bert_base", "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "mobilenet_v2", "resnet50",
+    "squeezenet1_0", "vgg16_bn",
+)  # fmt: skip
+"""That this package was made with: of its configurations, of the pools and the schedules that come along."""
+UNSEEN = (
+    "deeplabv3_mobilenet_v3_large", "beit_base_patch16_224", "cspdarknet53", "eva02_tiny_patch14_224", "levit_128s",
+    "nasnetalarge", "sequencer2d_s", "vit_relpos_small_patch16_224", "dinov2_small", "squeezebert",
+)  # fmt: skip
+"""Every tenth model of the survey's list that none of these has, from the fifth on."""
+NETWORKS = KNOWN + UNSEEN
+BUDGETS = {"0": (0, False), "10": (10, True), "1000": (1000, False)}
+"""Budget → trials, and whether of each task: none; ten for each kernel; what the configuration of ResNet-50 has."""
 
 
-def onnxruntime_arena(config: RunConfig) -> Arena:
-    """ONNX Runtime's arena on the model of a run."""
-    network = network_of(config)
-    threads = settings_of(config).threads
-    with tempfile.TemporaryDirectory(prefix="autotune-arena-") as place:
-        file = Path(place) / "model.onnx"
-        onnx.save(network.model, file)
-        return measure_arena(file, make_feeds(network, config.seed), threads)
+def plan_of(budget: str, threads: int, seed: int = 0, turns: int = 20) -> Plan:
+    """What is measured of each network. PyTorch's compiler is a peer where there are no trials: it has no budget, and
+    one comparison of it says all; bfloat16 is left out where a search of its own would take hours."""
+    trials, each_task = BUDGETS[budget]
+    precisions = ("float32",) if trials > 10 else ("float32", "bfloat16")
+    return Plan(precisions, DEFAULT, trials, turns, seed, threads, inductor=trials == 0, each_task=each_task)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the comparison."""
+    """Measures the rows that are missing."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=__doc__)
-    parser.add_argument("--rows", default=",".join(NETWORKS), help="comma-separated names of models")
-    parser.add_argument("--trials", default="1000", help="comma-separated budgets")
-    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--budget", choices=BUDGETS, default="0", help="trials; 10: of each task")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rows", help="comma-separated names; default: all")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no row is begun")
     options = parser.parse_args(arguments)
-    for name in options.rows.split(","):
-        for trials in map(int, options.trials.split(",")):
-            with tempfile.TemporaryDirectory(prefix="autotune-networks-") as place:
-                found = measured(name, trials, options.turns, Path(place))
-            shown = ", ".join(f"{peer} {seconds * 1e3:.2f} ms" for peer, seconds in found["seconds"].items())
-            sys.stderr.write(f"{name}, {trials} trials in {found['run_seconds']:.0f} s: {shown}\n")
-            results.save("networks", {"turns": options.turns, "rows": {f"{name} {trials}": {"name": name, **found}}})
-    saved = results.load("networks")
-    sys.stdout.write((tables.networks(saved) if saved else "no result") + "\n")
+    try:
+        chosen = pick(options.rows, NETWORKS)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    plan = plan_of(options.budget, options.threads)
+    rows = Collected(f"networks_{options.budget}_{options.threads}", plan.to_json(), NETWORKS)
+    end = time.monotonic() + 60 * options.minutes
+    for name in [name for name in rows.missing if name in chosen]:
+        if time.monotonic() >= end:
+            break
+        with tempfile.TemporaryDirectory(prefix="autotune-networks-") as place:
+            row = {**compare(Subject(name), Path(place), plan), "unseen": name in UNSEEN}
+        rows.add(name, row)
+        sys.stderr.write(f"{line_of(row)}\n")
+    sys.stdout.write(networks(rows.document()) + "\n")
     return 0
 
 

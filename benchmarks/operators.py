@@ -1,70 +1,55 @@
-"""Our generated kernels against PyTorch (oneDNN) and ONNX Runtime, operator by operator, in turns.
+"""Our generated kernels against PyTorch (oneDNN, Inductor), ONNX Runtime and OpenVINO, an operator at a time, in turns.
 
-`python -m benchmarks.operators [--rows NAME,...] [--trials 128] [--repeat 10] [--peers-only]` writes
-`benchmarks/results/operators.json` and prints the table.
+`python -m benchmarks.operators [--rows NAME,...] [--trials 128] [--minutes M]` prints the table, and writes
+`benchmarks/results/operators.json` once all rows of it are there; the same command goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks import results, tables
-from benchmarks.interleave import FEWEST_ROUNDS, interleave
+from benchmarks.collected import Collected
+from benchmarks.figures import figures
+from benchmarks.interleave import FEWEST_ROUNDS, turns_of
+from benchmarks.operators_table import operators
 from benchmarks.peers.base import PeerError, PeerProcess
-from benchmarks.rows import Row, select
+from benchmarks.rows import ROWS, Row, select
+from benchmarks.tuning import tuned
 from search_space.workloads import Workload
 from targets import registry
 
+NAME = "operators"
 PEERS: dict[str, tuple[str, dict[str, Any]]] = {
     "torch": ("benchmarks.peers.torch_peer", {}),
+    "inductor": ("benchmarks.peers.inductor_peer", {}),
     "onnxruntime": ("benchmarks.peers.ort_peer", {}),
     "onnxruntime_blocked": ("benchmarks.peers.ort_peer", {"blocked": True}),
+    "openvino": ("benchmarks.peers.openvino_peer", {}),
 }
+"""Name → program and its options; a peer that has several ways takes the one that is fastest here."""
 
 
 def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     """Tunes one row and times it beside the peers; seconds by peer, and what is needed to read them."""
     workload = row.make()
-    found: dict[str, Any] = {
-        "title": row.title,
-        "class": row.kind,
-        "flops": workload.flops,
-        "threads": options.threads,
-    }
+    found: dict[str, Any] = {"title": row.title, "class": row.kind, "flops": workload.flops}
+    found["peak_flops"] = registry.get("cpu").hardware.peak_flops
     found["constant_weight"] = any(spec.constant for spec in workload.inputs)
-    peers = {
-        name: program for name, program in PEERS.items() if name != "onnxruntime_blocked" or "conv" in workload.operator
-    }
-    settings: dict[str, dict[str, Any]] = {name: extra for name, (_, extra) in peers.items()}
-    modules = {name: module for name, (module, _) in peers.items()}
-    if not options.peers_only:
-        from benchmarks.tuning import tuned  # brings the cost models in, which the peers alone do not need
-
-        result = tuned(workload, options.trials, options.seed, options.threads)
-        found["tuning"] = result.took
-        own = {"ours": result.generated} | ({"library": result.library} if result.library else {})
-        modules = {**dict.fromkeys(own, "benchmarks.peers.ours"), **modules}
-        settings = {**own, **settings}
-    found["seconds"], found["peers"] = measured(workload, modules, settings, options)
-    return found
-
-
-def measured(
-    workload: Workload,
-    modules: dict[str, str],
-    settings: dict[str, dict[str, Any]],
-    options: argparse.Namespace,
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Seconds of every peer that has the operator, taken in turns, and what each said of itself."""
+    result = tuned(workload, options.trials, options.seed, options.threads)
+    found["tuning"] = result.took
+    own = {"ours": result.generated} | ({"library": result.library} if result.library else {})
+    modules = {**dict.fromkeys(own, "benchmarks.peers.ours"), **{name: module for name, (module, _) in PEERS.items()}}
+    settings = {**own, **{name: extra for name, (_, extra) in PEERS.items()}}
     with ExitStack() as stack:
         processes = {name: stack.enter_context(PeerProcess(module)) for name, module in modules.items()}
-        running, said = prepared(processes, workload, settings, options.threads)
-        return interleave(running, options.repeat), said
+        running, found["peers"] = prepared(processes, workload, settings, options.threads)
+        return {**found, **figures(turns_of(running, options.repeat))}
 
 
 def prepared(
@@ -95,33 +80,30 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--peers-only", action="store_true", help="no tuning: the peers alone")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no row is begun")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the comparison."""
+    """Measures the rows that are missing."""
     options = parse(arguments)
     try:
-        chosen = select(options.rows)
+        chosen = {row.name: row for row in select(options.rows)}
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    document = {
-        "trials": options.trials,
-        "repeat": options.repeat,
-        "peak_flops": registry.get("cpu").hardware.peak_flops,
-    }
-    name = "peers" if options.peers_only else "operators"
-    for row in chosen:
+    settings = {name: getattr(options, name) for name in ("threads", "trials", "repeat", "seed")}
+    rows = Collected(NAME, settings, [row.name for row in ROWS])
+    end = time.monotonic() + 60 * options.minutes
+    for name in [name for name in rows.missing if name in chosen]:
+        if time.monotonic() >= end:
+            break
         start = time.perf_counter()
-        found = compare(row, options)
-        results.save(name, {**document, "rows": {row.name: found}})
+        found = compare(chosen[name], options)
+        rows.add(name, found)
         shown = ", ".join(f"{peer} {seconds * 1e3:.3f} ms" for peer, seconds in found["seconds"].items())
-        sys.stderr.write(f"{row.title}: {shown} ({time.perf_counter() - start:.0f} s)\n")
-    saved = results.load(name)
-    assert saved is not None
-    sys.stdout.write(tables.operators(saved) + "\n")
+        sys.stderr.write(f"{chosen[name].title}: {shown} ({time.perf_counter() - start:.0f} s)\n")
+    sys.stdout.write(operators(rows.document()) + "\n")
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.provenance import is_whole
 from measure.host import describe_host
 
 FOLDER = Path(__file__).resolve().parent / "results"
@@ -62,11 +63,6 @@ def is_done(row: Mapping[str, Any] | None, same: Mapping[str, Any]) -> bool:
         same: what must be the same of it: options, processor, and where rows of other commits do not count, `commit`,
             which must have no changes: the next run may be of others.
     """
-    if row is None or ("commit" in same and not _is_whole(same["commit"])):
+    if row is None or ("commit" in same and not is_whole(same["commit"])):
         return False
     return all(name in row and row[name] == value for name, value in same.items())
-
-
-def _is_whole(commit: str) -> bool:
-    """Whether what was run is that commit, as `benchmarks.survey.log.commit_of` names it."""
-    return bool(commit) and not commit.endswith("+")

@@ -19,10 +19,10 @@ from benchmarks import results
 from benchmarks.interleave import FEWEST_ROUNDS, interleave
 from benchmarks.operators import prepared
 from benchmarks.peers.base import PeerProcess
+from benchmarks.provenance import commit_of
 from benchmarks.row_kinds import KINDS
 from benchmarks.row_wise_table import PEERS, row_wise
 from benchmarks.rows import pick
-from benchmarks.survey.log import commit_of
 from measure.host import describe_host
 
 NAME = "row_wise"

@@ -44,23 +44,25 @@ def convolution(size: int, inputs: int, outputs: int, kernel: int = 3, stride: i
     )
 
 
-def _conv(size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> Row:
+def _conv(size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> Row:
     def make() -> Workload:
-        return convolution(size, inputs, outputs, kernel, stride)
+        return convolution(size, inputs, outputs, kernel, stride, **({"groups": groups} if groups > 1 else {}))
 
-    suffix = f" s{stride}" if stride > 1 else ""
+    suffix = (f" s{stride}" if stride > 1 else "") + (f" g{groups}" if groups > 1 else "")
     title = f"conv {kernel}x{kernel}{suffix} {size}² {inputs}→{outputs}"
-    return Row(f"conv{kernel}x{kernel}_{size}_{inputs}_{outputs}", "convolution", title, make)
+    name = f"conv{kernel}x{kernel}_{size}_{inputs}_{outputs}" + (f"_g{groups}" if groups > 1 else "")
+    return Row(name, "convolution", title, make)
 
 
-def _depthwise(size: int, channels: int, stride: int = 1) -> Row:
+def _depthwise(size: int, channels: int, kernel: int = 3, stride: int = 1) -> Row:
     def make() -> Workload:
         return workloads.depthwise_conv2d(
-            height=size, width=size, channels=channels, kernel=3, stride=stride, padding=1
+            height=size, width=size, channels=channels, kernel=kernel, stride=stride, padding=kernel // 2
         )
 
     suffix = f" s{stride}" if stride > 1 else ""
-    return Row(f"depthwise3x3_{size}_{channels}", "depthwise", f"depthwise 3x3{suffix} {size}² {channels}", make)
+    title = f"depthwise {kernel}x{kernel}{suffix} {size}² {channels}"
+    return Row(f"depthwise{kernel}x{kernel}_{size}_{channels}", "depthwise", title, make)
 
 
 def _matmul(m: int, n: int, k: int) -> Row:
@@ -68,24 +70,54 @@ def _matmul(m: int, n: int, k: int) -> Row:
     return Row(f"matmul_{m}_{n}_{k}", "matmul", title, lambda: workloads.matmul(m, n, k))
 
 
+def _dense(batch: int, inputs: int, outputs: int) -> Row:
+    title = f"dense {batch}x{inputs}x{outputs}"
+    return Row(f"dense_{batch}_{inputs}_{outputs}", "matmul", title, lambda: workloads.dense(batch, inputs, outputs))
+
+
+def _softmax(rows: int, length: int) -> Row:
+    title = f"softmax {rows}x{length}"
+    return Row(f"softmax_{rows}_{length}", "row-wise", title, lambda: workloads.softmax(rows, length))
+
+
+def _layer_norm(rows: int, length: int) -> Row:
+    title = f"layer norm {rows}x{length}"
+    return Row(f"layer_norm_{rows}_{length}", "row-wise", title, lambda: workloads.layer_norm(rows, length))
+
+
 ROWS = (
     _conv(56, 64, 64),
     _conv(28, 128, 128),
     _conv(14, 256, 256),
     _conv(7, 512, 512),
+    _conv(56, 128, 128, stride=2),
+    _conv(13, 192, 384),
+    _conv(35, 80, 192),
+    _conv(17, 97, 111),
+    _conv(27, 64, 192, kernel=5),
+    _conv(14, 512, 512, groups=32),
     _conv(56, 256, 64, kernel=1),
     _conv(56, 64, 256, kernel=1),
     _conv(14, 1024, 256, kernel=1),
+    _conv(56, 256, 512, kernel=1, stride=2),
     _conv(224, 3, 64, kernel=7, stride=2),
     _depthwise(112, 96, stride=2),
     _depthwise(14, 576),
+    _depthwise(28, 120, kernel=5),
+    _depthwise(28, 192, kernel=7),
     _matmul(512, 512, 512),
     _matmul(1024, 1024, 1024),
     _matmul(1000, 777, 513),
-    Row("dense_1_2048_1000", "matmul", "dense 1x2048x1000", lambda: workloads.dense(1, 2048, 1000)),
-    Row("softmax_1024_1024", "row-wise", "softmax 1024x1024", lambda: workloads.softmax(1024, 1024)),
-    Row("layer_norm_512_768", "row-wise", "layer norm 512x768", lambda: workloads.layer_norm(512, 768)),
+    _matmul(197, 197, 64),
+    _dense(1, 2048, 1000),
+    _dense(128, 768, 3072),
+    _dense(197, 384, 1536),
+    _softmax(1024, 1024),
+    _softmax(1182, 197),
+    _layer_norm(512, 768),
+    _layer_norm(197, 385),
 )
+"""Layers of networks that many know, and odd ones: sizes that are prime, or no multiple of a vector."""
 
 
 def select(names: str | None) -> Sequence[Row]:

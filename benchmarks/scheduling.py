@@ -27,7 +27,7 @@ from autotune.tuning.loop import run_rounds, state_of
 from autotune.tuning.pools import make_pool
 from autotune.tuning.tuner import prepare
 from benchmarks import results, tables
-from benchmarks.survey.log import commit_of
+from benchmarks.provenance import commit_of
 
 NETWORKS = ("resnet50",)
 DEPTH = 3

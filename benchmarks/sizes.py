@@ -24,8 +24,8 @@ from benchmarks import results
 from benchmarks.interleave import FEWEST_ROUNDS, Timed, geometric_mean, interleave
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerError, PeerProcess
+from benchmarks.provenance import commit_of
 from benchmarks.rows import pick
-from benchmarks.survey.log import commit_of
 from measure.host import describe_host
 from search_space import te, workloads
 from search_space.workloads import Workload

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import results
+from benchmarks.collected import check, said_of
 from benchmarks.tables import TABLES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
@@ -23,6 +24,7 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
 
     Raises:
         ValueError: a name there is no table of.
+        MixedTable: rows that must not stand in one.
     """
 
     def filled(match: re.Match[str]) -> str:
@@ -30,18 +32,28 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
         if name not in TABLES:
             raise ValueError(f"`table` must be one of {', '.join(TABLES)}, but got table:{name}")
         document = results.load(name, folder)
-        module = name if (results.FOLDER.parent / f"{name}.py").exists() else name.replace("_", ".")
+        if document is not None:
+            check(name, document)
         body = (
-            f"Not measured yet: `python -m benchmarks.{module}`."
-            if document is None
-            else _said(document) + TABLES[name](document)
+            f"Not measured yet: `{command_of(name)}`." if document is None else _said(document) + TABLES[name](document)
         )
         return f"{match[1]}{body}\n{match[3]}"
 
     return _MARKED.sub(filled, text)
 
 
+def command_of(name: str) -> str:
+    """The command that measures a table: that of its name, of a module in a folder, or with the options behind it."""
+    if (results.FOLDER.parent / f"{name}.py").exists():
+        return f"python -m benchmarks.{name}"
+    if found := re.fullmatch(r"networks_(\d+)_(\d+)", name):
+        return f"python -m benchmarks.networks --budget {found[1]} --threads {found[2]}"
+    return f"python -m benchmarks.{name.replace('_', '.')}"
+
+
 def _said(document: dict[str, object]) -> str:
+    if "state" in document:
+        return said_of(document)
     rows = document["rows"]
     assert isinstance(rows, dict)
     if any("cpu" in row for row in rows.values()):

@@ -16,6 +16,8 @@ from benchmarks.interleave import geometric_mean
 from benchmarks.language import language
 from benchmarks.lengths import lengths
 from benchmarks.markdown import table
+from benchmarks.networks_table import networks
+from benchmarks.operators_table import operators
 from benchmarks.precisions.table import precisions
 from benchmarks.pytorch.table import pytorch
 from benchmarks.row_wise_table import row_wise
@@ -24,83 +26,11 @@ from benchmarks.search.statistics import kinds_of
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
 from benchmarks.survey.table import survey
+from benchmarks.tvm_table import tvm
 from benchmarks.warm_start_table import warm_start
 
 Document = dict[str, Any]
 _ORDER = {row.name: place for place, row in enumerate(ROWS)}
-
-
-def operators(document: Document) -> str:
-    """Ours against torch and ONNX Runtime, and the geometric mean of the ratios in each class."""
-    peak = document["peak_flops"]
-    header = [
-        "operator",
-        "autotune float32 ms",
-        "GFLOP/s",
-        "of peak",
-        "oneDNN float32 ms",
-        "ONNX Runtime float32 ms",
-        "the same, blocked, ms",
-        "call-out ms",
-        "ratio to best",
-        "weights",
-    ]
-    lines: list[list[object]] = []
-    ratios: dict[str, list[float]] = {}
-    for row in _in_order(document):
-        seconds = row["seconds"]
-        ours = seconds.get("ours")
-        rate = row["flops"] / ours if ours else None
-        best = min((seconds[name] for name in ("torch", "onnxruntime") if name in seconds), default=None)
-        ratio = best / ours if ours and best else None
-        if ratio:
-            ratios.setdefault(row["class"], []).append(ratio)
-        lines.append(
-            [
-                row["title"],
-                _ms(ours),
-                _number(rate and rate / 1e9, ".0f"),
-                _number(rate and rate / peak * 100, ".0f", " %"),
-                *(_ms(seconds.get(name)) for name in ("torch", "onnxruntime", "onnxruntime_blocked", "library")),
-                _number(ratio, ".2f", "x"),
-                "constant" if row["constant_weight"] else "",
-            ]
-        )
-    return table(header, lines) + _means(ratios)
-
-
-def tvm(document: Document) -> str:
-    """Ours against MetaSchedule at every number of trials, and the trials a second of both."""
-    header = [
-        "operator",
-        "trials",
-        "autotune float32 ms",
-        "TVM float32 ms",
-        "ratio",
-        "ours s",
-        "TVM s",
-        "ours trials/s",
-        "TVM trials/s",
-    ]
-    lines: list[list[object]] = []
-    ratios: dict[str, list[float]] = {}
-    for row in _in_order(document):
-        for trials, run in sorted(row["trials"].items(), key=lambda item: int(item[0])):
-            ours, theirs = run["seconds"]["ours"], run["seconds"]["tvm"]
-            ratios.setdefault(f"{row['class']}, {trials} trials", []).append(theirs / ours)
-            tuning = run["tuning"]
-            lines.append(
-                [
-                    row["title"],
-                    trials,
-                    _ms(ours),
-                    _ms(theirs),
-                    f"{theirs / ours:.2f}x",
-                    *(f"{tuning[name]['seconds']:.0f}" for name in ("ours", "tvm")),
-                    *(f"{tuning[name]['trials_per_second']:.1f}" for name in ("ours", "tvm")),
-                ]
-            )
-    return table(header, lines) + _means(ratios)
 
 
 def peak(document: Document) -> str:
@@ -243,52 +173,6 @@ def vta(document: Document) -> str:
     return table(header, lines)
 
 
-def networks(document: Document) -> str:
-    """Whole networks beside the peers, the sum of their tasks, and memory."""
-    header = [
-        "network",
-        "ours in",
-        "trials",
-        "minutes",
-        "ours ms",
-        "ONNX Runtime float32 ms",
-        "OpenVINO float32 ms",
-        "ratio to best",
-        "tasks ms",
-        "bound ms",
-        "GFLOP/s",
-        "error",
-        "ours MiB",
-        "of it expanded",
-        "ORT MiB",
-        "arena MiB",
-        "ORT arena MiB",
-    ]
-    lines: list[list[object]] = []
-    for row in document["rows"].values():
-        seconds, resident, memory = row["seconds"], row["resident_bytes"], row["memory"]
-        expanded = memory["weights_bytes"] - memory["original_weights_bytes"]
-        ours = seconds["autotune"]
-        best = min((value for name, value in seconds.items() if name != "autotune"), default=None)
-        lines.append(
-            [
-                row["name"],
-                row["precision"],
-                row["trials"],
-                f"{row['run_seconds'] / 60:.1f}",
-                *(_ms(seconds.get(name)) for name in ("autotune", "onnxruntime", "openvino")),
-                _number(best and best / ours, ".2f", "x"),
-                _ms(row["tasks_seconds"]),
-                _ms(row.get("bound_seconds")),
-                f"{row['flops'] / ours / 1e9:.0f}",
-                _number(row["max_error"], ".0e"),
-                *(_mib(n) for n in (resident["autotune"], expanded, resident.get("onnxruntime"))),
-                *(_mib(n, 1) for n in (memory["arena_bytes"], row.get("onnxruntime_arena", {}).get("requested"))),
-            ]
-        )
-    return table(header, lines)
-
-
 def scheduling(document: Document) -> str:
     """What both schedulers come to, and when gradient is where round robin ends."""
     header = [
@@ -415,10 +299,11 @@ def transfer(document: Document) -> str:
 
 
 TABLES: dict[str, Callable[[Document], str]] = {
-    "networks": networks,
+    **{f"networks_{budget}_{threads}": networks for budget, threads in (("0", 2), ("10", 2), ("1000", 2), ("0", 1))},
     "scheduling": scheduling,
     "operators": operators,
     "tvm": tvm,
+    "tvm_long": tvm,
     "peak": peak,
     "throughput": throughput,
     "seeds": seeds,
@@ -462,10 +347,6 @@ def _means(ratios: dict[str, list[float]]) -> str:
 
 def _ms(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e3:.3f}"
-
-
-def _mib(nbytes: int | None, digits: int = 0) -> str:
-    return "" if nbytes is None else f"{nbytes / 2**20:.{digits}f}"
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

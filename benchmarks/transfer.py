@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import results
+from benchmarks.provenance import commit_of
 from benchmarks.search.replay import FOLDER, ReplayTable
 from benchmarks.search.tasks import CPU, TASKS
-from benchmarks.survey.log import commit_of
 from benchmarks.transfer_figures import Row, table
 from benchmarks.transfer_replay import Pool, Replayed, replay
 from costmodel.dataset import Dataset, TaskData

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,27 @@ def tuned(workload: Workload, trials: int, seed: int, threads: int) -> Tuned:
     }
     took |= {"best_seconds": generated.seconds, "algorithm": generated.algorithm}
     return Tuned(_options(generated), _options(library) if library else None, took)
+
+
+def tuned_after(
+    workload: Workload, counts: Sequence[int], seed: int, threads: int
+) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
+    """Tunes once for the most trials: of each number the best schedule of generated code among so many first ones, and
+    what all of it took.
+
+    Raises:
+        RuntimeError: none of the first ones worked.
+    """
+    start = time.perf_counter()
+    result = tune(workload, target="cpu", trials=max(counts), seed=seed, measure=Measure(threads=threads))
+    seconds = time.perf_counter() - start
+    found = {}
+    for count in counts:
+        best = fastest([record for record in result.records[:count] if record.algorithm != LIBRARY])
+        if best is None:
+            raise RuntimeError(f"`trials` must hold one that works, but got trials={count}: none, {workload.key}")
+        found[count] = _options(best)
+    return found, {"trials": max(counts), "seconds": seconds, "trials_per_second": len(result.records) / seconds}
 
 
 def fastest(records: list[Record]) -> Record | None:

@@ -1,25 +1,32 @@
 """Our tuning against TVM MetaSchedule at equal trials: latency of what is found, and trials a second.
 
-`python -m benchmarks.tvm [--rows NAME,...] [--trials 64,256] [--repeat 10] [--env FOLDER]` makes an
-environment for TVM where there is none yet, writes `benchmarks/results/tvm.json` and prints the table.
+`python -m benchmarks.tvm [--long] [--rows NAME,...] [--minutes M]` makes an environment for TVM where there is none
+yet, prints the table, and writes `benchmarks/results/tvm.json`, or `tvm_long.json`, once all rows of it are there; the
+same command goes on. Each searches an operator once, for the most trials; what had been found after fewer is built from
+the first of them. MetaSchedule's model learns from its first 64 trials, which are drawn at random.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results, tables
-from benchmarks.interleave import FEWEST_ROUNDS, interleave
+from benchmarks.collected import Collected
+from benchmarks.figures import figures
+from benchmarks.interleave import FEWEST_ROUNDS, turns_of
 from benchmarks.peers.base import PeerError, PeerProcess
-from benchmarks.rows import Row, select
-from benchmarks.tuning import tuned
+from benchmarks.rows import ROWS, Row, pick
+from benchmarks.tuning import tuned_after
+from benchmarks.tvm_table import tvm
 
 REQUIREMENTS = (
     "apache-tvm==0.27.0.post1",
@@ -30,6 +37,10 @@ REQUIREMENTS = (
     "tornado",
     "numpy",
 )
+TRIALS = {"tvm": (64, 256), "tvm_long": (64, 256, 1000)}
+"""Result file → numbers of trials after which both stand beside each other."""
+LONG = ROWS[::5]
+"""Those that are searched for long, a quarter of an hour each: every fifth."""
 ENVIRONMENT = Path("~/.cache/autotune-bench/tvm")
 Document = dict[str, Any]
 
@@ -55,64 +66,70 @@ def host_cpu() -> str:
     return str(binding.get_host_cpu_name())
 
 
-def compare(row: Row, trials: int, python: str, options: argparse.Namespace) -> Document:
-    """Tunes one row with both and times what they found in turns."""
+def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Namespace) -> Document:
+    """Tunes one row with both, and times what each had found after so many trials, all in turns."""
     workload = row.make()
-    found = tuned(workload, trials, options.seed, options.threads)
+    found: Document = {"title": row.title, "class": row.kind}
     threads = {"TVM_NUM_THREADS": str(options.threads)}
-    with (
-        PeerProcess("benchmarks.peers.ours") as ours,
-        PeerProcess("benchmarks.peers.tvm_peer", python, threads) as theirs,
-    ):
-        said = theirs.prepare(workload, options.threads, trials=trials, mcpu=options.mcpu, seed=options.seed)
-        ours.prepare(workload, options.threads, **found.generated)
-        seconds = interleave({"ours": ours, "tvm": theirs}, options.repeat)
-    took = said["tuning_seconds"]
-    theirs_took = {"trials": trials, "seconds": took, "trials_per_second": said["records"] / took, **said}
-    return {"seconds": seconds, "tuning": {"ours": found.took, "tvm": theirs_took}}
+    with tempfile.TemporaryDirectory(prefix="autotune-tvm-") as folder, ExitStack() as stack:
+        kept = {"folder": folder, "mcpu": options.mcpu, "seed": options.seed}
+        running: dict[str, PeerProcess] = {}
+        said: Document = {}
+        try:
+            for trials in sorted(counts, reverse=True):  # the first of them searches, the others read what it wrote
+                theirs = stack.enter_context(PeerProcess("benchmarks.peers.tvm_peer", python, threads))
+                told = theirs.prepare(workload, options.threads, trials=max(counts), upto=trials, **kept)
+                running[f"tvm {trials}"], said = theirs, {**told, **said}
+        except PeerError as error:
+            return {**found, "refused": str(error)}
+        after, took = tuned_after(workload, counts, options.seed, options.threads)
+        for trials, schedule in after.items():
+            ours = stack.enter_context(PeerProcess("benchmarks.peers.ours"))
+            ours.prepare(workload, options.threads, **schedule)
+            running[f"ours {trials}"] = ours
+        rate = said["records"] / said["tuning_seconds"]
+        found["tuning"] = {"ours": took, "tvm": {**said, "seconds": said["tuning_seconds"], "trials_per_second": rate}}
+        return {**found, **figures(turns_of(running, options.repeat))}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tvm", description=__doc__)
     parser.add_argument("--rows", help="comma-separated names; default: all")
-    parser.add_argument("--trials", default="64,256", help="comma-separated numbers of trials")
+    parser.add_argument("--long", action="store_true", help="1,000 trials of every fifth row, in place of 256 of all")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--env", type=Path, default=ENVIRONMENT, help="folder of TVM's environment")
     parser.add_argument("--mcpu", default=None, help="LLVM's name of the processor; default: this host's")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no row is begun")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the comparison."""
+    """Measures the rows that are missing."""
     options = parse(arguments)
+    name = "tvm_long" if options.long else "tvm"
+    known = {row.name: row for row in (LONG if options.long else ROWS)}
     try:
-        chosen = select(options.rows)
-        counts = [int(number) for number in options.trials.split(",")]
+        chosen = pick(options.rows, known)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     options.mcpu = options.mcpu or host_cpu()
-    python = interpreter(options.env)
-    for row in chosen:
-        runs: dict[str, Document] = {}
-        for trials in counts:
-            start = time.perf_counter()
-            try:
-                runs[str(trials)] = compare(row, trials, python, options)
-            except PeerError as error:
-                sys.stderr.write(f"{row.title}, {trials} trials: {error}\n")
-                continue
-            shown = ", ".join(f"{name} {value * 1e3:.3f} ms" for name, value in runs[str(trials)]["seconds"].items())
-            sys.stderr.write(f"{row.title}, {trials} trials: {shown} ({time.perf_counter() - start:.0f} s)\n")
-        before = (results.load("tvm") or {"rows": {}})["rows"].get(row.name, {"trials": {}})["trials"]
-        line = {"title": row.title, "class": row.kind, "trials": {**before, **runs}}
-        if line["trials"]:
-            results.save("tvm", {"mcpu": options.mcpu, "rows": {row.name: line}})
-    saved = results.load("tvm")
-    sys.stdout.write((tables.tvm(saved) if saved else "no result") + "\n")
+    counts = TRIALS[name]
+    settings = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed", "mcpu")}}
+    rows = Collected(name, {**settings, "peer": REQUIREMENTS[0]}, list(known))
+    end = time.monotonic() + 60 * options.minutes
+    for place in [place for place in rows.missing if place in chosen]:
+        if time.monotonic() >= end:
+            break
+        start = time.perf_counter()
+        found = compare(known[place], counts, interpreter(options.env), options)
+        rows.add(place, found)
+        shown = found.get("refused") or ", ".join(f"{n} {s * 1e3:.3f} ms" for n, s in found["seconds"].items())
+        sys.stderr.write(f"{known[place].title}: {shown} ({time.perf_counter() - start:.0f} s)\n")
+    sys.stdout.write(tvm(rows.document()) + "\n")
     return 0
 
 

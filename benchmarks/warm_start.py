@@ -24,8 +24,8 @@ from autotune.run.workloads import limits_of, network_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from benchmarks import results
+from benchmarks.provenance import commit_of
 from benchmarks.schedules import exported
-from benchmarks.survey.log import commit_of
 from benchmarks.warm_start_table import SEARCHES, title_of, warm_start
 from measure.database import Database
 from measure.interleaved import InterleavedTimer, InterleavedTiming

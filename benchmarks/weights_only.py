@@ -21,7 +21,7 @@ from benchmarks import results, tables
 from benchmarks.interleave import FEWEST_ROUNDS, interleave
 from benchmarks.peers.base import PeerError, PeerProcess
 from benchmarks.peers.nbits_peer import IN_BYTES
-from benchmarks.survey.log import commit_of
+from benchmarks.provenance import commit_of
 from measure.host import describe_host
 
 _SIZES = ("rows", "depth", "columns", "bits", "group")

@@ -3,6 +3,9 @@
 Here nothing is searched for, and no program is timed more carefully than another: all of a task take turns, for as many
 rounds. A later collection does the same again with every program, from building it on, at another time: what two of
 them disagree on is the noise of the labels.
+
+Of the tasks to learn from, programs that a model likes are worth more than as many at random: it is wrong about some of
+them, and those are what a search meets. `collect.pools_by: model` measures such, beside the pools.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.tuner import known
 from costmodel.dataset import SHIPPED, TaskData
 from costmodel.dataset.build import build
-from costmodel.protocol import REGISTERED, Pools, PoolTask, Registered
+from costmodel.protocol import REGISTERED, Pools, PoolTask, Registered, labels_of
 from measure.database import Database
 from measure.host import describe_host
 from measure.interleaved import InterleavedTimer, InterleavedTiming
@@ -58,6 +61,8 @@ class _Group:
 def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str], None]) -> Session:
     """Measures the pools of a registration, and writes them to `pools` in the run folder; goes on with what is there.
 
+    What a model has drawn is a plain dataset, in `dataset`.
+
     Args:
         config: with `collect.pools`.
         minutes: after which no further group is begun; None: when everything is measured.
@@ -68,11 +73,13 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
         DatasetError: the registration cannot be read, or no dataset can be made of the records.
     """
     require("collecting a dataset", "pyarrow")
-    path, most = collect_of(config).pools, collect_of(config).pools_at_most
+    path, most, by_model = collect_of(config).pools, collect_of(config).pools_at_most, _by_model(config)
     assert path is not None
     with errors_at("collect.pools"):
         registered = Registered.read(REGISTERED if path == SHIPPED else Path(path))
-        if most is not None:
+        if by_model:
+            registered = registered.shortened(most, roles=("train",))
+        elif most is not None:
             registered = registered.shortened(most)
     settings = settings_of(config).searching(finalists=0)
     if settings.target.simulated or config.measure.pool != "local":
@@ -94,7 +101,7 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
         say(f"{len(items)} tasks, {wanted} measurements; {before} records are there")
         timing = InterleavedTiming(registered.rounds, group=GROUP, check=True)
         with Interrupt() as interrupt, InterleavedTimer(settings.threads, timing, seed=config.seed) as timer:
-            for group in _groups(registered, tasks, settings, database, problems):
+            for group in _groups(registered, tasks, settings, by_model, database, problems):
                 if interrupt.requested or (end is not None and time.monotonic() >= end):
                     break
                 results = timer.time(group.trials, lambda: interrupt.requested)
@@ -104,12 +111,15 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
                 failed = sum(not record.ok for record in records)
                 say(f"{before + measured}/{wanted}  {group.task.name}" + (f", {failed} failed" if failed else ""))
             stopped = interrupt.requested
-        complete = not stopped and not any(True for _ in _groups(registered, tasks, settings, database, []))
+        complete = not stopped and not any(True for _ in _groups(registered, tasks, settings, by_model, database, []))
         dataset = None
         if not stopped and len(database):
             say("making the dataset")
             dataset = build(database, tasks)
-            Pools.write(folder / "pools", registered, dataset)
+            if by_model:
+                labels_of(registered, dataset).write(folder / "dataset")
+            else:
+                Pools.write(folder / "pools", registered, dataset)
     total = before + measured if complete else wanted
     return Session(measured, before + measured, total, 0, stopped, dataset, folder, problems)
 
@@ -118,6 +128,7 @@ def _groups(
     registered: Registered,
     tasks: Sequence[TaskData],
     settings: Settings,
+    by_model: bool,
     database: Database,
     problems: list[str],
 ) -> Iterator[_Group]:
@@ -129,19 +140,24 @@ def _groups(
                 continue
             records = known(database, task.workload, settings)
             if collection == 0:
-                yield from _drawn(task, data, settings, records, problems)
+                yield from _drawn(task, data, settings, by_model, records, problems)
             else:
                 yield from _again(task, records, collection)
 
 
 def _drawn(
-    task: PoolTask, data: TaskData, settings: Settings, records: Sequence[Record], problems: list[str]
+    task: PoolTask,
+    data: TaskData,
+    settings: Settings,
+    by_model: bool,
+    records: Sequence[Record],
+    problems: list[str],
 ) -> Iterator[_Group]:
     """The programs of a task that have no record yet; the same are drawn whatever was interrupted meanwhile."""
     there = {record.trace_key for record in records}
     if len(there) >= task.programs:
         return
-    tuning = _pool(task, data, settings)
+    tuning = _pool(task, data, settings, by_model)
     trials: list[Trial] = []
     try:
         trials = tuning.propose()  # fewer where the space has no more
@@ -183,8 +199,13 @@ def _in_groups(items: Sequence[_Item]) -> list[Sequence[_Item]]:
     return [items[first:end] for first, end in itertools.pairwise(ends)]
 
 
-def _pool(task: PoolTask, data: TaskData, settings: Settings) -> TaskTuning:
+def _pool(task: PoolTask, data: TaskData, settings: Settings, by_model: bool) -> TaskTuning:
+    """What proposes all programs of a task at once."""
     item = Item(task.name, task.workload, task.programs, dict(task.networks))
     how = settings.searching(batch=task.programs)
-    (tuning,) = tunings_of(item, data, how, 1.0)
+    (tuning,) = tunings_of(item, data, how, 0.0 if by_model else 1.0)
     return tuning
+
+
+def _by_model(config: RunConfig) -> bool:
+    return collect_of(config).pools_by == "model"

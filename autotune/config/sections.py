@@ -327,6 +327,11 @@ class Collect(Section):
         description="Only the registered tasks to learn from and to validate with, so many programs of each at most; "
         "null: all as registered.",
     )
+    pools_by: Literal["random", "model"] = Field(
+        default="random",
+        description="How programs of pools are drawn; model: only those of the tasks to learn from, as a search "
+        "proposes them that knows the pretrained model and no measurement.",
+    )
     programs: int = Field(default=128, ge=1, description="Programs to measure of each task.")
     random_share: float = Field(
         default=0.5,
@@ -349,6 +354,8 @@ class Collect(Section):
             )
         if self.pools is None and self.pools_at_most is not None:
             raise ValueError(f"`pools_at_most` must go with pools, but got pools_at_most={self.pools_at_most} alone")
+        if self.pools is None and self.pools_by != "random":
+            raise ValueError(f"`pools_by` must go with pools, but got pools_by={self.pools_by} alone")
         return self
 
 

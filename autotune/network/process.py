@@ -154,6 +154,7 @@ class NetworkProcess:
         runtime: its name, which whoever runs several of one kind may replace by another.
         precision: type that it says it computes floats in; "" where it does not say.
         server: module that the process runs; one of more runtimes than `RUNTIMES` calls `main` with them.
+        tree: folder of packages that the process runs, where they are not these.
 
     Raises:
         RuntimeFailure: it cannot open the model.
@@ -161,6 +162,7 @@ class NetworkProcess:
 
     server = "autotune.network.process"
     precision = ""
+    tree: Path | None = None
 
     def __init__(self, runtime: str, threads: int, **facts: str) -> None:
         self.runtime = runtime
@@ -170,7 +172,8 @@ class NetworkProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=worker_environment([str(_ROOT)]),
+            cwd=self.tree,  # what is there comes before what is on the path
+            env=worker_environment([str(self.tree or _ROOT)]),
         )
         try:
             opened = self._ask({"open": {"runtime": runtime, "threads": threads, **facts}})

@@ -24,8 +24,9 @@ from benchmarks import results
 from benchmarks.precisions.compare import Plan, compare
 from benchmarks.precisions.picture import draw
 from benchmarks.precisions.table import precisions, title
+from benchmarks.provenance import commit_of, versions
 from benchmarks.subjects import Subject, add_options, subjects
-from benchmarks.survey.log import commit_of, key_of, versions
+from benchmarks.survey.log import key_of
 from measure.host import describe_host
 
 ROWS = (

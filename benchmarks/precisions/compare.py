@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,17 @@ from autotune.graph.precision import FULL, MIXED
 from autotune.graph.quantise import TEST_INPUTS, random_feeds
 from autotune.network.build import write_network
 from autotune.network.load import load_network
-from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
+from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved
 from autotune.network.rebuilding import FOLDER
 from autotune.network.schedules import Schedules
 from autotune.run.folder import PRECISION
 from autotune.run.resolve import settings_of
 from autotune.run.run import run
 from autotune.run.workloads import limits_of, network_of
+from benchmarks.figures import figures
 from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, TorchProcess
 from benchmarks.subjects import Subject, outputs, signal_to_noise
 from measure.hostlock import alone
-from measure.steadiness import disagreement, halves_of, spread_of
 
 PEERS = ("onnxruntime", "openvino", "openvino-as-installed")
 EXACT = "onnxruntime"
@@ -51,6 +52,7 @@ class Plan:
         seed: of weights and inputs.
         threads: of each runtime.
         inductor: whether PyTorch's compiler is a peer, too.
+        each_task: whether so many trials are for each task of a network, in place of all together.
     """
 
     precisions: tuple[str, ...]
@@ -60,11 +62,12 @@ class Plan:
     seed: int
     threads: int
     inductor: bool = False
+    each_task: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, as rows have it."""
         accuracy = {"accuracy": self.accuracy} if MIXED in self.precisions else {}
-        names = ("trials", "turns", "seed", "threads", "inductor")
+        names = ("trials", "turns", "seed", "threads", "inductor", *(("each_task",) if self.each_task else ()))
         return {"precisions": list(self.precisions), **accuracy, **{name: getattr(self, name) for name in names}}
 
     @property
@@ -77,8 +80,11 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
     """The row of a network: of each runtime seconds, how steady they were, decibels, or why it is missing."""
     file = subject.file(folder, plan.seed)
     row: dict[str, Any] = {"name": subject.name, "title": subject.name, **plan.to_json(), "missing": {}, "taken": {}}
-    row |= {"decibels": {}, "seconds": {}}
+    row |= {"decibels": {}, "seconds": {}, "built": {}, "resident_bytes": {}}
     network = load_network(load_model(str(file)), subject.name, plan.seed)
+    row |= {"tasks": len(network.tasks), "flops": sum(task.weight * task.workload.flops for task in network.tasks)}
+    if plan.each_task:
+        plan = replace(plan, trials=plan.trials * len(network.tasks), each_task=False)
     whole = folder / "with_weights.onnx"
     onnx.save(network.model, whole)
     feeds = random_feeds(network.graph.inputs, plan.seed + 1, TEST_INPUTS)
@@ -93,6 +99,7 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
                 row["missing"][label] = str(error)
                 continue
             processes.append(process)
+            row["resident_bytes"][label] = process.memory()
             row["taken"] |= {label: process.precision} if process.precision else {}
         row["decibels"] = decibels_of(answers)
         processes = [process for process in processes if not _is_another(process, row)]
@@ -108,11 +115,14 @@ def _opened(
     """What processes open: label, whose runtime is its first word; notes in `row` what cannot be."""
     for precision in plan.precisions:
         label = f"autotune {precision}"
+        start = time.perf_counter()
         try:
             place, mixture = compiled(subject.name, file, precision, folder, plan)
         except ConfigError as error:
             row["missing"][label] = str(error)
             continue
+        size = sum(part.stat().st_size for part in place.iterdir() if part.is_file())
+        row["built"][label] = {"seconds": time.perf_counter() - start, "bytes": size, "trials": plan.trials}
         if mixture is not None:
             row["mixture"] = {name: mixture[name] for name in ("wanted", "predicted", "measured", "narrow", "full")}
         yield label, NetworkProcess, {"folder": str(place)}
@@ -177,18 +187,3 @@ def decibels_of(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str,
         return {}
     exact = answers[reference]
     return {label: signal_to_noise(exact, found) for label, found in answers.items() if label != reference}
-
-
-def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Seconds of each runtime by those of its turns, and how steady they were.
-
-    Args:
-        took: seconds of each turn, in order of time, by runtime.
-    """
-    halves = {label: halves_of(turns) for label, turns in took.items()}
-    return {
-        "seconds": {label: of_turns(turns) for label, turns in took.items()},
-        "spread": {label: spread_of(turns) for label, turns in took.items()},
-        "halves": {label: list(each) for label, each in halves.items() if each[0] == each[0]},
-        "unsteady": max(map(disagreement, halves.values())),
-    }

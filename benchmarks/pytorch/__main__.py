@@ -20,10 +20,10 @@ from typing import Any
 
 from autotune.units import latency
 from benchmarks import results
+from benchmarks.provenance import commit_of, versions
 from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
 from benchmarks.pytorch.table import pytorch, ratio
 from benchmarks.survey.exports import made
-from benchmarks.survey.log import commit_of, versions
 from benchmarks.survey.models import Model, load_models, select
 from benchmarks.survey.process import Facts, limited
 from measure.host import allowed_cores, describe_host

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autotune.network.process import Array, RuntimeFailure, interleaved
-from benchmarks.precisions.compare import figures
+from benchmarks.figures import figures
 from benchmarks.pytorch.runtime import EAGER, ModelProcess
 from benchmarks.survey.process import Facts
 from measure.hostlock import alone

@@ -17,9 +17,10 @@ from typing import Any
 
 from autotune.units import latency, share
 from benchmarks import results
+from benchmarks.provenance import commit_of, versions
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.kept import Kept
-from benchmarks.survey.log import Log, Row, commit_of, key_of, row_of, versions
+from benchmarks.survey.log import Log, Row, key_of, row_of
 from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Facts, limited
 from benchmarks.survey.table import ratio, summary

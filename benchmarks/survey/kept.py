@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.survey.log import versions
+from benchmarks.provenance import versions
 from benchmarks.survey.models import Model
 
 WRITTEN_BY = ("onnx", "timm", "torch", "torchvision", "transformers")

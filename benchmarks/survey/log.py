@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,6 @@ STATUSES = ("right", "wrong", "unjudged", "refused", "failed", "not exported")
 `refused`: the importer says why; `failed`: it crashed, or took too long or too much memory; `unjudged`: nothing can say
 whether it is right.
 """
-
-PACKAGES = ("llvmlite", "numpy", "onnx", "onnxruntime", "openvino", "timm", "torch", "torchvision", "transformers")
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Log:
@@ -101,27 +96,3 @@ def outcome(facts: Mapping[str, Any], ended: Ended) -> tuple[str, str]:
     if not facts["right"]:
         return "wrong", f"outputs differ from {facts['reference']} by {facts['error']:.2g}"
     return "right", ""
-
-
-def commit_of(folder: Path = _ROOT) -> str:
-    """The commit that is checked out, with a `+` where files differ from it; "" where there is no repository."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results", ":!docs")
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Versions of packages, those that rows depend on, as far as they are installed."""
-    found = {}
-    for name in packages:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -1,6 +1,6 @@
 """The protocol of evaluation: what is measured is registered before, and test networks are looked at by one command."""
 
-from costmodel.protocol.pools import POOLS, Pools
+from costmodel.protocol.pools import POOLS, Pools, labels_of
 from costmodel.protocol.registered import REGISTERED, ROLES, PoolTask, Registered, Role
 from costmodel.protocol.study import Held, Learned, Study, study
 
@@ -15,5 +15,6 @@ __all__ = [
     "Registered",
     "Role",
     "Study",
+    "labels_of",
     "study",
 ]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.dataset import Dataset, Part, TaskData
+from costmodel.dataset.build import merge
 from costmodel.dataset.dataset import Measured, Program
 from costmodel.dataset.errors import DatasetError
 from costmodel.protocol.registered import PoolTask, Registered, Role
@@ -21,8 +22,8 @@ from costmodel.protocol.registered import PoolTask, Registered, Role
 POOLS = "shipped"
 """Names the pools that come with the package, where a folder is wanted."""
 SHIPPED_POOLS = Path(__file__).parent / "measured"
-KNOWN, TEST = "known", "test"
-"""Folders of the two datasets."""
+KNOWN, TEST, CHOSEN = "known", "test", "chosen"
+"""Folders of the datasets."""
 _FILE = "registered.json"
 _DIGITS = 13
 """Bits of a latency's mantissa that are kept: to 1/8,000, far below the noise, and a third of the bytes."""
@@ -35,16 +36,21 @@ class Pools:
         registered: what was to be measured.
         known: programs of tasks to learn from and to validate with.
         test: of those to test with; None: not to be looked at.
+        chosen: programs of the tasks to learn from that a model has drawn, see `collect.pools_by`; to learn from alone.
 
     Raises:
         DatasetError: what was measured is not what was registered.
     """
 
-    def __init__(self, registered: Registered, known: Dataset, test: Dataset | None = None) -> None:
-        self.registered, self.known, self._test = registered, known, test
+    def __init__(
+        self, registered: Registered, known: Dataset, test: Dataset | None = None, chosen: Dataset | None = None
+    ) -> None:
+        self.registered, self.known, self._test, self.chosen = registered, known, test, chosen
         _check(registered, known, ("train", "validation"))
         if test is not None:
             _check(registered, test, ("test",))
+        if chosen is not None:
+            _check_tasks(registered, chosen, ("train",))
 
     @staticmethod
     def open(folder: str | Path = POOLS, test: bool = False) -> Pools:
@@ -54,8 +60,13 @@ class Pools:
             DatasetError: there are none, or they are not what was registered.
         """
         place = SHIPPED_POOLS if str(folder) == POOLS else Path(folder)
-        known = Dataset.open(place / KNOWN)
-        return Pools(Registered.read(place / _FILE), known, Dataset.open(place / TEST) if test else None)
+        known, chosen = Dataset.open(place / KNOWN), place / CHOSEN
+        return Pools(
+            Registered.read(place / _FILE),
+            known,
+            Dataset.open(place / TEST) if test else None,
+            Dataset.open(chosen) if chosen.is_dir() else None,
+        )
 
     @staticmethod
     def of(registered: Registered, measured: Dataset) -> Pools:
@@ -67,10 +78,10 @@ class Pools:
         Raises:
             DatasetError: it was not measured as registered.
         """
-        labelled = {task: _labelled(measured, task, registered) for task in measured.tasks}
-        of_role = {task: registered.by_workload[task.workload.key].role for task in labelled}
+        labelled = labels_of(registered, measured)
+        of_role = {task: registered.by_workload[task.workload.key].role for task in labelled.tasks}
         parts = [
-            Dataset({task: of for task, of in labelled.items() if (of_role[task] == "test") == test})
+            labelled.select([task for task, role in of_role.items() if (role == "test") == test])
             for test in (False, True)
         ]
         return Pools(registered, *parts)
@@ -109,6 +120,14 @@ class Pools:
                 found.append(Part(task, rows))
         return found
 
+    def to_learn_from(self) -> tuple[Dataset, list[Part]]:
+        """The programs to learn from that worked: those drawn at random, and beside them those that a model has."""
+        parts = self.parts("train")
+        if self.chosen is None:
+            return self.known, parts
+        data = merge([self.known.select(part.task for part in parts), self.chosen])
+        return data, [Part(task, np.flatnonzero(np.isfinite(data.seconds(task)))) for task in data.tasks]
+
     def task(self, task: TaskData) -> PoolTask:
         """What was registered of a task."""
         return self.registered.by_workload[task.workload.key]
@@ -124,11 +143,26 @@ class Pools:
         return tuple(t.name for t in self.registered.tasks if t.role == role and t.workload.key not in there)
 
 
-def _check(registered: Registered, data: Dataset, roles: Sequence[Role]) -> None:
+def labels_of(registered: Registered, measured: Dataset) -> Dataset:
+    """What a collection has measured of registered tasks, a label for each collection in place of all bursts.
+
+    Raises:
+        DatasetError: a task that is not registered.
+    """
+    return Dataset({task: _labelled(measured, task, registered) for task in measured.tasks})
+
+
+def _check_tasks(registered: Registered, data: Dataset, roles: Sequence[Role]) -> None:
     for task in data.tasks:
         known = registered.by_workload.get(task.workload.key)
         if known is None or known.role not in roles:
             raise DatasetError(f"tasks of pools must be registered for {' or '.join(roles)}, but {task.name} is not")
+
+
+def _check(registered: Registered, data: Dataset, roles: Sequence[Role]) -> None:
+    _check_tasks(registered, data, roles)
+    for task in data.tasks:
+        known = registered.by_workload[task.workload.key]
         programs = data.programs(task)
         if len(programs) > known.programs:
             raise DatasetError(f"{task.name} must have at most {known.programs} programs, but has {len(programs)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -97,15 +97,18 @@ class Registered:
         """Twelve hexadecimal digits that say which registration this is; results name it."""
         return hashlib.sha256(self._text().encode()).hexdigest()[:12]
 
-    def shortened(self, programs: int) -> Registered:
-        """The tasks to learn from and to validate with, each collected once, at most so many programs of each.
+    def shortened(self, programs: int | None, roles: Sequence[Role] = ("train", "validation")) -> Registered:
+        """The tasks of some roles, each collected once, at most so many programs of each; None: as many as registered.
 
         Raises:
             DatasetError: there are none of them.
         """
-        kept = (task for task in self.tasks if task.role != "test")
+        kept = (task for task in self.tasks if task.role in roles)
         return Registered(
-            tuple(replace(task, programs=min(task.programs, programs), collections=1) for task in kept), self.rounds
+            tuple(
+                replace(task, programs=min(task.programs, programs or task.programs), collections=1) for task in kept
+            ),
+            self.rounds,
         )
 
     def write(self, path: Path) -> None:

@@ -165,7 +165,7 @@ def study(
         seeds: of each model that takes one; one that takes none is learned once.
         options: model → options of its constructor.
         progress: called with a sentence.
-        parts: to learn from, in place of all.
+        parts: of those drawn at random, to learn from in place of all.
         speed: whether to take the speed of prediction.
 
     Raises:
@@ -173,7 +173,7 @@ def study(
         DatasetError: programs to test with, which were not opened.
     """
     held = Held.of(pools, role)
-    learn = samples(pools.known, pools.parts("train") if parts is None else parts)
+    learn = samples(*(pools.to_learn_from() if parts is None else (pools.known, parts)))
     found: dict[str, Learned] = {}
     for name in models:
         found[name] = learned(pools, held, learn, name, dict((options or {}).get(name, {})), seeds, speed)

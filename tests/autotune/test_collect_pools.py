@@ -13,6 +13,7 @@ from autotune.cli.app import app
 from autotune.collect import pooled
 from autotune.collect.pooled import collect_pools
 from autotune.config import ConfigError, check_config
+from costmodel.dataset import Dataset
 from costmodel.protocol import Pools, PoolTask, Registered
 from measure.database import Database
 from search_space import workloads
@@ -83,6 +84,26 @@ def test_the_same_programs_are_drawn_whatever_was_interrupted(tmp_path):
     assert keys[0] == keys[1]
 
 
+def test_a_model_draws_of_the_tasks_to_learn_from(tmp_path):
+    def collected(name, **keys):
+        folder = tmp_path / name
+        folder.mkdir()
+        given = {"pools": str(registered(folder)), "pools_by": "model", **keys}
+        done = collect_pools(config_of(folder, collect=given), None, lambda text: None)
+        return done, Dataset.open(folder / "run" / "dataset")
+
+    done, dataset = collected("all")
+    assert done.complete and done.trials == PROGRAMS
+    (task,) = dataset.tasks
+    assert task.name == "one"
+    programs = dataset.programs(task)
+    assert len(programs) == PROGRAMS and {program.origin for program in programs} == {"search"}
+    assert all(program.latencies.shape == (1,) for program in programs if program.ok)
+    assert not (tmp_path / "all" / "run" / "pools").exists()
+    fewer, few = collected("few", pools_at_most=2)
+    assert fewer.trials == 2 and len(few) == 2
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -99,6 +120,8 @@ def test_what_cannot_be_collected_is_said(tmp_path, keys, message):
 def test_sources_and_pools_exclude_each_other(tmp_path):
     with pytest.raises(ConfigError, match="must have either sources or pools, but got 0 sources, pools=None"):
         config_of(tmp_path, collect={"programs": 3})
+    with pytest.raises(ConfigError, match="`pools_by` must go with pools, but got pools_by=model alone"):
+        config_of(tmp_path, collect={"sources": [{"random_programs": 1}], "pools_by": "model"})
 
 
 def test_the_command_collects_pools(tmp_path):

@@ -51,3 +51,36 @@ def test_torch(workload: Workload) -> None:
             assert (peer.time(4) > 0).all()
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.key)
+def test_openvino(workload: Workload) -> None:
+    pytest.importorskip("openvino", reason="needs the package openvino")
+    from benchmarks.peers.openvino_peer import OpenvinoPeer
+
+    peer = OpenvinoPeer()
+    assert peer.prepare(workload, inputs_of(workload), 1, {})["overhead"] > 0
+    rtol, atol = workload.tolerance
+    wanted = workload.reference(*inputs_of(workload))
+    np.testing.assert_allclose(peer.output(), wanted, rtol=rtol, atol=atol)
+    assert (peer.time(4) > 0).all()
+
+
+@pytest.mark.parametrize("place", [1, 2, 5, 7])
+def test_inductor(place: int) -> None:
+    torch = pytest.importorskip("torch", reason="needs the package torch")
+    from benchmarks.peers.inductor_peer import InductorPeer
+
+    workload, threads = WORKLOADS[place], torch.get_num_threads()
+    try:
+        peer = InductorPeer()
+        # Tuning all that it can takes seconds a layer.
+        said = peer.prepare(workload, inputs_of(workload), 1, {"variant": "default"})
+        assert list(said["variants"]) == ["default"]
+        rtol, atol = workload.tolerance
+        wanted = workload.reference(*inputs_of(workload))
+        np.testing.assert_allclose(peer.output(), wanted, rtol=rtol, atol=atol)
+        assert (peer.time(4) > 0).all()
+    finally:
+        torch.set_num_threads(threads)
+        torch._dynamo.reset()

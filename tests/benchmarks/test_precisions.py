@@ -12,9 +12,10 @@ import pytest
 
 from autotune.titles import title_of
 from benchmarks import results
+from benchmarks.figures import figures
 from benchmarks.precisions import __main__ as command
 from benchmarks.precisions import torch_runtime
-from benchmarks.precisions.compare import Plan, _is_another, compare, decibels_of, figures
+from benchmarks.precisions.compare import Plan, _is_another, compare, decibels_of
 from benchmarks.precisions.picture import draw
 from benchmarks.precisions.table import SLACK, precisions, ratio, title
 from benchmarks.precisions.torch_runtime import EAGER

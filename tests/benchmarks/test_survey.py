@@ -14,10 +14,11 @@ import yaml
 from onnx import helper, numpy_helper
 
 from benchmarks import results, table
+from benchmarks.provenance import commit_of
 from benchmarks.survey import __main__ as survey
 from benchmarks.survey import exports, one
 from benchmarks.survey.kept import Kept
-from benchmarks.survey.log import Log, commit_of, outcome
+from benchmarks.survey.log import Log, outcome
 from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Ended
 from benchmarks.survey.table import summary

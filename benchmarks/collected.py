@@ -1,0 +1,119 @@
+"""A table that is being measured: rows of one state of the code, one machine and the same settings, or no table.
+
+Hours may lie between its first row and its last, so rows wait in `results/unfinished/NAME.json` until all that the
+table must have are there; then they take the place of those before. What was measured in another state is not mixed in:
+it is measured anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from benchmarks.provenance import is_whole, moment, state_of
+
+UNFINISHED = "unfinished"
+"""Folder beside the results."""
+
+
+class MixedTable(ValueError):
+    """Rows that must not stand in one table."""
+
+
+class Collected:
+    """The rows of a table in the state in which this process measures.
+
+    Args:
+        name: of the result file.
+        settings: what must be the same of all rows: trials, turns, threads, seed; plain data.
+        rows: names of all that the table must have, in its order.
+        folder: of the result files.
+    """
+
+    def __init__(
+        self, name: str, settings: Mapping[str, Any], rows: Sequence[str], folder: Path = results.FOLDER
+    ) -> None:
+        self.name, self.wanted, self._folder = name, tuple(rows), folder
+        self.state = state_of(json.loads(json.dumps(dict(settings))))
+        self._file = folder / UNFINISHED / f"{name}.json"
+        self.rows: dict[str, Any] = {}
+        for path in (folder / f"{name}.json", self._file):
+            found = json.loads(path.read_text()) if path.exists() else {}
+            if found.get("state") == self.state and is_whole(self.state["commit"]):
+                self.rows |= {name: row for name, row in found["rows"].items() if name in self.wanted}
+            elif path == self._file and found:
+                sys.stderr.write(f"{len(found['rows'])} rows in {path.name} are of another state: measured anew\n")
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of rows that are still to be measured, in the table's order."""
+        return [name for name in self.wanted if name not in self.rows]
+
+    def add(self, name: str, row: Mapping[str, Any]) -> None:
+        """Takes in a row, and writes it out at once; the table, once it is whole.
+
+        Raises:
+            MixedTable: a row that the table does not have, or the code changed since the first one was measured.
+        """
+        if name not in self.wanted:
+            raise MixedTable(f"`row` must be one of {', '.join(self.wanted)}, but got row={name!r}")
+        now = state_of(self.state["settings"])
+        if now != self.state:
+            raise MixedTable(
+                f"rows must be of one state, but {self.name} began at {self.state['commit']} and is at {now['commit']}"
+            )
+        made = {key: self.state[key] for key in ("commit", "cpu", "cores")}
+        self.rows[name] = {**row, "made": {**made, **moment()}}
+        self._write(self._file)
+        if not self.missing:
+            self.publish()
+
+    def publish(self) -> None:
+        """Writes the table from its rows; nothing waits any more."""
+        self.rows = {name: self.rows[name] for name in self.wanted}
+        self._write(self._folder / f"{self.name}.json")
+        self._file.unlink(missing_ok=True)
+
+    def document(self) -> dict[str, Any]:
+        """State and rows, as far as there are any."""
+        return {"state": self.state, "rows": self.rows}
+
+    def _write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n")
+        os.replace(part, path)
+
+
+def check(name: str, document: Mapping[str, Any]) -> None:
+    """Refuses a document whose rows must not stand in one table; one without a state is older than states are.
+
+    Raises:
+        MixedTable: rows of several commits, processors or settings, or of files that were changed.
+    """
+    if "state" not in document:
+        return
+    state = document["state"]
+    if not is_whole(state["commit"]):
+        raise MixedTable(f"rows of {name} must be of a commit, but are of changed files: {state['commit'] or 'none'}")
+    for row, found in document["rows"].items():
+        for key in ("commit", "cpu", "cores"):
+            if found.get("made", {}).get(key) != state[key]:
+                got = found.get("made", {}).get(key)
+                raise MixedTable(f"`{key}` of rows of {name} must be {state[key]}, but that of {row} is {got}")
+
+
+def said_of(document: Mapping[str, Any]) -> str:
+    """A line for the head of a table: where its rows come from."""
+    state, days = document["state"], sorted({row["made"]["date"] for row in document["rows"].values()})
+    busiest = max(row["made"]["load"] for row in document["rows"].values())
+    settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in state["settings"].items())
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    versions = ", ".join(f"{key} {value}" for key, value in state["versions"].items())
+    machine = f"{state['cpu']}, {state['cores']} cores; commit {state['commit']}, {when}, load up to {busiest:.1f}"
+    return f"{machine}; {settings}. {versions}.\n\n"

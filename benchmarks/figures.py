@@ -1,0 +1,37 @@
+"""Figures of what took turns: seconds, how steady they were, and ratios that say when they are within the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autotune.network.process import of_turns
+from measure.steadiness import disagreement, halves_of, spread_of
+
+
+def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Seconds of each runtime by those of its turns, and how steady they were.
+
+    Args:
+        took: seconds of each turn, in order of time, by runtime.
+    """
+    halves = {label: halves_of(turns) for label, turns in took.items()}
+    return {
+        "seconds": {label: of_turns(turns) for label, turns in took.items()},
+        "spread": {label: spread_of(turns) for label, turns in took.items()},
+        "halves": {label: list(each) for label, each in halves.items() if each[0] == each[0]},
+        "unsteady": max(map(disagreement, halves.values())),
+    }
+
+
+def noise_of(row: Mapping[str, Any], *labels: str) -> float:
+    """By how much the two halves of the turns of some runtimes differ at most, as a share; 0 where it is not known."""
+    halves = row.get("halves", {})
+    return max((disagreement(tuple(halves[label])) for label in labels if label in halves), default=0.0)
+
+
+def ratio_text(ratio: float | None, noise: float = 0.0) -> str:
+    """A ratio of times; with ≈ before it where it is as near to 1 as the two halves of the turns are to each other."""
+    if ratio is None:
+        return ""
+    return f"{'≈' if max(ratio, 1 / ratio) <= 1 + noise else ''}{ratio:.2f}x"

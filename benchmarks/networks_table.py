@@ -1,0 +1,100 @@
+"""Table of whole networks: ours beside every peer in float32, in bfloat16 beside all, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.figures import noise_of, ratio_text
+from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
+
+Row = Mapping[str, Any]
+
+OURS, NARROW = "autotune float32", "autotune bfloat16"
+PEERS = {
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "torch": "PyTorch",
+    "torch-inductor": "Inductor, frozen",
+}
+"""Peer in float32 → its column."""
+NARROW_PEERS = {
+    "openvino-as-installed": "OpenVINO as installed",
+    "torch-autocast": "PyTorch autocast",
+    "torch-inductor-autocast": "Inductor autocast",
+}
+"""Peer that rounds to 16 bits, or may."""
+SAID = (
+    "Milliseconds. `ratio` is the time of the fastest peer of those in float32 over ours, `ratio in bfloat16` that of "
+    "the fastest of all peers, whatever they round, over ours in bfloat16; ≈ stands where it is within what the two "
+    "halves of the turns differ by. `built` counts tuning, where there are trials; `MiB` are resident in a process "
+    "that has run."
+)
+
+
+def best_of(row: Row, peers: Sequence[str]) -> str | None:
+    """The fastest of some peers; None where none was timed."""
+    return min((peer for peer in peers if peer in row["seconds"]), key=row["seconds"].__getitem__, default=None)
+
+
+def ratio(row: Row, ours: str, peers: Sequence[str]) -> tuple[float | None, float]:
+    """Seconds of the fastest of some peers over ours, and the noise of the two; None where either was not timed."""
+    best = best_of(row, peers)
+    if best is None or ours not in row["seconds"]:
+        return None, 0.0
+    return row["seconds"][best] / row["seconds"][ours], noise_of(row, ours, best)
+
+
+def networks(document: Mapping[str, Any]) -> str:
+    """Every network, then geometric means over those that this package was made with and the others."""
+    rows = list(document["rows"].values())
+    peers = [peer for peer in PEERS if any(peer in row["seconds"] for row in rows)]
+    narrow = [peer for peer in NARROW_PEERS if any(peer in row["seconds"] for row in rows)]
+    both = any(NARROW in row["seconds"] for row in rows)
+    header = ["network", "unseen", "autotune", *(PEERS[p] for p in peers), "ratio"]
+    header += ["autotune bfloat16", *(NARROW_PEERS[p] for p in narrow), "ratio in bfloat16"] if both else []
+    header += ["kernels", "built s", "MiB on disk", "MiB", "ONNX Runtime MiB"]
+    lines: list[list[object]] = []
+    means: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        seconds, built = row["seconds"], row["built"].get(OURS)
+        found, noise = ratio(row, OURS, peers)
+        cells: list[object] = [row["title"], "yes" if row["unseen"] else "", _ms(row, OURS)]
+        cells += [*(_ms(row, peer) for peer in peers), ratio_text(found, noise)]
+        kinds = {"float32": found}
+        if both:
+            found, noise = ratio(row, NARROW, [*peers, *narrow])
+            cells += [_ms(row, NARROW), *(_ms(row, peer) for peer in narrow), ratio_text(found, noise)]
+            kinds["bfloat16"] = found
+        resident = row["resident_bytes"]
+        cells += [row["tasks"], f"{built['seconds']:.0f}" if built else "", _mib(built and built["bytes"])]
+        lines.append([*cells, _mib(resident.get(OURS)), _mib(resident.get("onnxruntime"))])
+        for kind, value in kinds.items():
+            if value is not None and seconds:
+                for group in ("all", "unseen" if row["unseen"] else "known"):
+                    means.setdefault((kind, group), []).append(value)
+    summary = [
+        [kind, group, f"{geometric_mean(of):.2f}x", f"{min(of):.2f}x", f"{max(of):.2f}x", len(of)]
+        for (kind, group), of in sorted(means.items(), key=lambda item: (item[0][0] != "float32", item[0][1] != "all"))
+    ]
+    parts = [
+        table(["ours in", "networks", "geometric mean", "lowest", "highest", "rows"], summary),
+        table(header, lines),
+    ]
+    return "\n\n".join([SAID, *parts, *_missing(rows)])
+
+
+def _missing(rows: Sequence[Row]) -> list[str]:
+    """Why columns are missing."""
+    told = [f"{peer} of {row['title']}: {why}" for row in rows for peer, why in row["missing"].items()]
+    return [f"Missing: {'; '.join(told)}."] if told else []
+
+
+def _ms(row: Row, label: str) -> str:
+    seconds = row["seconds"].get(label)
+    return "missing" if label in row["missing"] else "" if seconds is None else f"{seconds * 1e3:.2f}"
+
+
+def _mib(nbytes: int | None) -> str:
+    return "" if nbytes is None else f"{nbytes / 2**20:.0f}"

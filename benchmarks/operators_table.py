@@ -1,0 +1,74 @@
+"""Table of operators: ours beside every peer, and the ratio to the best of all that are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.figures import noise_of, ratio_text
+from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
+
+PEERS = {
+    "torch": "oneDNN ms",
+    "inductor": "Inductor ms",
+    "onnxruntime": "ONNX Runtime ms",
+    "onnxruntime_blocked": "the same, blocked, ms",
+    "openvino": "OpenVINO ms",
+}
+"""Peer → its column."""
+DIRECT = (
+    "Rates count the operations of the direct algorithm; one above the processor's peak (*) was reached with fewer. "
+    "≈ stands where the ratio is within what the two halves of the turns differ by."
+)
+
+
+def best_of(row: Mapping[str, Any]) -> str | None:
+    """The fastest peer of a row; None where no peer has the operator."""
+    return min((name for name in PEERS if name in row["seconds"]), key=row["seconds"].__getitem__, default=None)
+
+
+def operators(document: Mapping[str, Any]) -> str:
+    """Ours against every peer, and the geometric mean of the ratios in each class."""
+    header = [
+        "operator",
+        "autotune ms",
+        "GFLOP/s",
+        "of peak",
+        *PEERS.values(),
+        "call-out ms",
+        "ratio to best",
+        "weights",
+    ]
+    lines: list[list[object]] = []
+    ratios: dict[str, list[float]] = {}
+    for row in document["rows"].values():
+        seconds, peak = row["seconds"], row["peak_flops"]
+        rate, best = row["flops"] / seconds["ours"], best_of(row)
+        ratio = None if best is None else seconds[best] / seconds["ours"]
+        if ratio is not None and best is not None:
+            for kind in ("all", row["class"]):
+                ratios.setdefault(kind, []).append(ratio)
+        above = "*" if rate > peak else ""
+        lines.append(
+            [
+                row["title"],
+                _ms(seconds["ours"]),
+                f"{rate / 1e9:.0f}{above}",
+                f"{rate / peak:.0%}",
+                *(_ms(seconds.get(name)) for name in (*PEERS, "library")),
+                ratio_text(ratio, 0.0 if best is None else noise_of(row, "ours", best)),
+                "constant" if row["constant_weight"] else "",
+            ]
+        )
+    means = [
+        [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", f"{max(found):.2f}x", len(found)]
+        for kind, found in ratios.items()
+    ]
+    return "\n\n".join(
+        [table(header, lines), table(["class", "geometric mean", "lowest", "highest", "rows"], means), DIRECT]
+    )
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.3f}"

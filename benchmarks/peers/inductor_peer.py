@@ -1,0 +1,153 @@
+"""PyTorch's compiler as a peer: weights frozen, as it is by default and with all that it tunes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from benchmarks.peers.base import Array, Peer, PeerError, serve
+from benchmarks.peers.calls import medians, seconds_of
+from search_space.workloads import Workload
+
+MODES: Mapping[str, dict[str, Any]] = {"default": {}, "max-autotune": {"mode": "max-autotune-no-cudagraphs"}}
+"""Name → arguments of `torch.compile`."""
+
+
+class InductorPeer(Peer):
+    """A compiled module of one layer; the cost of calling a compiled module that computes nothing is taken off."""
+
+    name = "inductor"
+
+    def prepare(
+        self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Compiles the layer in every mode; keeps the fastest, or what `options["variant"]` names."""
+        import torch._inductor.config as config
+
+        if workload.operator not in _MODULES or workload.dtypes != {"float32"}:
+            raise PeerError(f"`workload` must be one of {', '.join(_MODULES)} in float32, but got {workload.key}")
+        torch.set_num_threads(threads)
+        config.freezing = True
+        tensors = [torch.from_numpy(array) for array in arrays]
+        calls: dict[str, Callable[[], torch.Tensor]] = {}
+        with torch.no_grad():
+            for mode, arguments in MODES.items():
+                if options.get("variant") in (None, mode):
+                    calls[mode] = _compiled(*_MODULES[workload.operator](workload, tensors), arguments)
+            found = medians(calls)
+        best = min(found, key=found.__getitem__)
+        self._call, self._image = calls[best], "conv" in workload.operator
+        nothing = _compiled(nn.ReLU(), [torch.ones(1)], {})
+        self._overhead = float(np.median(seconds_of(nothing, 500)))
+        return {"variant": best, "variants": found, "overhead": self._overhead, "version": torch.__version__}
+
+    def time(self, samples: int) -> NDArray[np.float64]:
+        return seconds_of(self._call, samples, self._overhead)
+
+    def output(self) -> Array:
+        result = self._call()
+        result = result.permute(0, 2, 3, 1) if self._image else result
+        return np.ascontiguousarray(result.numpy())
+
+
+def _compiled(
+    module: nn.Module, inputs: Sequence[torch.Tensor], arguments: Mapping[str, Any]
+) -> Callable[[], torch.Tensor]:
+    """A call of a module that has been compiled, and has run."""
+    torch._dynamo.reset()
+    run = torch.compile(module.eval(), **arguments)
+
+    def call() -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = run(*inputs)
+            return found
+
+    call()
+    return call
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
+
+
+def _parameter(tensor: torch.Tensor) -> nn.Parameter:
+    return nn.Parameter(tensor.contiguous(), requires_grad=False)
+
+
+def _conv(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module, list[torch.Tensor]]:
+    depthwise = workload.operator == "depthwise_conv2d"
+    groups = int(workload.args["channels"] if depthwise else workload.args.get("groups", 1))
+    stride, padding, dilation = (
+        _pair(workload.args.get(name, default)) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
+    )
+    weight = arrays[1].permute(2, 0, 1)[:, None] if depthwise else arrays[1].permute(3, 2, 0, 1)
+    outputs, inputs, *kernel = weight.shape
+    made = nn.Conv2d(
+        inputs * groups, outputs, kernel, stride, padding, dilation, groups, bias=len(arrays) > 2, device="meta"
+    )
+    made.weight = _parameter(weight)
+    if len(arrays) > 2:
+        made.bias = _parameter(arrays[2])
+    return _ended(workload, made), [arrays[0].permute(0, 3, 1, 2).contiguous()]
+
+
+def _product(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module, list[torch.Tensor]]:
+    if not workload.inputs[1].constant:
+        return _Product(), list(arrays)
+    made = nn.Linear(*arrays[1].shape, bias=len(arrays) > 2, device="meta")
+    made.weight = _parameter(arrays[1].t())
+    if len(arrays) > 2:
+        made.bias = _parameter(arrays[2])
+    return _ended(workload, made), [arrays[0]]
+
+
+class _Product(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b
+
+
+class _LayerNorm(nn.Module):
+    def __init__(self, scale: torch.Tensor | None, bias: torch.Tensor | None, epsilon: float) -> None:
+        super().__init__()
+        self.scale = None if scale is None else _parameter(scale)
+        self.bias, self.epsilon = None if bias is None else _parameter(bias), epsilon
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return functional.layer_norm(data, data.shape[-1:], self.scale, self.bias, self.epsilon)
+
+
+def _softmax(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module, list[torch.Tensor]]:
+    return nn.Softmax(-1), [arrays[0]]
+
+
+def _layer_norm(workload: Workload, arrays: Sequence[torch.Tensor]) -> tuple[nn.Module, list[torch.Tensor]]:
+    scale, bias = [*arrays[1:], None, None][:2]
+    return _LayerNorm(scale, bias, float(workload.args.get("epsilon", 1e-5))), [arrays[0]]
+
+
+def _ended(workload: Workload, module: nn.Module) -> nn.Module:
+    """The module with the workload's activation behind it."""
+    if workload.args.get("activation") is None:
+        return module
+    return nn.Sequential(
+        module, {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}[workload.args["activation"]]()
+    )
+
+
+_MODULES: dict[str, Callable[[Workload, Sequence[torch.Tensor]], tuple[nn.Module, list[torch.Tensor]]]] = {
+    "conv2d": _conv,
+    "depthwise_conv2d": _conv,
+    "matmul": _product,
+    "dense": _product,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+}
+
+if __name__ == "__main__":
+    serve(InductorPeer())

@@ -1,0 +1,144 @@
+"""The pictures of docs/benchmarks.md, from the result files: `python -m benchmarks.pictures`.
+
+Networks beside every peer, what more trials are worth, and cost models with their intervals. What was not measured yet
+is not drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from benchmarks.networks_table import OURS, PEERS
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+METRICS = {"normalised1": "normalised top-1", "top1": "top-1", "pairwise": "pairwise", "tau": "Kendall's τ"}
+"""Metric of a cost model → what its panel is called."""
+Documents = Mapping[str, Mapping[str, Any] | None]
+"""Results by name; None: not measured."""
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def ratios(document: Mapping[str, Any], peer: str) -> dict[str, float]:
+    """Network → seconds of a peer over ours, of those that both were timed on."""
+    rows = document["rows"].values()
+    return {r["title"]: r["seconds"][peer] / r["seconds"][OURS] for r in rows if {peer, OURS} <= r["seconds"].keys()}
+
+
+def draw_networks(documents: Documents) -> Any | None:
+    """Bars: how many times as long each peer takes as ours, after no trial; networks by the best peer's."""
+    document = documents["networks_0_2"]
+    if document is None:
+        return None
+    by_peer = {title: found for peer, title in PEERS.items() if (found := ratios(document, peer))}
+    least = {row["title"]: min((f[row["title"]] for f in by_peer.values() if row["title"] in f), default=0.0) for row in
+             document["rows"].values()}  # fmt: skip
+    names = sorted(least, key=least.__getitem__)
+    figure = _figure(8.0, 0.42 * len(names) + 1.2)
+    axes = figure.subplots()
+    high = 0.8 / max(1, len(by_peer))
+    for place, (title, found) in enumerate(by_peer.items()):
+        at = [y + (place - (len(by_peer) - 1) / 2) * high for y, name in enumerate(names) if name in found]
+        axes.barh(at, [found[name] for name in names if name in found], high, color=f"C{place}", label=title)
+    axes.axvline(1.0, color="0.2", linewidth=1.0)
+    axes.set(
+        yticks=range(len(names)),
+        yticklabels=names,
+        xlabel="its time / autotune's, float32, no trial",
+        ylim=(-0.6, None),
+    )
+    axes.set_xscale("log")
+    ticks = [0.5, 1, 2, 4, 8]
+    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    axes.minorticks_off()
+    axes.tick_params(labelsize=8)
+    figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+    return figure
+
+
+def draw_trials(documents: Documents) -> Any | None:
+    """Lines: a network's time after more trials, by its time after none."""
+    budgets = {"none": "networks_0_2", "10 a kernel": "networks_10_2", "1,000": "networks_1000_2"}
+    found = {label: documents[name] for label, name in budgets.items()}
+    if any(document is None for document in found.values()):
+        return None
+    seconds = {
+        label: {r["title"]: r["seconds"][OURS] for r in (document or {})["rows"].values() if OURS in r["seconds"]}
+        for label, document in found.items()
+    }
+    names = [name for name in seconds["none"] if all(name in of for of in seconds.values())]
+    figure = _figure(6.4, 4.0)
+    axes = figure.subplots()
+    for place, name in enumerate(names):
+        line = [seconds[label][name] / seconds["none"][name] for label in budgets]
+        axes.plot(
+            range(len(budgets)), line, marker="o", markersize=3, linewidth=1.0, color=f"C{place % 10}", label=name
+        )
+    axes.set(
+        xticks=range(len(budgets)), xticklabels=list(budgets), xlabel="trials", ylabel="time / time after no trial"
+    )
+    axes.grid(alpha=0.25, linewidth=0.5)
+    figure.legend(loc="outside right center", fontsize=6, frameon=False)
+    return figure
+
+
+def draw_models(documents: Documents) -> Any | None:
+    """Points with intervals: every cost model by every metric, on networks that nobody has seen."""
+    document = documents["models"]
+    if document is None or "test" not in document["rows"]:
+        return None
+    models = document["rows"]["test"]["models"]
+    names = list(models)[::-1]
+    figure = _figure(9.0, 0.3 * len(names) + 1.0)
+    panels: Sequence[Any] = figure.subplots(1, len(METRICS), sharey=True)
+    for panel, (metric, title) in zip(panels, METRICS.items(), strict=True):
+        for place, name in enumerate(names):
+            value, low, high = models[name][metric]
+            ends = [[value - low], [high - value]] if low is not None and high is not None else None
+            panel.errorbar([value], [place], xerr=ends, fmt="o", color="C0" if place == len(names) - 1 else "0.35")
+        panel.set(title=title, yticks=range(len(names)), yticklabels=names)
+        panel.title.set_fontsize(9)
+        panel.tick_params(labelsize=8)
+        panel.grid(alpha=0.25, linewidth=0.5, axis="x")
+    return figure
+
+
+PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] = {
+    "networks.png": (draw_networks, ("networks_0_2",)),
+    "trials.png": (draw_trials, ("networks_0_2", "networks_10_2", "networks_1000_2")),
+    "models.png": (draw_models, ("models",)),
+}
+"""File among the pages → what draws it, and from which results."""
+
+
+def draw(folder: Path = DOCS, measured: Path = results.FOLDER) -> list[Path]:
+    """Draws all that was measured; the files."""
+    made = []
+    for name, (picture, wanted) in PICTURES.items():
+        figure = picture({of: results.load(of, measured) for of in wanted})
+        if figure is not None:
+            figure.savefig(folder / name, dpi=110)
+            made.append(folder / name)
+    return made
+
+
+def main() -> int:
+    """Draws them."""
+    for path in draw():
+        sys.stderr.write(f"{path} is drawn\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

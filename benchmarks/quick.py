@@ -1,0 +1,234 @@
+"""What has become slower: this tree beside a release, in turns, in ten minutes.
+
+`python -m benchmarks.quick [--base REVISION] [--networks NAME,...] [--turns 12]` compiles networks without trials by
+the code of REVISION, the newest tag where none is named, and by the files as they are here, and times both in turns.
+What a revision has compiled is kept in `~/.cache/autotune-bench/quick`, and runs by its own code. The exit status is 1
+where a network takes longer than before by more than `--slower` and by more than the two halves of its turns differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from autotune.cache.place import NONE, VARIABLE
+from autotune.graph.errors import ModelError
+from autotune.graph.onnx_model import load_model
+from autotune.network.build import make_feeds
+from autotune.network.load import load_network
+from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved
+from benchmarks.figures import figures, noise_of, ratio_text
+from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
+from benchmarks.provenance import ROOT
+from benchmarks.subjects import Subject
+from measure.host import describe_host
+from measure.hostlock import alone
+
+Row = Mapping[str, Any]
+
+LABELS = ("before", "now")
+STORE = Path("~/.cache/autotune-bench/quick")
+NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet1_0", "densenet121", "vit_small_patch16_224", "distilbert_base")
+_COMPILE = """
+import sys
+from pathlib import Path
+from autotune.config import check_config
+from autotune.graph.onnx_model import load_model
+from autotune.network.build import write_network
+from autotune.network.load import load_network
+from autotune.network.schedules import Schedules
+from autotune.run.resolve import settings_of
+from autotune.run.workloads import limits_of
+
+file, folder, threads = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+document = {"model": file, "name": "quick", "trials": 0, "measure": {"cache": "network", "threads": threads}}
+config = check_config(document, "quick")
+network = load_network(load_model(file), "quick", 0)
+write_network(network, Schedules({}, settings_of(config), limits_of(config)), folder, settings_of(config))
+"""
+"""Compiles a model without trials; run by the code of either tree, whose own `autotune` it imports."""
+
+
+class QuickError(RuntimeError):
+    """A revision that is not there, or code that cannot compile a network."""
+
+
+def git(*words: str, folder: Path = ROOT) -> str:
+    """What git says.
+
+    Raises:
+        QuickError: it refuses.
+    """
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise QuickError(f"git {' '.join(words)} must work, but: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def base_of(named: str | None, folder: Path = ROOT) -> str:
+    """Twelve digits of the commit to compare with: what is named, or the newest tag.
+
+    Raises:
+        QuickError: there is none.
+    """
+    if named is None:
+        tags = git("tag", "--sort=-creatordate", folder=folder).splitlines()
+        if not tags:
+            raise QuickError("a release must be tagged, or a revision named by `--base`, but there is no tag")
+        named = tags[0]
+    return git("rev-parse", "--short=12", f"{named}^{{commit}}", folder=folder)
+
+
+def tree_of(commit: str, store: Path, repository: Path = ROOT) -> Path:
+    """The files of a commit, in a folder of the store."""
+    folder = store / commit / "tree"
+    if not folder.exists():
+        part = store / commit / "part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        archive = part / "tree.tar"
+        git("archive", "-o", str(archive), commit, folder=repository)
+        shutil.unpack_archive(archive, part, filter="data")
+        archive.unlink()
+        part.rename(folder)
+    return folder
+
+
+def compiled(tree: Path, file: Path, folder: Path, threads: int) -> Path:
+    """Folder of a network's executable, made by the code of a tree where it is not there yet.
+
+    Raises:
+        QuickError: it cannot compile it.
+    """
+    if not folder.exists():
+        part = folder.with_name(f"{folder.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        words = [sys.executable, "-P", "-c", _COMPILE, str(file), str(part), str(threads)]
+        variables = {**os.environ, "PYTHONPATH": str(tree), VARIABLE: NONE}  # choices of the other tree are not taken
+        done = subprocess.run(words, cwd=tree, env=variables, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = (done.stderr.strip() or "nothing").splitlines()[-1]
+            raise QuickError(f"{tree} must compile {file.stem}, but says: {said}")
+        part.rename(folder)
+    return folder
+
+
+def compare(file: Path, trees: Mapping[str, Path], folders: Mapping[str, Path], threads: int, turns: int) -> Row:
+    """Seconds of a network by each tree, in turns, and how steady they were.
+
+    Args:
+        file: of the network.
+        trees: label → the code that compiles it and runs it.
+        folders: label → where its executable is kept.
+        threads: that it runs on.
+        turns: of each.
+
+    Raises:
+        QuickError: it cannot be compiled.
+        RuntimeFailure: it cannot be run.
+    """
+    feeds = make_feeds(load_network(load_model(str(file)), file.stem, 0), 0)
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="autotune-quick-") as place:
+        processes = []
+        for label, tree in trees.items():
+            folder = compiled(tree, file, folders[label], threads)
+            kind = type("TreeProcess", (NetworkProcess,), {"tree": tree})
+            process = stack.enter_context(kind("autotune", threads, folder=str(folder)))
+            process.infer(feeds, Path(place))
+            process.runtime = label  # both are ours
+            processes.append(process)
+        with alone():
+            return figures(interleaved(processes, turns))
+
+
+def lines_of(rows: Mapping[str, Row], slower: float) -> tuple[list[list[object]], list[str]]:
+    """Cells of the table, and the names of what has become slower.
+
+    Args:
+        rows: by network.
+        slower: share by which one must take longer to count.
+    """
+    lines: list[list[object]] = []
+    found = []
+    for name, row in rows.items():
+        before, now = (row["seconds"][label] for label in LABELS)
+        noise = noise_of(row, *LABELS)
+        worse = now / before > 1 + max(slower, noise)
+        found += [name] if worse else []
+        cells = [f"{before * 1e3:.3f}", f"{now * 1e3:.3f}", ratio_text(now / before, noise)]
+        lines.append([name, *cells, "slower" if worse else ""])
+    return lines, found
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quick", description=__doc__.partition("\n")[0])
+    parser.add_argument("--base", help="revision to compare with; default: the newest tag")
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="of the survey's list, or ONNX files")
+    parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--slower", type=float, default=0.03, help="share from which a network counts as slower")
+    parser.add_argument("--store", type=Path, default=STORE, help="folder of what revisions have compiled")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compares, prints the table, and says what has become slower."""
+    options = parse(arguments)
+    store = options.store.expanduser()
+    rows: dict[str, Row] = {}
+    try:
+        commit = base_of(options.base)
+        trees = dict(zip(LABELS, (tree_of(commit, store), ROOT), strict=True))
+        machine = re.sub(r"\W+", "_", describe_host()["cpu"])
+        with tempfile.TemporaryDirectory(prefix="autotune-quick-") as work:
+            for name in options.networks.split(","):
+                file = Path(name) if name.endswith(".onnx") else exported(store / "exports", name)
+                kept = f"{file.stem}_{options.threads}_{machine}"
+                folders = dict(zip(LABELS, (store / commit / kept, Path(work) / kept), strict=True))
+                rows[file.stem] = compare(file, trees, folders, options.threads, options.turns)
+                sys.stderr.write(f"{file.stem}: {ratio_of(rows[file.stem]):.3f} of {commit}\n")
+    except (QuickError, ModelError, RuntimeFailure, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    lines, slower = lines_of(rows, options.slower)
+    mean = geometric_mean([ratio_of(row) for row in rows.values()])
+    sys.stdout.write(table(["network", f"{commit} ms", "now ms", "ratio", ""], lines) + "\n")
+    sys.stdout.write(f"\ngeometric mean {mean:.3f}; slower: {', '.join(slower) or 'none'}\n")
+    return int(bool(slower))
+
+
+def ratio_of(row: Row) -> float:
+    """Seconds now over those before."""
+    before, now = (row["seconds"][label] for label in LABELS)
+    return float(now / before)
+
+
+def exported(folder: Path, name: str) -> Path:
+    """The ONNX file of a model of the survey, exported where it is not there.
+
+    Raises:
+        QuickError: it cannot be.
+    """
+    file = folder / f"{name}.onnx"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            Subject(name).file(folder, 0)
+        except (RuntimeError, ValueError) as error:
+            raise QuickError(f"{name} must be exported, but: {error}") from None
+    return file
+
+
+if __name__ == "__main__":
+    sys.exit(main())

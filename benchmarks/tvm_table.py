@@ -1,0 +1,47 @@
+"""Table of tuning beside TVM's: what both have found after as many trials, and how long they took for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.figures import noise_of, ratio_text
+from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
+
+
+def tvm(document: Mapping[str, Any]) -> str:
+    """Ours against MetaSchedule after every number of trials, the trials a second of both, and what it refuses."""
+    header = ["operator", "trials", "autotune ms", "TVM ms", "ratio", "ours s", "TVM s", "trials/s", "TVM's"]
+    lines: list[list[object]] = []
+    ratios: dict[tuple[int, str], list[float]] = {}
+    refused = []
+    for row in document["rows"].values():
+        if "refused" in row:
+            refused.append(f"{row['title']} ({row['refused'].partition(', but')[0]})")
+            continue
+        took, seconds = row["tuning"], row["seconds"]
+        counts = sorted(int(name.partition(" ")[2]) for name in seconds if name.startswith("ours "))
+        for trials in counts:
+            labels = f"ours {trials}", f"tvm {trials}"
+            ours, theirs = (seconds[label] for label in labels)
+            for kind in ("all", row["class"]):
+                ratios.setdefault((trials, kind), []).append(theirs / ours)
+            last = trials == counts[-1]
+            lines.append(
+                [
+                    row["title"],
+                    trials,
+                    f"{ours * 1e3:.3f}",
+                    f"{theirs * 1e3:.3f}",
+                    ratio_text(theirs / ours, noise_of(row, *labels)),
+                    *(f"{took[name]['seconds']:.0f}" if last else "" for name in ("ours", "tvm")),
+                    *(f"{took[name]['trials_per_second']:.1f}" if last else "" for name in ("ours", "tvm")),
+                ]
+            )
+    means = [
+        [f"{kind}, {trials:,} trials", f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", len(found)]
+        for (trials, kind), found in sorted(ratios.items(), key=lambda item: (item[0][1] != "all", item[0]))
+    ]
+    parts = [table(["class", "geometric mean", "lowest", "rows"], means), table(header, lines)]
+    return "\n\n".join(parts + ([f"Refused by TVM's definitions here: {'; '.join(refused)}."] if refused else []))

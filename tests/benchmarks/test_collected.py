@@ -1,0 +1,121 @@
+"""Tables of one state: rows wait until all are there, and what is of another state is not mixed in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import collected, provenance, table
+from benchmarks.collected import Collected, MixedTable, check, said_of
+from benchmarks.provenance import commit_of, is_whole
+
+SETTINGS = {"trials": 8, "threads": 2}
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `state_of` finds; a test may change it."""
+    now: dict[str, Any] = {"commit": "0123456789ab", "cpu": "a processor", "cores": 2, "versions": {"numpy": "2.0"}}
+    monkeypatch.setattr(collected, "state_of", lambda settings: {**now, "settings": dict(settings)})
+    return now
+
+
+def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) -> None:
+    old = {"rows": {"a": {"seconds": 9.0}}}
+    (tmp_path / "x.json").write_text(json.dumps(old))
+    first = Collected("x", SETTINGS, ["a", "b"], tmp_path)
+    assert first.missing == ["a", "b"]
+    first.add("b", {"seconds": 1.0})
+    assert json.loads((tmp_path / "x.json").read_text()) == old
+    again = Collected("x", SETTINGS, ["a", "b"], tmp_path)  # another process goes on
+    assert again.missing == ["a"]
+    again.add("a", {"seconds": 2.0})
+    whole = json.loads((tmp_path / "x.json").read_text())
+    assert list(whole["rows"]) == ["a", "b"] and whole["state"]["settings"] == SETTINGS
+    assert {row["made"]["commit"] for row in whole["rows"].values()} == {"0123456789ab"}
+    assert not (tmp_path / "unfinished" / "x.json").exists()
+    assert not Collected("x", SETTINGS, ["a", "b"], tmp_path).missing
+    check("x", whole)
+    assert said_of(whole).startswith("a processor, 2 cores; commit 0123456789ab, 2")
+    assert "trials 8, threads 2. numpy 2.0." in said_of(whole)
+
+
+@pytest.mark.parametrize("key", ["commit", "cpu", "settings", "versions"])
+def test_another_state_begins_anew(tmp_path: Path, state: dict[str, Any], key: str, capfd: Any) -> None:
+    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
+    settings = {**SETTINGS, "trials": 9} if key == "settings" else SETTINGS
+    state.update({key: {"numpy": "3.0"} if key == "versions" else "another"} if key != "settings" else {})
+    assert Collected("x", settings, ["a", "b"], tmp_path).missing == ["a", "b"]
+    assert "1 rows in x.json are of another state: measured anew" in capfd.readouterr().err
+
+
+def test_a_table_that_grows_keeps_its_rows(tmp_path: Path, state: dict[str, Any]) -> None:
+    Collected("x", SETTINGS, ["a"], tmp_path).add("a", {})
+    assert Collected("x", SETTINGS, ["a", "b"], tmp_path).missing == ["b"]
+
+
+def test_code_that_changes_meanwhile_ends_the_table(tmp_path: Path, state: dict[str, Any]) -> None:
+    rows = Collected("x", SETTINGS, ["a", "b"], tmp_path)
+    with pytest.raises(MixedTable, match="`row` must be one of a, b, but got row='c'"):
+        rows.add("c", {})
+    state["commit"] = "ba9876543210"
+    with pytest.raises(MixedTable, match="x began at 0123456789ab and is at ba9876543210"):
+        rows.add("a", {})
+
+
+def test_changed_files_are_never_gone_on_from_and_make_no_table(tmp_path: Path, state: dict[str, Any]) -> None:
+    state["commit"] = "0123456789ab+"
+    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
+    rows = Collected("x", SETTINGS, ["a", "b"], tmp_path)
+    assert rows.missing == ["a", "b"]
+    rows.add("a", {})
+    rows.add("b", {})
+    with pytest.raises(MixedTable, match=r"must be of a commit, but are of changed files: 0123456789ab\+"):
+        check("x", json.loads((tmp_path / "x.json").read_text()))
+
+
+def test_tables_refuse_rows_of_several_states(tmp_path: Path, state: dict[str, Any]) -> None:
+    rows = Collected("peak", SETTINGS, ["1", "2"], tmp_path)
+    for name in ("1", "2"):
+        rows.add(name, {"matmul": 1e9, "convolution": 1e9})
+    text = table.regenerate("<!-- table:peak -->\n<!-- /table -->", tmp_path)
+    assert "a processor, 2 cores; commit 0123456789ab" in text
+    document = json.loads((tmp_path / "peak.json").read_text())
+    document["rows"]["2"]["made"]["commit"] = "another"
+    (tmp_path / "peak.json").write_text(json.dumps(document))
+    with pytest.raises(MixedTable, match="`commit` of rows of peak must be 0123456789ab, but that of 2 is another"):
+        table.regenerate("<!-- table:peak -->\n<!-- /table -->", tmp_path)
+
+
+def test_the_commit_is_the_newest_that_changed_what_is_measured(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert commit_of(tmp_path) == "" and not is_whole("")
+    git("init", "-q")
+    for file in ("code/a.py", "bench/b.py", "docs.md"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("1")
+    git("add", "code")
+    git("commit", "-qm", "code")
+    first = git("rev-parse", "--short=12", "HEAD").strip()
+    of = (tmp_path, ["code"], ["bench/*.py"])
+    assert commit_of(*of) == f"{first}+"  # what measures it is in no commit
+    git("add", ".")
+    git("commit", "-qm", "all else")
+    assert commit_of(*of) == first
+    (tmp_path / "docs.md").write_text("2")
+    assert commit_of(*of) == first
+    for file in ("code/a.py", "bench/b.py"):
+        (tmp_path / file).write_text("2")
+        assert commit_of(*of) == f"{first}+" and not is_whole(commit_of(*of))
+        git("checkout", "-q", file)
+    (tmp_path / "code" / "new.py").write_text("1")
+    assert commit_of(*of) == f"{first}+"
+    assert is_whole(first)
+    assert provenance.ROOT.joinpath(provenance.MEASURED[0]).is_dir()

@@ -1,0 +1,151 @@
+"""Operators and networks beside their peers, a row at a time: what a row holds, and that the same command goes on."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from benchmarks import collected, networks, operators, results, tvm
+from benchmarks.collected import Collected
+from benchmarks.interleave import turns_of
+from benchmarks.peers.base import PeerError
+from benchmarks.rows import ROWS, Row
+from benchmarks.subjects import Subject
+from benchmarks.tuning import Tuned, tuned_after
+from search_space import workloads
+from search_space.workloads import Workload
+
+SMALL = Row("small", "matmul", "matmul 8x8x8", lambda: workloads.matmul(8, 8, 8))
+SECONDS = {
+    "benchmarks.peers.ours": 1e-3,
+    "benchmarks.peers.torch_peer": 2e-3,
+    "benchmarks.peers.inductor_peer": 3e-3,
+    "benchmarks.peers.ort_peer": 4e-3,
+    "benchmarks.peers.tvm_peer": 5e-3,
+}
+"""Of every peer there is; the others have no such operator."""
+
+
+class Process:
+    """A peer that takes as long as its module says."""
+
+    made: ClassVar[list[tuple[str, Mapping[str, Any]]]] = []
+
+    def __init__(self, module: str, *_: Any) -> None:
+        self.module = module
+
+    def prepare(self, workload: Workload, threads: int, **options: Any) -> dict[str, Any]:
+        if self.module not in SECONDS or options.get("blocked"):
+            raise PeerError("`workload` must be another, but got this")
+        self.made.append((self.module, options))
+        return {"tuning_seconds": 64.0, "records": 32} if self.module.endswith("tvm_peer") else {}
+
+    def warm(self, seconds: float) -> None:
+        pass
+
+    def time(self, samples: int) -> list[float]:
+        return [SECONDS[self.module]] * samples
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of results; the state of the code stays as it is, and nobody waits between turns."""
+    state = {"commit": "0123456789ab", "cpu": "a processor", "cores": 2, "versions": {}}
+    monkeypatch.setattr(collected, "state_of", lambda settings: {**state, "settings": dict(settings)})
+    for module in (operators, networks, tvm):
+        monkeypatch.setattr(module, "Collected", lambda *given: Collected(*given, folder=tmp_path))
+    for module in (operators, tvm):
+        monkeypatch.setattr(module, "turns_of", lambda peers, repeat: turns_of(peers, repeat, pause=0.0))
+        monkeypatch.setattr(module, "PeerProcess", Process)
+    monkeypatch.setattr(Process, "made", [])
+    return tmp_path
+
+
+def test_operators_are_measured_until_the_table_is_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(operators, "tuned", lambda *given: Tuned({"algorithm": "direct"}, None, {"trials": given[1]}))
+    words = ["--trials", "3"]
+    assert operators.main([*words, "--minutes", "0"]) == 0
+    assert operators.main([*words, "--rows", ROWS[1].name]) == 0
+    assert results.load("operators", folder) is None and len(Process.made) == 4
+    assert operators.main(words) == 0
+    saved = results.load("operators", folder)
+    assert saved is not None and list(saved["rows"]) == [row.name for row in ROWS]
+    assert len(Process.made) == 4 * len(ROWS), "no row was measured twice"
+    row = saved["rows"][ROWS[0].name]
+    assert row["seconds"] == {"ours": 1e-3, "torch": 2e-3, "inductor": 3e-3, "onnxruntime": 4e-3}
+    assert "must be another" in row["peers"]["openvino"]["error"] and row["tuning"] == {"trials": 3}
+    assert saved["state"]["settings"] == {"threads": 2, "trials": 3, "repeat": 20, "seed": 0}
+    assert "| all | 2.00x |" in capsys.readouterr().out
+    assert operators.main(["--rows", "conv9"]) == 2
+
+
+def test_our_own_kernel_must_run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(operators, "tuned", lambda *given: Tuned({"blocked": True}, None, {}))
+    with pytest.raises(PeerError, match="must be another"):
+        operators.compare(SMALL, argparse.Namespace(trials=1, seed=0, threads=1, repeat=20))
+
+
+def test_networks_are_measured_until_the_table_is_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = []
+
+    def compare(subject: Subject, place: Path, plan: Any) -> dict[str, Any]:
+        assert place.is_dir()
+        measured.append((subject.name, plan.trials, plan.each_task, plan.inductor))
+        row: dict[str, Any] = {"name": subject.name, "title": subject.name, "tasks": 1, "missing": {}, "built": {}}
+        seconds = {"autotune float32": 1e-3, "openvino": 2e-3}
+        return {**row, "seconds": seconds, "decibels": {}, "resident_bytes": {}}
+
+    monkeypatch.setattr(networks, "compare", compare)
+    assert networks.main(["--budget", "10", "--minutes", "0"]) == 0 and not measured
+    assert networks.main(["--budget", "10", "--rows", "levit_128s"]) == 0
+    assert networks.main(["--budget", "10"]) == 0
+    assert sorted(name for name, *_ in measured) == sorted(networks.NETWORKS)
+    assert {rest for _, *rest_ in measured for rest in [tuple(rest_)]} == {(10, True, False)}
+    saved = results.load("networks_10_2", folder)
+    assert saved is not None and list(saved["rows"]) == list(networks.NETWORKS)
+    assert [row["unseen"] for row in saved["rows"].values()] == [False] * 10 + [True] * 10
+    assert "| float32 | unseen | 2.00x | 2.00x | 2.00x | 10 |" in capsys.readouterr().out
+    assert networks.main(["--rows", "no_such_network"]) == 2
+    assert networks.plan_of("0", 1).inductor and networks.plan_of("1000", 2).precisions == ("float32",)
+
+
+def test_both_stand_after_as_many_trials(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tvm, "interpreter", lambda folder: "python")
+    schedules = {64: {"at": 64}, 256: {"at": 256}}
+    took = {"seconds": 4.0, "trials_per_second": 64.0}
+    monkeypatch.setattr(tvm, "tuned_after", lambda *given: (schedules, took))
+    assert tvm.main(["--rows", ROWS[0].name, "--mcpu", "x"]) == 0
+    theirs = [given for module, given in Process.made if module.endswith("tvm_peer")]
+    assert [given["upto"] for given in theirs] == [256, 64] and {given["trials"] for given in theirs} == {256}
+    rows = Collected("tvm", {**_settings(), "peer": tvm.REQUIREMENTS[0]}, [row.name for row in ROWS], folder).rows
+    (row,) = rows.values()
+    assert set(row["seconds"]) == {"ours 64", "ours 256", "tvm 64", "tvm 256"}
+    assert row["tuning"]["tvm"]["trials_per_second"] == 0.5
+    assert tvm.main(["--rows", "conv9"]) == 2
+    monkeypatch.delitem(SECONDS, "benchmarks.peers.tvm_peer")
+    options = argparse.Namespace(mcpu="x", seed=0, threads=1, repeat=20)
+    assert "must be another" in tvm.compare(SMALL, (64,), "python", options)["refused"]
+
+
+def _settings() -> dict[str, Any]:
+    return {"trials": [64, 256], "threads": 2, "repeat": 20, "seed": 0, "mcpu": "x"}
+
+
+def test_fewer_trials_are_the_first_of_more() -> None:
+    found, took = tuned_after(SMALL.make(), (4, 12), 0, 1)
+    assert set(found) == {4, 12} and took["trials"] == 12 and took["seconds"] > 0
+    assert all({"algorithm", "trace", "target"} <= schedule.keys() for schedule in found.values())

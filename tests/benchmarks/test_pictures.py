@@ -1,0 +1,35 @@
+"""Pictures of the pages: drawn from what was measured, left out where it was not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import pictures, results
+
+pytest.importorskip("matplotlib", reason="needs the package matplotlib")
+
+
+def row(title: str, ours: float) -> dict[str, Any]:
+    return {"title": title, "seconds": {"autotune float32": ours, "onnxruntime": 2e-3, "openvino": 1e-3}}
+
+
+def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
+    measured, pages = tmp_path / "results", tmp_path / "docs"
+    measured.mkdir()
+    pages.mkdir()
+    assert pictures.draw(pages, measured) == []
+    rows = {"a": row("a", 1e-3), "b": row("b", 5e-4), "c": {"title": "c", "seconds": {"onnxruntime": 1e-3}}}
+    assert pictures.ratios({"rows": rows}, "openvino") == {"a": 1.0, "b": 2.0}
+    for name in ("networks_0_2", "networks_10_2"):
+        (measured / f"{name}.json").write_text(json.dumps({"rows": rows}))
+    assert [path.name for path in pictures.draw(pages, measured)] == ["networks.png"]
+    (measured / "networks_1000_2.json").write_text(json.dumps({"rows": rows}))
+    models = results.load("models")
+    assert models is not None
+    (measured / "models.json").write_text(json.dumps(models))
+    assert {path.name for path in pictures.draw(pages, measured)} == set(pictures.PICTURES)
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pages.iterdir())
