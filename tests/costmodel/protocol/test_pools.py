@@ -20,6 +20,7 @@ from costmodel.protocol.curves import curve
 from costmodel.protocol.importance import importance
 from costmodel.protocol.pools import SHIPPED_POOLS
 from costmodel.protocol.study import CEILING, Held
+from tests.costmodel.fixture import opened
 from tests.costmodel.protocol import made
 
 pytestmark = pytest.mark.xdist_group("dataset")
@@ -95,13 +96,41 @@ def test_what_is_tested_with_is_read_only_where_that_is_asked_for(tmp_path):
         pools.data("test")
     with pytest.raises(DatasetError, match="must be asked for"):
         study(pools, "test", ["roofline"], speed=False)
-    opened = Pools.open(tmp_path, test=True)
-    (first, _) = opened.parts("test")
-    labels = opened.labels("test", first)
+    with_test = Pools.open(tmp_path, test=True)
+    (first, _) = with_test.parts("test")
+    labels = with_test.labels("test", first)
     assert labels.shape == (2, len(first.rows)) and not np.array_equal(*labels)
     bursts = made.measured(registered).measured(first.task).programs[int(first.rows[0])].latencies
     assert labels[:, 0] == pytest.approx(bursts.reshape(2, 2).min(axis=1), rel=1.3e-4)
     assert {len(pools.labels("train", part)) for part in pools.parts("train")} == {1}
+
+
+def test_what_a_model_has_chosen_is_learned_from_beside_what_is_drawn_at_random(tmp_path):
+    registered, searched = made.registration(), {}
+    of = made.measured(registered)
+    for task in opened().tasks:
+        every = opened().measured(task)
+        programs = [p for p in every.programs if p.origin != "random"]
+        searched[task] = Measured(every.sketches, programs)
+    train = [task for task in of.tasks if registered.by_workload[task.workload.key].role == "train"]
+    Pools.write(tmp_path, registered, of)
+    alone, parts = Pools.open(tmp_path).to_learn_from()
+    assert {part.task for part in parts} == set(train)
+    Dataset(searched).select(train[:2]).write(tmp_path / "chosen")
+    pools = Pools.open(tmp_path)
+    both, more = pools.to_learn_from()
+    assert {part.task for part in more} == set(train)
+    for part in more:
+        before = next(len(old.rows) for old in parts if old.task == part.task)
+        chosen = searched[part.task].programs if part.task in train[:2] else []
+        assert len(part.rows) >= before + (len(chosen) > 0)
+        assert both.count(part.task) <= alone.count(part.task) + len(chosen)  # what both have drawn is there once
+    assert len(pools.parts("train")) == len(parts) and pools.known.count(train[0]) == alone.count(train[0])
+    found = study(pools, "validation", ["ridge"], seeds=1, speed=False)
+    assert found.programs == sum(len(part.rows) for part in more)
+    Dataset(searched).write(tmp_path / "chosen")
+    with pytest.raises(DatasetError, match="tasks of pools must be registered for train, but"):
+        Pools.open(tmp_path)
 
 
 def test_a_network_that_was_not_measured_whole_is_not_scored_on():
