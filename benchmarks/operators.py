@@ -18,7 +18,7 @@ from benchmarks.collected import Collected
 from benchmarks.figures import figures
 from benchmarks.interleave import FEWEST_ROUNDS, turns_of
 from benchmarks.operators_table import operators
-from benchmarks.peers.base import PeerError, PeerProcess
+from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row, select
 from benchmarks.tuning import tuned
 from search_space.workloads import Workload
@@ -58,14 +58,14 @@ def prepared(
     """Those of the processes that have the operator, ready to take turns, and what each said of itself.
 
     Raises:
-        PeerError: ours has not.
+        PeerError: ours has not, or one fails without saying so.
     """
     running, said = {}, {}
     for name, process in processes.items():
         try:
             said[name] = process.prepare(workload, threads, **settings[name])
             running[name] = process
-        except PeerError as error:
+        except Refusal as error:
             if process.module == "benchmarks.peers.ours":
                 raise
             said[name] = {"error": str(error)}

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.collected import Collected
 from benchmarks.figures import figures
 from benchmarks.interleave import FEWEST_ROUNDS, turns_of
-from benchmarks.peers.base import PeerError, PeerProcess
+from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row, pick
 from benchmarks.tuning import tuned_after
 from benchmarks.tvm_table import tvm
@@ -36,6 +36,7 @@ REQUIREMENTS = (
     "cloudpickle",
     "tornado",
     "numpy",
+    "llvmlite",  # names the processor
 )
 TRIALS = {"tvm": (64, 256), "tvm_long": (64, 256, 1000)}
 """Result file → numbers of trials after which both stand beside each other."""
@@ -80,7 +81,7 @@ def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Name
                 theirs = stack.enter_context(PeerProcess("benchmarks.peers.tvm_peer", python, threads))
                 told = theirs.prepare(workload, options.threads, trials=max(counts), upto=trials, **kept)
                 running[f"tvm {trials}"], said = theirs, {**told, **said}
-        except PeerError as error:
+        except Refusal as error:
             return {**found, "refused": str(error)}
         after, took = tuned_after(workload, counts, options.seed, options.threads)
         for trials, schedule in after.items():

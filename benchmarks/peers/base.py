@@ -33,6 +33,10 @@ class PeerError(RuntimeError):
     """A peer that cannot do what was asked, or is gone."""
 
 
+class Refusal(PeerError):
+    """A peer that says that it does not have what was asked; any other failure is none."""
+
+
 class Peer(ABC):
     """One way to compute a workload."""
 
@@ -78,7 +82,7 @@ def answer_all(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         try:
             reply = answer(request)
         except PeerError as error:
-            reply = {"error": str(error)}
+            reply = {"error": str(error), "refused": True}
         except Exception:
             reply = {"error": traceback.format_exc()}
         replies.write(json.dumps(reply) + "\n")
@@ -153,7 +157,7 @@ class PeerProcess:
             raise PeerError(f"{self.module} ended with code {self._process.wait()}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
-            raise PeerError(f"{self.module}: {reply['error']}")
+            raise (Refusal if reply.get("refused") else PeerError)(f"{self.module}: {reply['error']}")
         return reply
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import collected, networks, operators, results, tvm
 from benchmarks.collected import Collected
 from benchmarks.interleave import turns_of
-from benchmarks.peers.base import PeerError
+from benchmarks.peers.base import PeerError, Refusal
 from benchmarks.rows import ROWS, Row
 from benchmarks.subjects import Subject
 from benchmarks.tuning import Tuned, tuned_after
@@ -40,7 +40,7 @@ class Process:
 
     def prepare(self, workload: Workload, threads: int, **options: Any) -> dict[str, Any]:
         if self.module not in SECONDS or options.get("blocked"):
-            raise PeerError("`workload` must be another, but got this")
+            raise Refusal("`workload` must be another, but got this")
         self.made.append((self.module, options))
         return {"tuning_seconds": 64.0, "records": 32} if self.module.endswith("tvm_peer") else {}
 
