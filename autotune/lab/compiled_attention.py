@@ -14,15 +14,12 @@ from numpy.typing import NDArray
 
 from autotune.network.compiled import compile as compile_network
 from costmodel.features import SECONDS
-from costmodel.models.attention import CLIP, HEADS, AttentionModel
+from costmodel.models.attention import BLOCK, CLIP, HEADS, AttentionModel
 from costmodel.models.base import Scores, need_fit
 from targets.executable import Executable
 
 if TYPE_CHECKING:
     import onnx
-
-BLOCK = 256
-"""Programs that are computed on at a time, always as many, so that a score does not depend on its company."""
 
 
 class CompiledAttention(AttentionModel):

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.lab.compiled_attention import BLOCK, CompiledAttention
+from autotune.lab.compiled_attention import CompiledAttention
 from costmodel.features import NAMES
 from costmodel.models import registry
-from costmodel.models.attention import AttentionModel
+from costmodel.models.attention import BLOCK, AttentionModel
 
 pytest.importorskip("torch", reason="needs the package torch")
 OPTIONS = {"hidden": 8, "steps": 30}
