@@ -37,11 +37,9 @@ def tuned(workload: Workload, trials: int, seed: int, threads: int) -> Tuned:
     Raises:
         RuntimeError: no trial of generated code worked.
     """
-    start = time.perf_counter()
-    result = tune(workload, target="cpu", trials=trials, seed=seed, measure=Measure(threads=threads))
-    seconds = time.perf_counter() - start
-    generated = fastest([record for record in result.records if record.algorithm != LIBRARY])
-    library = fastest([record for record in result.records if record.algorithm == LIBRARY])
+    records, seconds = _searched(workload, trials, seed, threads)
+    generated = fastest([record for record in records if record.algorithm != LIBRARY])
+    library = fastest([record for record in records if record.algorithm == LIBRARY])
     if generated is None:
         raise RuntimeError(f"`trials` must hold one that works, but got trials={trials}: none, {workload.key}")
     took: dict[str, Any] = {
@@ -63,16 +61,21 @@ def tuned_after(
     Raises:
         RuntimeError: none of the first ones worked.
     """
-    start = time.perf_counter()
-    result = tune(workload, target="cpu", trials=max(counts), seed=seed, measure=Measure(threads=threads))
-    seconds = time.perf_counter() - start
+    records, seconds = _searched(workload, max(counts), seed, threads)
     found = {}
     for count in counts:
-        best = fastest([record for record in result.records[:count] if record.algorithm != LIBRARY])
+        best = fastest([record for record in records[:count] if record.algorithm != LIBRARY])
         if best is None:
             raise RuntimeError(f"`trials` must hold one that works, but got trials={count}: none, {workload.key}")
         found[count] = _options(best)
-    return found, {"trials": max(counts), "seconds": seconds, "trials_per_second": len(result.records) / seconds}
+    return found, {"trials": max(counts), "seconds": seconds, "trials_per_second": len(records) / seconds}
+
+
+def _searched(workload: Workload, trials: int, seed: int, threads: int) -> tuple[list[Record], float]:
+    """The records of a search, and the seconds that it took."""
+    start = time.perf_counter()
+    result = tune(workload, target="cpu", trials=trials, seed=seed, measure=Measure(threads=threads))
+    return list(result.records), time.perf_counter() - start
 
 
 def fastest(records: list[Record]) -> Record | None:
