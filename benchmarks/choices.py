@@ -1,8 +1,9 @@
 """How far the roofline's choice, which is all that there is without a trial, lies behind other candidates.
 
 `python -m benchmarks.choices [--targets cpu,cpu:haswell] [--rows NAME,...]` draws candidates of layers, those that the
-estimate puts first and others near them, times all of them in turns, writes `benchmarks/results/choices.json` and
-prints the table. A processor is given by its name as long as this machine runs its code.
+estimate puts first and others near them, times all of them in turns, prints the table, and writes
+`benchmarks/results/choices.json` once all rows are there. A processor is given by its name as long as this machine runs
+its code.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler
 from autotune.tuning.scorer import ModelScorer
 from autotune.units import share
-from benchmarks import results
+from benchmarks.collected import add_options, collect
 from benchmarks.markdown import table
-from benchmarks.rows import ENDING, convolution, pick
+from benchmarks.rows import ENDING, convolution
 from costmodel.metrics import spearman
 from costmodel.models.roofline import RooflineModel
-from measure.host import describe_host
 from measure.hostlock import alone
 from search_space import workloads
 from search_space.space import SearchSpace, generate
 from search_space.workloads import Workload
 from targets import registry
 
+NAME = "choices"
 TARGETS = ("cpu", "cpu:haswell")
 DRAWN = 1500
 """Candidates of each sketch that the estimate orders."""
@@ -118,7 +119,6 @@ def measured(name: str, target: str, options: argparse.Namespace) -> dict[str, A
     return {
         "name": name,
         "target": target,
-        "cpu": describe_host()["cpu"],
         "candidates": len(took),
         "choice_seconds": float(took[0]),
         "best_seconds": float(took.min()),
@@ -147,25 +147,29 @@ def choices(document: Mapping[str, Any]) -> str:
             (f"geometric mean over {len(ratios)}", target, "", "", "", share(np.exp(np.mean(np.log(ratios)))), "")
         )
     head = ("layer", "target", "candidates", "choice µs", "best µs", "best of choice", "rank correlation")
-    cpus = ", ".join(dict.fromkeys(row["cpu"] for row in rows))
-    return f"**{cpus}**\n\n{table(head, lines)}"
+    return table(head, lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.choices", description=__doc__.partition("\n")[0])
     parser.add_argument("--targets", default=",".join(TARGETS), help=f"comma-separated; by default {','.join(TARGETS)}")
-    parser.add_argument("--rows", help="comma-separated names of layers; all by default")
+    add_options(parser)
     parser.add_argument("--candidates", type=int, default=24, help="that are timed of each layer")
     parser.add_argument("--rounds", type=int, default=3, help="in which each is timed")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    for target in options.targets.split(","):
-        for name in pick(options.rows, tuple(ROWS)):
-            results.save("choices", {"rows": {f"{target} {name}": measured(name, target, options)}})
-    saved = results.load("choices")
-    sys.stdout.write((choices(saved) if saved else "no result") + "\n")
-    return 0
+    targets = options.targets.split(",")
+    every = {f"{target} {name}": (name, target) for target in targets for name in ROWS}
+    settings = {name: getattr(options, name) for name in ("targets", "candidates", "rounds", "seed")}
+
+    def measure(row: str) -> dict[str, Any]:
+        return measured(*every[row], options)
+
+    def shown(row: Mapping[str, Any]) -> str:
+        return f"the choice is at {share(row['best_seconds'] / row['choice_seconds'])} of the best"
+
+    return collect(options, NAME, settings, list(every), measure, shown, choices)
 
 
 if __name__ == "__main__":

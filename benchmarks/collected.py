@@ -2,20 +2,24 @@
 
 Hours may lie between its first row and its last, so rows wait in `results/unfinished/NAME.json` until all that the
 table must have are there; then they take the place of those before. What was measured in another state is not mixed in:
-it is measured anew.
+it is measured anew. Rows of changed files make no table: they lie in `unfinished/NAME+.json`, to be looked at.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import results
 from benchmarks.provenance import is_whole, moment, state_of
+from benchmarks.rows import pick
 
 UNFINISHED = "unfinished"
 """Folder beside the results."""
@@ -33,6 +37,9 @@ class Collected:
         settings: what must be the same of all rows: trials, turns, threads, seed; plain data.
         rows: names of all that the table must have, in its order.
         folder: of the result files.
+
+    Raises:
+        MixedTable: rows wait there that differ by their settings alone, and would be lost.
     """
 
     def __init__(
@@ -40,14 +47,24 @@ class Collected:
     ) -> None:
         self.name, self.wanted, self._folder = name, tuple(rows), folder
         self.state = state_of(json.loads(json.dumps(dict(settings))))
-        self._file = folder / UNFINISHED / f"{name}.json"
+        self._whole = is_whole(self.state["commit"])
+        self._file = folder / UNFINISHED / (f"{name}.json" if self._whole else f"{name}+.json")
         self.rows: dict[str, Any] = {}
-        for path in (folder / f"{name}.json", self._file):
+        for path in (folder / f"{name}.json", self._file) if self._whole else ():
             found = json.loads(path.read_text()) if path.exists() else {}
-            if found.get("state") == self.state and is_whole(self.state["commit"]):
+            if found.get("state") == self.state:
                 self.rows |= {name: row for name, row in found["rows"].items() if name in self.wanted}
             elif path == self._file and found:
+                self._refuse_to_lose(found)
                 sys.stderr.write(f"{len(found['rows'])} rows in {path.name} are of another state: measured anew\n")
+
+    def _refuse_to_lose(self, found: Mapping[str, Any]) -> None:
+        other = found["state"]
+        if all(other[key] == self.state[key] for key in self.state if key != "settings"):
+            raise MixedTable(
+                f"`settings` of {self.name} must be {other['settings']}, as of {len(found['rows'])} rows that wait in "
+                f"{self._file}, but are {self.state['settings']}: take other results, or remove the file"
+            )
 
     @property
     def missing(self) -> list[str]:
@@ -70,8 +87,32 @@ class Collected:
         made = {key: self.state[key] for key in ("commit", "cpu", "cores")}
         self.rows[name] = {**row, "made": {**made, **moment()}}
         self._write(self._file)
-        if not self.missing:
+        if self._whole and not self.missing:
             self.publish()
+
+    def fill(
+        self,
+        chosen: Collection[str],
+        measure: Callable[[str], Mapping[str, Any]],
+        shown: Callable[[Mapping[str, Any]], str],
+        minutes: float = math.inf,
+    ) -> None:
+        """Measures rows that are missing, one after the other, and says each on standard error.
+
+        Args:
+            chosen: names of those to measure; others stay missing.
+            measure: gives the row of a name.
+            shown: a row, briefly.
+            minutes: after which none is begun.
+        """
+        end = time.monotonic() + 60 * minutes
+        for name in [name for name in self.missing if name in chosen]:
+            if time.monotonic() >= end:
+                return
+            start = time.perf_counter()
+            row = measure(name)
+            self.add(name, row)
+            sys.stderr.write(f"{name}: {shown(row)} ({time.perf_counter() - start:.0f} s)\n")
 
     def publish(self) -> None:
         """Writes the table from its rows; nothing waits any more."""
@@ -88,6 +129,44 @@ class Collected:
         part = path.with_suffix(".part")
         part.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n")
         os.replace(part, path)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every table: which rows, for how long, and where to."""
+    parser.add_argument("--rows", help="comma-separated names; default: all")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no row is begun")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of the result files")
+
+
+def collect(
+    options: argparse.Namespace,
+    name: str,
+    settings: Mapping[str, Any],
+    rows: Sequence[str],
+    measure: Callable[[str], Mapping[str, Any]],
+    shown: Callable[[Mapping[str, Any]], str],
+    table: Callable[[Mapping[str, Any]], str],
+) -> int:
+    """What the command of a table does: measures rows that are chosen and missing, and prints all that there are.
+
+    Args:
+        options: those of `add_options`.
+        name, settings, rows: as `Collected` takes them.
+        measure, shown: as `Collected.fill` takes them.
+        table: of a document, in Markdown.
+
+    Returns:
+        The exit status: 2 where an option is wrong, said in a sentence.
+    """
+    try:
+        chosen = pick(options.rows, rows)
+        collected = Collected(name, settings, rows, options.results)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    collected.fill(chosen, measure, shown, options.minutes)
+    sys.stdout.write((table(collected.document()) if collected.rows else "no row is measured yet") + "\n")
+    return 0
 
 
 def check(name: str, document: Mapping[str, Any]) -> None:

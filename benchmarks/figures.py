@@ -24,6 +24,11 @@ def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     }
 
 
+def milliseconds(row: Mapping[str, Any]) -> str:
+    """What took turns, briefly."""
+    return ", ".join(f"{label} {seconds * 1e3:.3f} ms" for label, seconds in row["seconds"].items())
+
+
 def noise_of(row: Mapping[str, Any], *labels: str) -> float:
     """By how much the two halves of the turns of some runtimes differ at most, as a share; 0 where it is not known."""
     halves = row.get("halves", {})

@@ -33,10 +33,9 @@ def hub(document: Mapping[str, Any]) -> str:
         whole = float(np.mean(means)) if len(means) == len(scores) else float("-inf")
         lines.append((whole, [title, *cells, f"{whole:.3f}" if np.isfinite(whole) else ""]))
     lines.sort(key=lambda line: -line[0])
-    commits = ", ".join(dict.fromkeys(str(row["commit"]) for row in rows.values()))
     seeds = ", ".join(dict.fromkeys(str(row["seeds"]) for row in rows.values()))
     titles = ["method", *(name.replace("_", " ") for name in rows), "mean"]
-    return f"Commit {commits}, {seeds} seeds.\n\n{table(titles, [cells for _, cells in lines])}"
+    return f"{seeds} seeds.\n\n{table(titles, [cells for _, cells in lines])}"
 
 
 def _cell(scores: Sequence[float]) -> str:

@@ -1,8 +1,8 @@
 """Why kernels take longer in a network than alone: each of its kernels in the network, and alone with weights that are
 cached and with weights from memory, in turns.
 
-`python -m benchmarks.in_network [--models resnet18,bert_base,FILE.onnx] [--repeat 20]` compiles models without trials,
-writes `benchmarks/results/in_network.json` and prints the table.
+`python -m benchmarks.in_network [--rows resnet18,...] [--repeat 20]` compiles models of the zoo without trials, prints
+the table, and writes `benchmarks/results/in_network.json` once all rows are there. `--models` takes others, and files.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from autotune.network.schedules import Schedules
 from autotune.run.resolve import settings_of
 from autotune.run.workloads import limits_of
 from autotune.tuning.settings import Settings
-from benchmarks import results
+from benchmarks.collected import add_options, collect
 from benchmarks.markdown import table
-from benchmarks.provenance import commit_of
-from measure.host import cores_for, describe_host
+from measure.host import cores_for
 from measure.hostlock import alone
 from measure.timing import rotation_copies
 from search_space.space import program_of
@@ -144,36 +143,35 @@ def in_network(document: Mapping[str, Any]) -> str:
         ]
         for row in rows
     ]
-    facts = "; ".join(dict.fromkeys(f"{row['cpu']}, {row['threads']} threads, commit {row['commit']}" for row in rows))
     head = ["network", "whole ms", "its kernels ms", "alone, weights cached, ms", "alone, weights from memory, ms"]
-    return f"**{facts}**\n\n{table([*head, 'weights', 'all else', 'kernels'], lines)}"
+    return table([*head, "weights", "all else", "kernels"], lines)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_network", description=__doc__.partition("\n")[0])
+    add_options(parser)
     parser.add_argument("--models", default=",".join(MODELS), help="names of the zoo or files, with commas between")
     parser.add_argument("--repeat", type=int, default=20, help="rounds of turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of in_network.json")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the models."""
     options = parse(arguments)
-    common = {"cpu": describe_host()["cpu"], "threads": options.threads, "commit": commit_of()}
-    rows = {}
-    for name in options.models.split(","):
+    models = {Path(name).stem: name for name in options.models.split(",")}
+    settings = {name: getattr(options, name) for name in ("threads", "repeat", "seed")}
+
+    def measure(name: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="autotune-in-network-") as place:
-            row = measured(name, options, Path(place))
-        shown = Path(name).stem
-        rows[f"{shown}, {common['cpu']}"] = {"name": shown, **common, **row}
-        results.save(NAME, {"rows": rows}, options.results)
-    saved = results.load(NAME, options.results)
-    sys.stdout.write(f"{in_network(saved)}\n" if saved else "no result\n")
-    return 0
+            return {"name": name, **measured(models[name], options, Path(place))}
+
+    def shown(row: Mapping[str, Any]) -> str:
+        return f"{row['shown'] * 1e3:.2f} ms in the network, {row['warm'] * 1e3:.2f} ms alone"
+
+    return collect(options, NAME, settings, list(models), measure, shown, in_network)
 
 
 if __name__ == "__main__":

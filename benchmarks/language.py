@@ -1,8 +1,8 @@
 """A decoder beside ONNX Runtime and PyTorch: prompts, and steps behind as many tokens.
 
-`python -m benchmarks.language [--model llama] [--layers 12] [--repeat 20]` has GPT-2 small, or a model of Llama's kind
-(random weights), take turns with the peers, in processes of their own, writes `benchmarks/results/language.json` and
-prints the table.
+`python -m benchmarks.language [--rows "llama step 65",...] [--layers 12] [--repeat 20]` has GPT-2 small and a model of
+Llama's kind (random weights) take turns with the peers, in processes of their own, prints the table, and writes
+`benchmarks/results/language_THREADS.json` once all rows are there.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import results
-from benchmarks.interleave import FEWEST_ROUNDS, Timed, interleave
+from benchmarks.collected import add_options, collect
+from benchmarks.figures import figures, milliseconds, noise_of, ratio_text
+from benchmarks.interleave import FEWEST_ROUNDS, Timed, turns_of
 from benchmarks.llama_cpp_peer import installed
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerProcess as Other
-from benchmarks.provenance import commit_of
-from measure.host import describe_host
 
-NAME = "language"
 PEERS = ("onnxruntime", "torch")
 FEW_BITS = {8: ("weights8", "bytes8"), 4: ("weights4", "bytes4")}
 """Ours with weights in groups of 32, what they multiply in floats and in bytes, by bits."""
@@ -101,44 +98,42 @@ class PeerProcess:
         return found
 
 
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
-    """Measures all cases that have no row of this commit yet; all rows then."""
-    sizes = {
-        name: size if getattr(options, name) is None else getattr(options, name)
-        for name, size in SIZES[options.model].items()
-    }
-    common = {
-        "cpu": describe_host()["cpu"],
-        "threads": options.threads,
-        "model": options.model,
-        "sizes": sizes,
-        "repeat": options.repeat,
-        "commit": commit_of(),
-        "read_bytes": weights_bytes(**sizes),
-    }
-    rows = (results.load(NAME, folder) or {"rows": {}})["rows"]
-    shown = ", ".join([*([] if options.model == "gpt2" else [options.model]), *(f"{n} {e}" for n, e in sizes.items())])
-    keys = {case: f"{case[0]} {case[1]}, {shown}, {common['cpu']}, {options.threads} threads" for case in CASES}
-    todo = [case for case, key in keys.items() if not results.is_done(rows.get(key), common)]
-    if not todo:
-        return results.load(NAME, folder)
-    with ExitStack() as stack:
-        positions = {"positions": LONGEST} if options.model == "gpt2" else {}
-        given = {"model": options.model, **sizes, **positions, "longest": LONGEST}
+class Model:
+    """A model in all runtimes, each in a process of its own, for as many cases as are asked of it.
+
+    Args:
+        model: one of `SIZES`.
+        options: of the command line.
+    """
+
+    def __init__(self, model: str, options: argparse.Namespace) -> None:
+        self._stack, self._repeat = ExitStack(), options.repeat
+        self.sizes = sizes_of(model, options)
+        positions = {"positions": LONGEST} if model == "gpt2" else {}
+        given = {"model": model, **self.sizes, **positions, "longest": LONGEST}
         few = [name for bits in FEW_BITS for name in (*FEW_BITS[bits], *FEW_BITS_PEERS[bits])]
-        others = [
-            name for name in few if not name.startswith("llama_cpp") or (options.model == "llama" and installed())
-        ]
+        others = [name for name in few if not name.startswith("llama_cpp") or (model == "llama" and installed())]
         names = ("ours", *PEERS, *others)
-        running = {name: stack.enter_context(PeerProcess(name, options.threads, given)) for name in names}
-        reads = {name: stack.enter_context(Other("benchmarks.peers.nbits_peer")) for name in READS}
-        for name, process in reads.items():
-            nbytes = round(common["read_bytes"] * READS[name])
+        self._running = {n: self._stack.enter_context(PeerProcess(n, options.threads, given)) for n in names}
+        self._reads = {name: self._stack.enter_context(Other("benchmarks.peers.nbits_peer")) for name in READS}
+        self._facts = {"model": model, "sizes": self.sizes, "read_bytes": weights_bytes(**self.sizes)}
+        for name, process in self._reads.items():
+            nbytes = round(self._facts["read_bytes"] * READS[name])
             process.ask({"op": "prepare", "runtime": "read", "threads": options.threads, "nbytes": nbytes})
-        for case in todo:
-            row = {**common, "seconds_to_compile": running["ours"].seconds, **compared(case, running, reads, options)}
-            results.save(NAME, {"rows": {keys[case]: row}}, folder)
-    return results.load(NAME, folder)
+
+    def row(self, case: tuple[str, int]) -> dict[str, Any]:
+        """Of a case."""
+        facts = {**self._facts, "seconds_to_compile": self._running["ours"].seconds}
+        return {**facts, **compared(case, self._running, self._reads, self._repeat)}
+
+    def close(self) -> None:
+        """Ends the processes."""
+        self._stack.close()
+
+
+def sizes_of(model: str, options: argparse.Namespace) -> dict[str, int]:
+    """What a model is measured with: its sizes, where no other is given."""
+    return {n: size if getattr(options, n) is None else getattr(options, n) for n, size in SIZES[model].items()}
 
 
 def weights_bytes(
@@ -158,7 +153,7 @@ def compared(
     case: tuple[str, int],
     running: Mapping[str, PeerProcess],
     reads: Mapping[str, Timed],
-    options: argparse.Namespace,
+    repeat: int,
 ) -> dict[str, Any]:
     """Seconds of all in turns, plain reads among them where the case is a step, and how far logits differ."""
     for process in running.values():
@@ -167,26 +162,22 @@ def compared(
     largest = np.abs(logits["ours"]).max()
     errors = {who: float(np.abs(found - logits["ours"]).max() / largest) for who, found in logits.items()}
     turns: dict[str, Timed] = {**running, **(reads if case[0] == "step" else {})}
-    seconds = interleave(turns, options.repeat, pause=0.06, warm_seconds=0.04)
-    return {"case": list(case), "errors": errors, "seconds": seconds}
+    return {"case": list(case), "errors": errors, **figures(turns_of(turns, repeat, pause=0.06, warm_seconds=0.04))}
 
 
 def language(document: Mapping[str, Any]) -> str:
     """The tables: floats, and weights of each number of bits; a line for each case."""
-    rows = sorted(document["rows"].values(), key=lambda row: (row["cpu"], _model(row), *row["case"]))
-    several = len({_model(row) for row in rows}) > 1
-    sizes = [
-        f"{f'{_model(row)} with ' if several else ''}{row['sizes']['layers']} layers of {row['sizes']['hidden']}"
-        for row in rows
-    ]
+    rows = sorted(document["rows"].values(), key=lambda row: (row["model"], *row["case"]))
+    several = len({row["model"] for row in rows}) > 1
     facts = "; ".join(
-        dict.fromkeys(f"{row['cpu']}, {row['threads']} threads, {of}" for row, of in zip(rows, sizes, strict=True))
+        dict.fromkeys(
+            f"{row['model']} with {row['sizes']['layers']} layers of {row['sizes']['hidden']}" for row in rows
+        )
     )
-    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
     worst = max(error for row in rows for who, error in row["errors"].items() if who in PEERS)
     said = f"Compiling without a cache: {max(row['seconds_to_compile'] for row in rows):.1f} s. "
     said += f"Logits in floats differ by {worst:.0e} of the largest at most."
-    head = f"**{facts}**{f' (commit {commits})' if commits else ''}. {said}"
+    head = f"{facts}. {said}"
     parts = [_part(rows, several, "floats", ("ours",), PEERS, "read")]
     for bits, ours in FEW_BITS.items():
         parts.append(_part(rows, several, f"{bits} bits", ours, FEW_BITS_PEERS[bits], f"read{bits}"))
@@ -218,16 +209,16 @@ def _part(
     for row in rows:
         took, (what, count) = row["seconds"], row["case"]
         of = f"prompt of {count}" if what == "prefill" else f"step behind {count - 1}"
-        of = f"{_model(row)}: {of}" if several else of
+        of = f"{row['model']}: {of}" if several else of
         tokens = count if what == "prefill" else 1
         fastest = min((who for who in ours if who in took), key=took.__getitem__, default=None)
-        best = min((took[peer] for peer in peers if peer in took), default=None)
+        best = min((peer for peer in peers if peer in took), key=took.__getitem__, default=None)
         cells: list[str] = []
         for who in (*ours, *peers):
             error = f" ({row['errors'][who]:.1%})" if who in row["errors"] and ours != ("ours",) else ""
             cells.append(f"{took[who] * 1e3:.2f}{error}" if who in took else "")
         cells.append(f"{tokens / took[fastest]:.1f}" if fastest else "")
-        cells.append(f"{best / took[fastest]:.2f}x" if best and fastest else "")
+        cells.append(ratio_text(took[best] / took[fastest], noise_of(row, best, fastest)) if best and fastest else "")
         cells.append(f"{took[read] / took[fastest]:.0%}" if read in took and fastest else "")
         lines.append([of, *cells])
     head = [title, *(f"{TITLES[who]} ms" for who in (*ours, *peers))]
@@ -235,28 +226,40 @@ def _part(
     return table(head, lines)
 
 
-def _model(row: Mapping[str, Any]) -> str:
-    return str(row.get("model", "gpt2"))
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.language", description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", default="gpt2", choices=sorted(SIZES))
+    add_options(parser)
     for name in ("vocabulary", "hidden", "layers", "heads", "kv_heads", "inner"):
         parser.add_argument(f"--{name}", type=int, help="of the model, where it has that")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of language.json")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
-    saved = measure(options, options.results)
-    sys.stdout.write((language(saved) if saved else "no result") + "\n")
-    return 0
+    cases = {f"{model} {what} {count}": (model, (what, count)) for model in SIZES for what, count in CASES}
+    settings = {"threads": options.threads, "repeat": options.repeat}
+    if changed := {model: of for model in SIZES if (of := sizes_of(model, options)) != SIZES[model]}:
+        settings["sizes"] = changed
+    running: dict[str, Model] = {}
+
+    def measure(name: str) -> dict[str, Any]:
+        model, case = cases[name]
+        if model not in running:
+            for other in running.values():
+                other.close()
+            running.clear()
+            running[model] = Model(model, options)
+        return running[model].row(case)
+
+    try:
+        return collect(options, f"language_{options.threads}", settings, list(cases), measure, milliseconds, language)
+    finally:
+        for model in running.values():
+            model.close()
 
 
 if __name__ == "__main__":

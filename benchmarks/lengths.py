@@ -1,8 +1,8 @@
 """A network for all lengths beside the same compiled for each, ONNX Runtime and OpenVINO, which take all lengths, too.
 
-`python -m benchmarks.lengths [--layers 12] [--lengths 1,2,...] [--repeat 20]` compiles BERT (random weights) once
-for lengths of 1 to 512 and once for each that is timed, without trials, has all take turns in processes of their own,
-writes `benchmarks/results/lengths.json` length by length, and prints the table. It goes on where it was stopped.
+`python -m benchmarks.lengths [--layers 12] [--rows 1,2,...] [--repeat 20]` compiles BERT (random weights) once for
+lengths of 1 to 512 and once for each that is timed, without trials, has all take turns in processes of their own,
+prints the table, and writes `benchmarks/results/lengths.json` once all rows are there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ import autotune
 from autotune.graph.zoo import bert_base
 from autotune.network.comparison import relative_error
 from autotune.network.process import NetworkProcess, RuntimeFailure
-from benchmarks import results
-from benchmarks.interleave import FEWEST_ROUNDS, geometric_mean, interleave
+from benchmarks.collected import add_options, collect
+from benchmarks.figures import figures, milliseconds
+from benchmarks.interleave import FEWEST_ROUNDS, geometric_mean, turns_of
 from benchmarks.markdown import table
-from benchmarks.provenance import commit_of
-from measure.host import describe_host
 
 NAME = "lengths"
 LONGEST = 512
@@ -57,42 +56,38 @@ class Turns:
         return self._process.time(samples)
 
 
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
-    """Measures lengths that have no row of this commit yet, each saved at once; all rows then."""
-    common = {
-        "cpu": describe_host()["cpu"],
-        "threads": options.threads,
-        "layers": options.layers,
-        "repeat": options.repeat,
-        "commit": commit_of(),
-    }
-    rows = (results.load(NAME, folder) or {"rows": {}})["rows"]
-    keys = {n: f"{n}, {options.layers} layers, {common['cpu']}, {options.threads} threads" for n in options.lengths}
-    todo = [n for n, key in keys.items() if not results.is_done(rows.get(key), common)]
-    if not todo:
-        return results.load(NAME, folder)
-    with tempfile.TemporaryDirectory(prefix="autotune-open-") as place, ExitStack() as stack:
-        model = Path(place) / "bert.onnx"
-        onnx.save(bert_base.build(layers=options.layers, sequence=LONGEST, vocabulary=WORDS, any_sequence=True), model)
-        given: dict[str, Any] = {"threads": options.threads, "cache": "none"}
+class Bert:
+    """The network for all lengths, and the peers, each in a process of its own.
+
+    Args:
+        options: of the command line.
+        stack: that ends the processes.
+    """
+
+    def __init__(self, options: argparse.Namespace, stack: ExitStack) -> None:
+        self._options = options
+        self._place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="autotune-open-")))
+        self._model = self._place / "bert.onnx"
+        built = bert_base.build(layers=options.layers, sequence=LONGEST, vocabulary=WORDS, any_sequence=True)
+        onnx.save(built, self._model)
+        seconds, folder = self._compiled("all", {"shapes": {"tokens": (1, "n")}, "sizes": {"n": (1, LONGEST)}})
+        self._running = {"all": stack.enter_context(NetworkProcess("autotune", options.threads, folder=folder))}
+        peers, missing = _peers(stack, options.threads, self._model)
+        self._running |= peers
+        self._facts = {"layers": options.layers, "seconds_to_compile": seconds, "missing": missing}
+
+    def row(self, n: int) -> dict[str, Any]:
+        """Of a length."""
+        alone, folder = self._compiled(str(n), {"shapes": {"tokens": (1, n)}})
+        with NetworkProcess("autotune", self._options.threads, folder=folder) as each:
+            found = compared(n, {**self._running, "each": each}, self._options, self._place)
+        return {**found, **self._facts, "seconds_to_compile_alone": alone}
+
+    def _compiled(self, name: str, given: Mapping[str, Any]) -> tuple[float, str]:
         start = time.perf_counter()
-        autotune.compile(
-            model, shapes={"tokens": (1, "n")}, sizes={"n": (1, LONGEST)}, output=Path(place) / "all", **given
-        )
-        common["seconds_to_compile"] = time.perf_counter() - start
-        every = stack.enter_context(NetworkProcess("autotune", options.threads, folder=f"{place}/all/network"))
-        peers, missing = _peers(stack, options.threads, model)
-        for n in todo:
-            start = time.perf_counter()
-            autotune.compile(model, shapes={"tokens": (1, n)}, output=Path(place) / str(n), **given)
-            alone = time.perf_counter() - start
-            with NetworkProcess("autotune", options.threads, folder=f"{place}/{n}/network") as each:
-                row = compared(n, {"all": every, "each": each, **peers}, options, Path(place))
-            row |= {**common, "missing": missing, "seconds_to_compile_alone": alone}
-            results.save(NAME, {"rows": {keys[n]: row}}, folder)
-            shown = ", ".join(f"{who} {took * 1e3:.2f} ms" for who, took in row["seconds"].items())
-            sys.stderr.write(f"{n}: {shown}\n")
-    return results.load(NAME, folder)
+        output = self._place / name
+        autotune.compile(self._model, output=output, threads=self._options.threads, cache="none", **given)
+        return time.perf_counter() - start, str(output / "network")
 
 
 def compared(
@@ -103,7 +98,7 @@ def compared(
     outputs = {who: next(iter(process.infer({"tokens": tokens}, folder).values())) for who, process in running.items()}
     errors = {who: float(relative_error(found, outputs["all"])) for who, found in outputs.items()}
     turns = {who: Turns(process) for who, process in running.items()}
-    return {"n": n, "errors": errors, "seconds": interleave(turns, options.repeat, pause=0.06, warm_seconds=0.04)}
+    return {"n": n, "errors": errors, **figures(turns_of(turns, options.repeat, pause=0.06, warm_seconds=0.04))}
 
 
 def _peers(stack: ExitStack, threads: int, model: Path) -> tuple[dict[str, NetworkProcess], dict[str, str]]:
@@ -120,7 +115,7 @@ def _peers(stack: ExitStack, threads: int, model: Path) -> tuple[dict[str, Netwo
 
 def lengths(document: Mapping[str, Any]) -> str:
     """The table: a line for each length, and geometric means."""
-    rows = sorted(document["rows"].values(), key=lambda row: (row["cpu"], row["n"]))
+    rows = sorted(document["rows"].values(), key=lambda row: int(row["n"]))
     lines: list[list[object]] = []
     for row in rows:
         took = row["seconds"]
@@ -132,8 +127,6 @@ def lengths(document: Mapping[str, Any]) -> str:
     over = geometric_mean([row["seconds"]["all"] / row["seconds"]["each"] for row in rows])
     best = geometric_mean([_to_best(row) for row in rows])
     lines.append([f"geometric mean over {len(rows)}", "", "", "", "", f"{over:.3f}x", f"{best:.2f}x"])
-    facts = dict.fromkeys(f"{row['cpu']}, {row['threads']} threads, {row['layers']} layers" for row in rows)
-    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
     compiling = max(row["seconds_to_compile"] for row in rows)
     alone = geometric_mean([row["seconds_to_compile_alone"] for row in rows])
     right = [error for row in rows for who, error in row["errors"].items() if _is_right(row, who)]
@@ -142,7 +135,7 @@ def lengths(document: Mapping[str, Any]) -> str:
     said += f"Outputs differ by {worst:.0e} of the largest element at most."
     head = ["length", "for all ms", "for this one ms", "ONNX Runtime ms", "OpenVINO ms", "all over this one"]
     body = table([*head, "ratio to best peer"], lines)
-    return f"**{'; '.join(facts)}**{f' (commit {commits})' if commits else ''}. {said}\n\n{body}"
+    return f"{said}\n\n{body}"
 
 
 def _to_best(row: Mapping[str, Any]) -> float:
@@ -157,34 +150,30 @@ def _is_right(row: Mapping[str, Any], who: str) -> bool:
     return row["errors"][who] <= MOST_ERROR or len(near) <= len(row["errors"]) // 2
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        found = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be numbers with commas between them, but got {text!r}") from None
-    if wrong := [n for n in found if not 1 <= n <= LONGEST]:
-        raise argparse.ArgumentTypeError(f"must be 1 to {LONGEST}, but got {wrong[0]}")
-    return found
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lengths", description=__doc__.partition("\n")[0])
+    add_options(parser)
     parser.add_argument("--layers", type=int, default=12, help="of the encoder")
-    parser.add_argument("--lengths", type=_numbers, default=LENGTHS, help="comma-separated lengths to compare at")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of lengths.json")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
-    saved = measure(options, options.results)
-    sys.stdout.write((lengths(saved) if saved else "no result") + "\n")
-    return 0
+    settings = {name: getattr(options, name) for name in ("threads", "layers", "repeat", "seed")}
+    with ExitStack() as stack:
+        running: list[Bert] = []
+
+        def measure(name: str) -> dict[str, Any]:
+            if not running:
+                running.append(Bert(options, stack))
+            return running[0].row(int(name))
+
+        return collect(options, NAME, settings, [str(n) for n in LENGTHS], measure, milliseconds, lengths)
 
 
 if __name__ == "__main__":

@@ -7,19 +7,17 @@ writes `benchmarks/results/networks_BUDGET_THREADS.json` once all rows of it are
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from autotune.network.mixed import DEFAULT
-from benchmarks.collected import Collected
+from benchmarks.collected import add_options, collect
 from benchmarks.networks_table import networks
 from benchmarks.precisions.__main__ import line_of
 from benchmarks.precisions.compare import Plan, compare
-from benchmarks.rows import pick
 from benchmarks.subjects import Subject
 
 KNOWN = (
@@ -48,28 +46,18 @@ def plan_of(budget: str, threads: int, seed: int = 0, turns: int = 20) -> Plan:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the rows that are missing."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=__doc__)
+    add_options(parser)
     parser.add_argument("--budget", choices=BUDGETS, default="0", help="trials; 10: of each task")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rows", help="comma-separated names; default: all")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no row is begun")
     options = parser.parse_args(arguments)
-    try:
-        chosen = pick(options.rows, NETWORKS)
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
     plan = plan_of(options.budget, options.threads)
-    rows = Collected(f"networks_{options.budget}_{options.threads}", plan.to_json(), NETWORKS)
-    end = time.monotonic() + 60 * options.minutes
-    for name in [name for name in rows.missing if name in chosen]:
-        if time.monotonic() >= end:
-            break
+    name = f"networks_{options.budget}_{options.threads}"
+
+    def measure(network: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="autotune-networks-") as place:
-            row = {**compare(Subject(name), Path(place), plan), "unseen": name in UNSEEN}
-        rows.add(name, row)
-        sys.stderr.write(f"{line_of(row)}\n")
-    sys.stdout.write(networks(rows.document()) + "\n")
-    return 0
+            return {**compare(Subject(network), Path(place), plan), "unseen": network in UNSEEN}
+
+    return collect(options, name, plan.to_json(), NETWORKS, measure, line_of, networks)
 
 
 if __name__ == "__main__":

@@ -7,19 +7,17 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks.collected import Collected
-from benchmarks.figures import figures
+from benchmarks.collected import add_options, collect
+from benchmarks.figures import figures, milliseconds
 from benchmarks.interleave import FEWEST_ROUNDS, turns_of
 from benchmarks.operators_table import operators
 from benchmarks.peers.base import PeerProcess, Refusal
-from benchmarks.rows import ROWS, Row, select
+from benchmarks.rows import ROWS, Row
 from benchmarks.tuning import tuned
 from search_space.workloads import Workload
 from targets import registry
@@ -75,36 +73,24 @@ def prepared(
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operators", description=__doc__)
-    parser.add_argument("--rows", help="comma-separated names; default: all")
+    add_options(parser)
     parser.add_argument("--trials", type=int, default=128, help="measured candidates a row")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no row is begun")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the rows that are missing."""
     options = parse(arguments)
-    try:
-        chosen = {row.name: row for row in select(options.rows)}
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
     settings = {name: getattr(options, name) for name in ("threads", "trials", "repeat", "seed")}
-    rows = Collected(NAME, settings, [row.name for row in ROWS])
-    end = time.monotonic() + 60 * options.minutes
-    for name in [name for name in rows.missing if name in chosen]:
-        if time.monotonic() >= end:
-            break
-        start = time.perf_counter()
-        found = compare(chosen[name], options)
-        rows.add(name, found)
-        shown = ", ".join(f"{peer} {seconds * 1e3:.3f} ms" for peer, seconds in found["seconds"].items())
-        sys.stderr.write(f"{chosen[name].title}: {shown} ({time.perf_counter() - start:.0f} s)\n")
-    sys.stdout.write(operators(rows.document()) + "\n")
-    return 0
+    known = {row.name: row for row in ROWS}
+
+    def measure(name: str) -> dict[str, Any]:
+        return compare(known[name], options)
+
+    return collect(options, NAME, settings, list(known), measure, milliseconds, operators)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results
+from benchmarks.interleave import geometric_mean
 from benchmarks.networks_table import OURS, PEERS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -67,30 +68,57 @@ def draw_networks(documents: Documents) -> Any | None:
     return figure
 
 
+BUDGETS = {"none": "networks_0_2", "10 a kernel": "networks_10_2", "1,000": "networks_1000_2"}
+"""Trials of a network → its results."""
+
+
 def draw_trials(documents: Documents) -> Any | None:
-    """Lines: a network's time after more trials, by its time after none."""
-    budgets = {"none": "networks_0_2", "10 a kernel": "networks_10_2", "1,000": "networks_1000_2"}
-    found = {label: documents[name] for label, name in budgets.items()}
-    if any(document is None for document in found.values()):
+    """Times after more trials: of networks over those after none, and of operators beside TVM's after as many."""
+    if any(documents[name] is None for name in BUDGETS.values()):
         return None
+    tvm = documents["tvm_long"] or documents["tvm"]
+    figure = _figure(9.0 if tvm else 6.0, 3.6)
+    panels = figure.subplots(1, 2 if tvm else 1, squeeze=False)[0]
+    _networks_over_trials(panels[0], documents)
+    if tvm:
+        _operators_over_trials(panels[1], tvm)
+    for panel in panels:
+        panel.set_ylim(bottom=0)
+        panel.grid(alpha=0.25, linewidth=0.5)
+        panel.tick_params(labelsize=8)
+        panel.title.set_fontsize(9)
+    return figure
+
+
+def _networks_over_trials(panel: Any, documents: Documents) -> None:
+    rows = {label: (documents[name] or {})["rows"].values() for label, name in BUDGETS.items()}
     seconds = {
-        label: {r["title"]: r["seconds"][OURS] for r in (document or {})["rows"].values() if OURS in r["seconds"]}
-        for label, document in found.items()
+        label: {r["title"]: r["seconds"][OURS] for r in of if OURS in r["seconds"]} for label, of in rows.items()
     }
     names = [name for name in seconds["none"] if all(name in of for of in seconds.values())]
-    figure = _figure(6.4, 4.0)
-    axes = figure.subplots()
-    for place, name in enumerate(names):
-        line = [seconds[label][name] / seconds["none"][name] for label in budgets]
-        axes.plot(
-            range(len(budgets)), line, marker="o", markersize=3, linewidth=1.0, color=f"C{place % 10}", label=name
-        )
-    axes.set(
-        xticks=range(len(budgets)), xticklabels=list(budgets), xlabel="trials", ylabel="time / time after no trial"
+    lines = {name: [seconds[label][name] / seconds["none"][name] for label in BUDGETS] for name in names}
+    for line in lines.values():
+        panel.plot(range(len(BUDGETS)), line, color="C0", alpha=0.3, linewidth=0.8)
+    means = [geometric_mean([line[place] for line in lines.values()]) for place in range(len(BUDGETS))]
+    panel.plot(range(len(BUDGETS)), means, "o-", color="C0", label=f"geometric mean of {len(names)} networks")
+    panel.set(
+        xticks=range(len(BUDGETS)), xticklabels=list(BUDGETS), xlabel="trials", title="time / time after no trial"
     )
-    axes.grid(alpha=0.25, linewidth=0.5)
-    figure.legend(loc="outside right center", fontsize=6, frameon=False)
-    return figure
+    panel.legend(fontsize=8, frameon=False, loc="lower left")
+
+
+def _operators_over_trials(panel: Any, document: Mapping[str, Any]) -> None:
+    rows = [row for row in document["rows"].values() if "seconds" in row]
+    counts = sorted(int(label.partition(" ")[2]) for label in rows[0]["seconds"] if label.startswith("ours "))
+    end = f"ours {counts[-1]}"
+    for who, title, color in (("ours", "autotune", "C0"), ("tvm", "TVM", "C1")):
+        line = [geometric_mean([row["seconds"][f"{who} {n}"] / row["seconds"][end] for row in rows]) for n in counts]
+        panel.plot(counts, line, "o-", color=color, label=title)
+    panel.set_xscale("log")
+    panel.set_xticks(counts, [f"{n:,}" for n in counts])
+    panel.minorticks_off()
+    panel.set(xlabel="trials", title=f"{len(rows)} operators: time / autotune's after {counts[-1]:,}, geometric mean")
+    panel.legend(fontsize=8, frameon=False, loc="lower left")
 
 
 def draw_models(documents: Documents) -> Any | None:
@@ -116,7 +144,7 @@ def draw_models(documents: Documents) -> Any | None:
 
 PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] = {
     "networks.png": (draw_networks, ("networks_0_2",)),
-    "trials.png": (draw_trials, ("networks_0_2", "networks_10_2", "networks_1000_2")),
+    "trials.png": (draw_trials, (*BUDGETS.values(), "tvm", "tvm_long")),
     "models.png": (draw_models, ("models",)),
 }
 """File among the pages → what draws it, and from which results."""

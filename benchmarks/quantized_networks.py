@@ -1,9 +1,10 @@
-"""Networks in int8 beside ONNX Runtime's and OpenVINO's: accuracy and time, calibrated on the same inputs.
+"""Networks and layers in int8 beside ONNX Runtime's and OpenVINO's: accuracy and time, calibrated on the same inputs.
 
 `python -m benchmarks.quantized_networks [--rows NAME,...] [--files A.onnx,...] [--trials 0] [--turns 20]` exports
-networks of the survey's list with random weights (or takes files), quantises each by ours and by `quantize_static`, and
-writes `benchmarks/results/quantized_networks.json`. Accuracy is the signal to quantisation noise of the outputs against
-the network in float32 on ONNX Runtime, on inputs that no calibration saw. `--turns 0` measures accuracy alone.
+networks of the survey's list with random weights (or takes files), quantises each, and stacks of equal layers, by ours
+and by `quantize_static`, prints the table, and writes `benchmarks/results/quantized_networks.json` once all rows are
+there. Accuracy is the signal to quantisation noise of the outputs against the network in float32 on ONNX Runtime, on
+inputs that no calibration saw. `--turns 0` measures accuracy alone.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from autotune.graph.ir import Array
 from autotune.graph.onnx_model import load_model
 from autotune.graph.quantise import TEST_INPUTS, Feeds, random_feeds
 from autotune.network.load import load_network
-from autotune.network.process import NetworkProcess, interleaved, of_turns
+from autotune.network.process import NetworkProcess, interleaved
 from autotune.run.resolve import settings_of
-from benchmarks import results, tables
+from benchmarks import tables
+from benchmarks.collected import collect
+from benchmarks.figures import figures
+from benchmarks.stacks import STACKS, Stack
 from benchmarks.subjects import add_options, outputs, signal_to_noise, subjects
-from benchmarks.survey.one import PEERS, compiled
+from benchmarks.survey.one import compiled
 from measure.hostlock import alone
 
 ROWS = (
@@ -44,6 +48,8 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "layers": {"op_types_to_quantize": ["Conv", "MatMul", "Gemm"], "extra_options": {"MatMulConstBOnly": True}},
 }
 """What `quantize_static` quantises: all that it can, as it does by default, or layers with constant weights alone."""
+PEERS = ("onnxruntime", "openvino", "openvino-as-installed")
+"""The last computes what is not quantised as it does unless it is asked for float32."""
 NAME = "quantized_networks"
 
 
@@ -92,7 +98,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
     test = random_feeds(network.graph.inputs, options.seed + 1, TEST_INPUTS)
     row: dict[str, Any] = {"title": name, "threads": options.threads, "trials": options.trials}
     row |= {"layers": network.accuracy.quantised_layers, "float_layers": network.accuracy.float_layers}
-    row |= {"decibels": {}, "seconds": {}}
+    row |= {"decibels": {}, "seconds": {}, "spread": {}, "halves": {}}
     with NetworkProcess("onnxruntime", options.threads, model=str(file)) as process:
         exact = outputs(process, test, folder)
     for recipe in RECIPES:
@@ -109,9 +115,11 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
             if options.turns:
                 with alone():
                     took = interleaved(processes, options.turns)
-                for runtime, turns in took.items():
-                    label = _label(runtime, recipe)
-                    row["seconds"][label] = min(of_turns(turns), row["seconds"].get(label, np.inf))
+                found = figures({_label(runtime, recipe): turns for runtime, turns in took.items()})
+                for label, seconds in found["seconds"].items():
+                    if seconds < row["seconds"].get(label, np.inf):  # ours took turns with each recipe's peers
+                        for name in ("seconds", "spread", "halves"):
+                            row[name] |= {label: found[name][label]} if label in found[name] else {}
     return row
 
 
@@ -130,22 +138,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
     try:
-        chosen = subjects(options.rows, options.files, ROWS)
+        chosen = subjects(options.files, ROWS, options.results)
+        chosen |= {} if options.files else {name: Stack(name) for name in STACKS}
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     logging.disable(logging.WARNING)  # of the peer, a line a tensor
-    for subject in chosen:
+    settings = {name: getattr(options, name) for name in ("threads", "trials", "turns", "seed")}
+
+    def measure(name: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="autotune-int8-") as place:
             folder = Path(place)
-            row = compare(subject.name, subject.file(folder, options.seed), folder, options)
-        results.save(NAME, {"rows": {subject.name: row}})
-        shown = ", ".join(f"{label} {ratio:.1f} dB" for label, ratio in row["decibels"].items())
-        sys.stderr.write(f"{subject.name}: {shown}\n")
-    saved = results.load(NAME)
-    assert saved is not None
-    sys.stdout.write(tables.quantized_networks(saved) + "\n")
-    return 0
+            return compare(name, chosen[name].file(folder, options.seed), folder, options)
+
+    def shown(row: Mapping[str, Any]) -> str:
+        return ", ".join(f"{label} {ratio:.1f} dB" for label, ratio in row["decibels"].items())
+
+    return collect(options, NAME, settings, list(chosen), measure, shown, tables.quantized_networks)
 
 
 if __name__ == "__main__":

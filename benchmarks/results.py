@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import is_whole
+from benchmarks.provenance import commit_of, is_whole, moment
 from measure.host import describe_host
 
 FOLDER = Path(__file__).resolve().parent / "results"
 
 
 def save(name: str, document: Mapping[str, Any], folder: Path = FOLDER) -> Path:
-    """Writes `folder/name.json`; rows measured before and not now are kept where the host is the same."""
+    """Writes `folder/name.json`, each row with where it comes from; rows measured before and not now are kept where the
+    host is the same. Of tables that one machine measures in one go, see `benchmarks.collected`."""
     host = describe_host()
     path = folder / f"{name}.json"
-    rows = dict(document["rows"])
+    made = {"commit": commit_of(), "cpu": host["cpu"], "cores": host["cores"], **moment()}
+    rows = {key: {"made": made, **row} for key, row in document["rows"].items()}
     if path.exists():
         before = json.loads(path.read_text())
         if before["host"] == host:

@@ -1,9 +1,9 @@
 """Kernels along rows of many lengths beside PyTorch, ONNX Runtime and OpenVINO, chosen without trials and with them.
 
-`python -m benchmarks.row_wise [--kinds softmax,...] [--lengths 32,...] [--trials 64] [--threads 2] [--repeat 20]` has
-ours without trials, ours with them and all peers take turns, writes `benchmarks/results/row_wise.json` row by row, and
-prints the table. With `--trials 0` nothing is tuned. Of every length there are as many rows as make 2^17 elements. It
-goes on where it was stopped, as long as the commit is the same.
+`python -m benchmarks.row_wise [--rows "softmax 32",...] [--lengths 32,...] [--trials 64] [--repeat 20]` has ours
+without trials, ours with them and all peers take turns, prints the table, and writes `benchmarks/results/row_wise.json`
+once all rows are there. With `--trials 0` nothing is tuned. Of every length there are as many rows as make 2^17
+elements.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
-from benchmarks import results
-from benchmarks.interleave import FEWEST_ROUNDS, interleave
+from benchmarks.collected import add_options, collect
+from benchmarks.figures import figures
+from benchmarks.interleave import FEWEST_ROUNDS, turns_of
 from benchmarks.operators import prepared
 from benchmarks.peers.base import PeerProcess
-from benchmarks.provenance import commit_of
 from benchmarks.row_kinds import KINDS
 from benchmarks.row_wise_table import PEERS, row_wise
-from benchmarks.rows import pick
-from measure.host import describe_host
 
 NAME = "row_wise"
 ELEMENTS = 1 << 17
@@ -62,8 +59,8 @@ def compare(kind: str, length: int, running: Mapping[str, PeerProcess], options:
         given["tuned"] = tuned(workload, options.trials, options.seed, options.threads).generated
     given |= {runtime: {"runtime": runtime, "kind": kind} for runtime in PEERS}
     able, said = prepared(running, workload, given, options.threads)
-    seconds = interleave(able, options.repeat, pause=PAUSE, warm_seconds=WARM)
-    return {"kind": kind, "rows": rows, "length": length, "seconds": seconds, "peers": said}
+    took = turns_of(able, options.repeat, pause=PAUSE, warm_seconds=WARM)
+    return {"kind": kind, "rows": rows, "length": length, "peers": said, **figures(took)}
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -79,43 +76,33 @@ def _lengths(text: str) -> tuple[int, ...]:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.row_wise", description=__doc__.partition("\n")[0])
-    parser.add_argument("--kinds", help=f"comma-separated of {', '.join(KINDS)}; default: all")
+    add_options(parser)
     parser.add_argument("--lengths", type=_lengths, default=LENGTHS, help="comma-separated lengths of rows")
     parser.add_argument("--trials", type=int, default=64, help="measured candidates a row; 0: none is tuned")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of row_wise.json")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
-    try:
-        kinds = pick(options.kinds, KINDS)
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    common = {name: getattr(options, name) for name in ("trials", "seed", "threads", "repeat")}
-    common |= {"cpu": describe_host()["cpu"], "commit": commit_of()}
-    done = (results.load(NAME, options.results) or {"rows": {}})["rows"]
-    wanted = {
-        f"{kind} {length}, {common['cpu']}, {options.threads} threads": (kind, length)
-        for kind in kinds
-        for length in options.lengths
-    }
-    todo = {key: of for key, of in wanted.items() if not results.is_done(done.get(key), common)}
+    every = {f"{kind} {length}": (kind, length) for kind in KINDS for length in options.lengths}
+    settings = {name: getattr(options, name) for name in ("threads", "trials", "repeat", "seed")}
+
+    def shown(row: Mapping[str, Any]) -> str:
+        return ", ".join(f"{who} {seconds * 1e6:.1f} µs" for who, seconds in row["seconds"].items())
+
     with ExitStack() as stack:
-        running = processes(stack, options.trials) if todo else {}
-        for key, (kind, length) in todo.items():
-            found = compare(kind, length, running, options)
-            results.save(NAME, {"rows": {key: {**found, **common}}}, options.results)
-            shown = ", ".join(f"{who} {seconds * 1e6:.1f} µs" for who, seconds in found["seconds"].items())
-            sys.stderr.write(f"{kind} {found['rows']}x{length}: {shown}\n")
-    saved = results.load(NAME, options.results)
-    sys.stdout.write((row_wise(saved) if saved else "no result") + "\n")
-    return 0
+        running: dict[str, PeerProcess] = {}
+
+        def measure(name: str) -> dict[str, Any]:
+            if not running:
+                running.update(processes(stack, options.trials))
+            return compare(*every[name], running, options)
+
+        return collect(options, NAME, settings, list(every), measure, shown, row_wise)
 
 
 if __name__ == "__main__":

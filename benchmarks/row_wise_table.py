@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.figures import noise_of, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.row_kinds import KINDS
@@ -15,16 +16,16 @@ PEERS = ("torch", "onnxruntime", "openvino")
 def row_wise(document: Mapping[str, Any]) -> str:
     """The table: a line for each kind and length, then what is least and the geometric mean of each kind."""
     order = {kind: place for place, kind in enumerate(KINDS)}
-    rows = sorted(document["rows"].values(), key=lambda row: (row["cpu"], order[row["kind"]], row["length"]))
+    rows = sorted(document["rows"].values(), key=lambda row: (order[row["kind"]], row["length"]))
     lines: list[list[object]] = []
     ratios: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         took = row["seconds"]
-        best = min((took[peer] for peer in PEERS if peer in took), default=None)
+        best = min((peer for peer in PEERS if peer in took), key=took.__getitem__, default=None)
         shown = [f"{took[who] * 1e6:.1f}" if who in took else "" for who in ("untimed", "tuned", *PEERS)]
         for who in ("untimed", "tuned"):
-            ratio = best / took[who] if best is not None and who in took else None
-            shown.append("" if ratio is None else f"{ratio:.2f}x")
+            ratio = took[best] / took[who] if best is not None and who in took else None
+            shown.append(ratio_text(ratio, noise_of(row, who, best or who)))
             if ratio is not None:
                 ratios.setdefault(row["kind"], {}).setdefault(who, []).append(ratio)
         lines.append([row["kind"], f"{row['rows']}x{row['length']}", *shown])
@@ -32,13 +33,10 @@ def row_wise(document: Mapping[str, Any]) -> str:
     for kind, found in ratios.items():
         of = [found.get(who, []) for who in ("untimed", "tuned")]
         means.append([kind, *(text for some in of for text in _summary(some)), len(of[0])])
-    facts = dict.fromkeys(
-        f"{row['cpu']}, {row['threads']} threads, {row['trials']} trials, commit {row['commit']}" for row in rows
-    )
     head = ["kind", "rows", "without trials µs", "with trials µs", "PyTorch µs", "ONNX Runtime µs", "OpenVINO µs"]
     body = table([*head, "without trials to best", "with trials to best"], lines)
     head = ["kind", "without trials: least", "geometric mean", "with trials: least", "geometric mean", "lengths"]
-    return f"**{'; '.join(facts)}**\n\n{body}\n\n{table(head, means)}"
+    return f"{body}\n\n{table(head, means)}"
 
 
 def _summary(ratios: Sequence[float]) -> tuple[str, str]:

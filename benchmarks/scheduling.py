@@ -1,16 +1,16 @@
 """Trials that the gradient scheduler needs to reach what round robin comes to.
 
-`python -m benchmarks.scheduling [--rows NAME,...] [--trials 1000]` writes `benchmarks/results/scheduling.json`. Every
-task is tuned in turn, with `DEPTH` times as many trials; then both schedulers give out these recorded rounds. So both
-see the same measurements: two runs of one scheduler differ more than the schedulers do. `--recorded` measures nothing
-and gives out what was recorded before, as after a change of a scheduler.
+`python -m benchmarks.scheduling [--rows NAME,...] [--trials 400]` prints the table, and writes
+`benchmarks/results/scheduling.json` once all rows are there. Every task is tuned in turn, with `DEPTH` times as many
+trials; then both schedulers give out these recorded rounds. So both see the same measurements: two runs of one
+scheduler differ more than the schedulers do. `--recorded` measures and writes nothing: it shows what schedulers of now
+make of the rounds that are recorded, as after a change of one.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +27,10 @@ from autotune.tuning.loop import run_rounds, state_of
 from autotune.tuning.pools import make_pool
 from autotune.tuning.tuner import prepare
 from benchmarks import results, tables
-from benchmarks.provenance import commit_of
+from benchmarks.collected import add_options, collect
 
-NETWORKS = ("resnet50",)
+NAME = "scheduling"
+NETWORKS = ("squeezenet", "resnet50", "mobilenet_v3_large", "vit_small_patch16_224", "inception_v1", "densenet121")
 DEPTH = 3
 """How many times the trials of the comparison are recorded, so that a task may get more than its share."""
 BATCH = 4
@@ -114,7 +115,6 @@ def measured(name: str, trials: int, batch: int) -> dict[str, Any]:
         "batch": batch,
         "tasks": len(tasks),
         "trials": trials,
-        "commit": commit_of(),
         "budgets": compared(tasks, [int(part * trials) for part in PARTS], batch, first),
         "recorded": [
             {
@@ -139,24 +139,24 @@ def again(row: Mapping[str, Any]) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scheduling", description=__doc__)
-    parser.add_argument("--rows", default=",".join(NETWORKS), help="comma-separated names of models, or ONNX files")
-    parser.add_argument("--trials", type=int, default=1000)
+    add_options(parser)
+    parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--recorded", action="store_true", help="measure nothing, give out what was recorded")
     options = parser.parse_args(arguments)
-    saved = results.load("scheduling")
-    if options.recorded and saved is not None:
-        results.save("scheduling", {"rows": {name: again(row) for name, row in saved["rows"].items()}})
-    for name in () if options.recorded else options.rows.split(","):
-        start = time.perf_counter()
-        found = measured(name, options.trials, BATCH)
-        sys.stderr.write(
-            f"{name}: {[(row['reached_after'], row['trials']) for row in found['budgets']]} "
-            f"({time.perf_counter() - start:.0f} s)\n"
-        )
-        results.save("scheduling", {"rows": {found["name"]: found}})
-    saved = results.load("scheduling")
-    sys.stdout.write((tables.scheduling(saved) if saved else "no result") + "\n")
-    return 0
+    if options.recorded:
+        saved = results.load(NAME, options.results) or {"rows": {}}
+        given = {"rows": {name: again(row) for name, row in saved["rows"].items()}}
+        sys.stdout.write(tables.scheduling(given) + "\n")
+        return 0
+
+    def measure(name: str) -> dict[str, Any]:
+        return measured(name, options.trials, BATCH)
+
+    def shown(row: Mapping[str, Any]) -> str:
+        return ", ".join(f"{budget['reached_after']} for {budget['trials']}" for budget in row["budgets"])
+
+    settings = {"trials": options.trials, "batch": BATCH}
+    return collect(options, NAME, settings, NETWORKS, measure, shown, tables.scheduling)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,27 @@
 """How much the result of tuning depends on the seed: the best kernels of several seeds, timed in turns.
 
-`python -m benchmarks.seeds [--rows NAME,...] [--seeds 5] [--trials 128] [--repeat 10]` writes
-`benchmarks/results/seeds.json` and prints the table.
+`python -m benchmarks.seeds [--rows NAME,...] [--seeds 5] [--trials 128] [--repeat 20]` prints the table, and writes
+`benchmarks/results/seeds.json` once all rows are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks import results, tables
-from benchmarks.interleave import FEWEST_ROUNDS, interleave
+from benchmarks import tables
+from benchmarks.collected import add_options, collect
+from benchmarks.figures import figures, milliseconds
+from benchmarks.interleave import FEWEST_ROUNDS, turns_of
 from benchmarks.peers.base import PeerProcess
 from benchmarks.rows import Row, select
 from benchmarks.tuning import tuned
 
-ROWS = "conv3x3_56_64_64,conv3x3_28_128_128,conv3x3_14_256_256,conv3x3_7_512_512"
+NAME = "seeds"
+ROWS = ("conv3x3_56_64_64", "conv3x3_28_128_128", "conv3x3_14_256_256", "conv3x3_7_512_512")
 
 
 def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
@@ -31,23 +33,30 @@ def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
         for seed, result in found.items():
             running[seed] = stack.enter_context(PeerProcess("benchmarks.peers.ours"))
             running[seed].prepare(workload, options.threads, **result.generated)
-        seconds = interleave(running, options.repeat)
+        took = turns_of(running, options.repeat)
     return {
         "title": row.title,
         "class": row.kind,
         "flops": workload.flops,
         "threads": options.threads,
         "trials": options.trials,
-        "seconds": seconds,
+        **figures(took),
         "tuning": {seed: result.took for seed, result in found.items()},
     }
+
+
+def several(text: str) -> int:
+    """A number of seeds, of which there must be two to be compared."""
+    if int(text) < 2:
+        raise argparse.ArgumentTypeError(f"must be at least 2, but got {text}")
+    return int(text)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.seeds", description=__doc__)
-    parser.add_argument("--rows", default=ROWS, help="comma-separated names; default: the 3x3 convolutions")
-    parser.add_argument("--seeds", type=int, default=5, help="how many: 0, 1, ...")
+    add_options(parser)
+    parser.add_argument("--seeds", type=several, default=5, help="how many: 0, 1, ...")
     parser.add_argument("--trials", type=int, default=128, help="measured candidates a seed")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--threads", type=int, default=2)
@@ -57,23 +66,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
-    try:
-        chosen = select(options.rows)
-        if options.seeds < 2:
-            raise ValueError(f"`seeds` must be at least 2, but got seeds={options.seeds}")
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    for row in chosen:
-        start = time.perf_counter()
-        found = compare(row, options)
-        results.save("seeds", {"repeat": options.repeat, "rows": {row.name: found}})
-        shown = ", ".join(f"{seed}: {seconds * 1e3:.3f} ms" for seed, seconds in found["seconds"].items())
-        sys.stderr.write(f"{row.title}: {shown} ({time.perf_counter() - start:.0f} s)\n")
-    saved = results.load("seeds")
-    assert saved is not None
-    sys.stdout.write(tables.seeds(saved) + "\n")
-    return 0
+    settings = {name: getattr(options, name) for name in ("threads", "trials", "seeds", "repeat")}
+
+    def measure(name: str) -> dict[str, Any]:
+        (row,) = select(name)
+        return compare(row, options)
+
+    return collect(options, NAME, settings, ROWS, measure, milliseconds, tables.seeds)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Kernels tuned for a distribution of sizes, beside kernels tuned for each size, oneDNN and ONNX Runtime, in turns.
 
-`python -m benchmarks.sizes [--rows NAME,...] [--beside 1,4,...] [--trials 48] [--repeat 20]` tunes a layer once for all
-of its sizes, and at some of them once more for that size alone with as many trials as one of the searches had, writes
-`benchmarks/results/sizes.json` size by size, and prints the table. It goes on where it was stopped: trials are kept
-in `--records`, and sizes that have a row of this commit and these options are done. A row takes about seven minutes.
+`python -m benchmarks.sizes [--layers NAME,...] [--beside 1,4,...] [--trials 48] [--repeat 20]` tunes a layer once for
+all of its sizes, and at some of them once more for that size alone with as many trials as one of the searches had,
+prints the table, and writes `benchmarks/results/sizes.json` once all rows are there. Trials are kept in `--records`. A
+row takes about seven minutes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from typing import Any
 import autotune
 from autotune.config import Measure
 from autotune.tuning.sizes import SizesResult
-from benchmarks import results
-from benchmarks.interleave import FEWEST_ROUNDS, Timed, geometric_mean, interleave
+from benchmarks.collected import add_options, collect
+from benchmarks.figures import figures
+from benchmarks.interleave import FEWEST_ROUNDS, Timed, geometric_mean, turns_of
 from benchmarks.markdown import table
-from benchmarks.peers.base import PeerError, PeerProcess
-from benchmarks.provenance import commit_of
+from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import pick
-from measure.host import describe_host
 from search_space import te, workloads
 from search_space.workloads import Workload
 from targets.base import Bound
@@ -195,14 +194,14 @@ def compared(name: str, n: int, found: SizesResult, options: argparse.Namespace)
             try:
                 process.prepare(layer.named(n), threads)
                 running[peer] = process
-            except PeerError as error:
+            except Refusal as error:
                 missing[peer] = str(error)[:200]
-        seconds = interleave(running, options.repeat, pause=options.pause, warm_seconds=0.04)
+        took = turns_of(running, options.repeat, pause=options.pause, warm_seconds=0.04)
     part = found.part_of(n)
     return {
         "name": name,
         "n": n,
-        "seconds": seconds,
+        **figures(took),
         "missing": missing,
         "range": [part.low, part.high],
         "kept": len(found.schedules),
@@ -211,41 +210,9 @@ def compared(name: str, n: int, found: SizesResult, options: argparse.Namespace)
     }
 
 
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
-    """Measures rows that are not done at this commit with these options, each saved at once; all rows then."""
-    common = {
-        "trials": options.trials,
-        "carried": options.carried,
-        "schedules": options.schedules,
-        "seed": options.seed,
-        "threads": options.threads,
-        "repeat": options.repeat,
-        "cpu": describe_host()["cpu"],
-        "commit": commit_of(),
-    }
-    for name in pick(options.rows, tuple(ROWS)):
-        found: SizesResult | None = None
-        for n in options.beside:
-            if n not in ROWS[name].sizes:
-                continue
-            key = f"{name}, {n}, {common['cpu']}, {options.threads} threads"
-            before = (results.load(NAME, folder) or {"rows": {}})["rows"].get(key)
-            if not options.again and results.is_done(before, common):
-                sys.stderr.write(f"{name}, n={n}: is done at {common['commit']}, --again measures it anew\n")
-                continue
-            if found is None:
-                found = tuned_for_sizes(name, options)
-                sys.stderr.write(f"{name}\n{found}\n")
-            row = {**compared(name, n, found, options), **common}
-            results.save(NAME, {"rows": {key: row}}, folder)
-            shown = ", ".join(f"{who} {took * 1e6:.1f} µs" for who, took in row["seconds"].items())
-            sys.stderr.write(f"{name}, n={n}: {shown}\n")
-    return results.load(NAME, folder)
-
-
 def sizes(document: Mapping[str, Any]) -> str:
     """The table: a line for each layer and size, and the geometric means of each layer."""
-    rows = sorted(document["rows"].values(), key=lambda row: (row["cpu"], row["name"], row["n"]))
+    rows = sorted(document["rows"].values(), key=lambda row: (row["name"], row["n"]))
     lines: list[list[object]] = []
     for name in dict.fromkeys(row["name"] for row in rows):
         mine = [row for row in rows if row["name"] == name]
@@ -259,9 +226,7 @@ def sizes(document: Mapping[str, Any]) -> str:
         ratio = f"{geometric_mean(peers):.2f}x" if peers else ""
         lines.append([f"geometric mean over {len(mine)}", "", "", "", "", "", f"{mean:.3f}x", ratio])
     head = ["layer", "n", "for all sizes µs", "for this one µs", "oneDNN µs", "ONNX Runtime µs", "all over this one"]
-    cpus = ", ".join(dict.fromkeys(f"{row['cpu']}, {row['threads']} threads" for row in rows))
-    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
-    return f"**{cpus}**{f' (commit {commits})' if commits else ''}.\n\n{table([*head, 'ratio to best peer'], lines)}"
+    return table([*head, "ratio to best peer"], lines)
 
 
 def autotune_kernel(found: autotune.TuneResult) -> Any:
@@ -299,7 +264,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sizes", description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", default=FIRST, help=f"comma-separated layers of {', '.join(ROWS)}")
+    add_options(parser)
+    parser.add_argument("--layers", default=FIRST, help=f"comma-separated, of {', '.join(ROWS)}")
     parser.add_argument("--beside", type=_numbers, default=BESIDE, help="comma-separated sizes to compare at")
     parser.add_argument("--trials", type=int, default=48, help="of each search")
     parser.add_argument("--carried", type=int, default=16, help="trials at the other sizes")
@@ -308,22 +274,35 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pause", type=float, default=0.06, help="seconds between turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--again", action="store_true", help="also sizes whose row is of this commit and options")
     parser.add_argument("--records", type=Path, default=Path("runs/benchmark_sizes"), help="folder of trials")
-    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of sizes.json")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
+    options = parse(arguments)
     try:
-        options = parse(arguments)
-        saved = measure(options, options.results)
+        layers = pick(options.layers, ROWS)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write((sizes(saved) if saved else "no result") + "\n")
-    return 0
+    every = {f"{name} n={n}": (name, n) for name in layers for n in options.beside if n in ROWS[name].sizes}
+    settings = {
+        name: getattr(options, name) for name in ("threads", "trials", "carried", "schedules", "repeat", "seed")
+    }
+    found: dict[str, SizesResult] = {}
+
+    def measure(row: str) -> dict[str, Any]:
+        name, n = every[row]
+        if name not in found:
+            found[name] = tuned_for_sizes(name, options)
+            sys.stderr.write(f"{name}\n{found[name]}\n")
+        return compared(name, n, found[name], options)
+
+    def shown(row: Mapping[str, Any]) -> str:
+        return ", ".join(f"{who} {took * 1e6:.1f} µs" for who, took in row["seconds"].items())
+
+    return collect(options, NAME, settings, list(every), measure, shown, sizes)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from autotune.graph.quantise import Feeds
 from autotune.graph.quantise.accuracy import added
 from autotune.graph.quantise.formats import decibels
 from autotune.network.process import NetworkProcess
-from benchmarks.rows import pick
+from benchmarks import collected, results
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.models import Model, load_models
 from benchmarks.survey.process import limited
@@ -60,19 +60,22 @@ class Subject:
         return file
 
 
-def subjects(rows: str | None, files: str | None, known: Sequence[str]) -> list[Subject]:
-    """Those that a command line names; all that are known where it names none.
+def subjects(files: str | None, known: Sequence[str], folder: Path) -> dict[str, Subject]:
+    """Those that a table is to have, by name.
 
     Args:
-        rows: comma-separated names.
-        files: comma-separated ONNX files, which stand in place of rows.
-        known: names of rows.
+        files: comma-separated ONNX files, which stand in place of what is known.
+        known: names of the survey's list.
+        folder: of the results.
 
     Raises:
-        ValueError: a name that is not known, a file that is not there, or two files of one name.
+        ValueError: a file that is not there, two files of one name, or files whose rows would take the place of those
+            that the pages show.
     """
     if not files:
-        return [Subject(name) for name in pick(rows, known)]
+        return {name: Subject(name) for name in known}
+    if folder == results.FOLDER:
+        raise ValueError(f"`results` must be another folder where `files` are given, but got results={folder}")
     found: dict[str, Subject] = {}
     for file in map(Path, files.split(",")):
         if not file.is_file():
@@ -81,13 +84,13 @@ def subjects(rows: str | None, files: str | None, known: Sequence[str]) -> list[
         if name in found:
             raise ValueError(f"`files` must differ by name, but got {found[name].given} and {file}")
         found[name] = Subject(name, file)
-    return list(found.values())
+    return found
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options that choose networks, and how they are compiled and timed."""
-    parser.add_argument("--rows", help="comma-separated names; default: all")
-    parser.add_argument("--files", help="comma-separated ONNX files in place of the rows; each is named by its file")
+    collected.add_options(parser)
+    parser.add_argument("--files", help="comma-separated ONNX files in place of the rows, each named by its file")
     parser.add_argument(
         "--trials", type=_natural, default=0, help="measured candidates of ours; 0: the roofline's choice"
     )

@@ -1,6 +1,6 @@
-"""Puts tables of `benchmarks/results` into docs/benchmarks.md, between `<!-- table:NAME -->` and `<!-- /table -->`.
+"""Puts tables of `benchmarks/results` into the pages of docs, between `<!-- table:NAME -->` and `<!-- /table -->`.
 
-`python -m benchmarks.table [FILE] [--check]`: `--check` writes nothing; code 1 where one is stale.
+`python -m benchmarks.table [FILE...] [--check]`: `--check` writes nothing; code 1 where a table is stale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from benchmarks import results
 from benchmarks.collected import check, said_of
 from benchmarks.tables import TABLES
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+OF_MANY_STATES = ("survey",)
+"""Tables whose rows say themselves where they come from."""
 _MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
@@ -35,7 +37,9 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
         if document is not None:
             check(name, document)
         body = (
-            f"Not measured yet: `{command_of(name)}`." if document is None else _said(document) + TABLES[name](document)
+            f"Not measured yet: `{command_of(name)}`."
+            if document is None
+            else _said(name, document) + TABLES[name](document)
         )
         return f"{match[1]}{body}\n{match[3]}"
 
@@ -48,33 +52,40 @@ def command_of(name: str) -> str:
         return f"python -m benchmarks.{name}"
     if found := re.fullmatch(r"networks_(\d+)_(\d+)", name):
         return f"python -m benchmarks.networks --budget {found[1]} --threads {found[2]}"
+    if found := re.fullmatch(r"language_(\d+)", name):
+        return f"python -m benchmarks.language --threads {found[1]}"
     return f"python -m benchmarks.{name.replace('_', '.')}"
 
 
-def _said(document: dict[str, object]) -> str:
+def _said(name: str, document: dict[str, object]) -> str:
     if "state" in document:
         return said_of(document)
-    rows = document["rows"]
-    assert isinstance(rows, dict)
-    if any("cpu" in row for row in rows.values()):
-        return ""  # the table names the processor of each
-    host = document["host"]
-    assert isinstance(host, dict)
-    return f"Measured on {host['cpu']}, {host['cores']} cores.\n\n"
+    if name in OF_MANY_STATES:
+        return ""
+    rows, host = document["rows"], document["host"]
+    assert isinstance(rows, dict) and isinstance(host, dict)
+    of = {key: dict.fromkeys(row[key] for row in rows.values() if key in row) for key in ("cpu", "commit")}
+    commits = f", commit {', '.join(of['commit'])}" if of["commit"] else ""
+    return f"Measured on {', '.join(of['cpu'] or [host['cpu']])}, {host['cores']} cores{commits}.\n\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrites the file."""
+    """Rewrites the pages that have tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description=__doc__)
-    parser.add_argument("file", nargs="?", type=Path, default=PAGE)
+    parser.add_argument("files", nargs="*", type=Path, help="by default all pages of docs")
     parser.add_argument("--check", action="store_true", help="write nothing; code 1 where a table is stale")
     options = parser.parse_args(arguments)
-    before = options.file.read_text()
-    after = regenerate(before)
-    if options.check:
-        return int(before != after)
-    options.file.write_text(after)
-    return 0
+    stale = []
+    for page in options.files or sorted(DOCS.glob("*.md")):
+        before = page.read_text()
+        after = regenerate(before)
+        if after != before:
+            stale.append(page)
+            if not options.check:
+                page.write_text(after)
+    if options.check and stale:
+        sys.stderr.write(f"tables are stale in {', '.join(page.name for page in stale)}\n")
+    return int(options.check and bool(stale))
 
 
 if __name__ == "__main__":

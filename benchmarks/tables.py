@@ -8,6 +8,7 @@ from typing import Any
 from autotune.titles import INT8, title_of
 from benchmarks import transfer_figures
 from benchmarks.choices import choices
+from benchmarks.figures import noise_of, ratio_text
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch
 from benchmarks.hub_table import hub
@@ -23,6 +24,7 @@ from benchmarks.pytorch.table import pytorch
 from benchmarks.row_wise_table import row_wise
 from benchmarks.rows import ROWS
 from benchmarks.search.statistics import kinds_of
+from benchmarks.search.summary import speedups
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
 from benchmarks.survey.table import survey
@@ -75,17 +77,6 @@ def seeds(document: Document) -> str:
     return table(header, lines)
 
 
-def quantized(document: Document) -> str:
-    """int8 against float32 of the same shape."""
-    header = ["operator", "int8 ms", "GOP/s", "float32 ms", "GFLOP/s", "ratio"]
-    lines = []
-    for row in _in_order(document):
-        integers, floats = row["seconds"]["int8"], row["seconds"]["float32"]
-        rates = [f"{row['flops'] / seconds / 1e9:.0f}" for seconds in (integers, floats)]
-        lines.append([row["title"], _ms(integers), rates[0], _ms(floats), rates[1], f"{floats / integers:.2f}x"])
-    return table(header, lines)
-
-
 def weights_only(document: Document) -> str:
     """Products with weights of a few bits beside peers, data in floats and in bytes, and beside a plain read."""
     runtimes = {"autotune": "autotune", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
@@ -107,12 +98,7 @@ def weights_only(document: Document) -> str:
             )
             line.append(f"{best / seconds[f'autotune{kind}']:.2f}x" if best else "")
         lines.append(line)
-    facts = list(
-        dict.fromkeys(
-            f"{row['cpu']}, {document['threads']} threads, commit {row['commit']}" for row in document["rows"].values()
-        )
-    )
-    return f"**{'; '.join(facts)}**\n\n{table(header, lines)}"
+    return table(header, lines)
 
 
 def quantized_networks(document: Document) -> str:
@@ -127,7 +113,7 @@ def quantized_networks(document: Document) -> str:
         line = [row["title"], layers, f"{row['decibels'][ours]:.1f}", f"{row['decibels'][best]:.1f}", _int8(best)]
         if seconds := row["seconds"]:
             fastest = min(peers, key=seconds.__getitem__)
-            ratio = f"{seconds[fastest] / seconds[ours]:.2f}x"
+            ratio = ratio_text(seconds[fastest] / seconds[ours], noise_of(row, ours, fastest))
             line += [_ms(seconds[ours]), _ms(seconds[fastest]), _int8(fastest), ratio]
         else:
             line += ["", "", "", ""]
@@ -203,7 +189,7 @@ def scheduling(document: Document) -> str:
 
 def search(document: Document) -> str:
     """Trials that searches need, and how many times fewer they are than at random: what is measured first."""
-    parts = []
+    parts, faster = [], speedups(document["rows"])
     for kind, names in kinds_of(document["rows"]).items():
         rows = [document["rows"][name] for name in names]
         methods = list(dict.fromkeys(name for row in rows for name in row["methods"]))
@@ -218,7 +204,7 @@ def search(document: Document) -> str:
                     [row["title"], row["class"], f"{row['candidates']:,}", row["good"][share], expected, *cells]
                 )
             means = [["search", "fewer trials than random", "95 % interval", "tasks", "searches cut off"]]
-            for name, found in document["speedups"].get(kind, {}).get(share, {}).items():
+            for name, found in faster.get(kind, {}).get(share, {}).items():
                 value, low, high = found["ratio"]
                 bound = "at least " if found["cut_off"] else ""
                 cells = [f"{bound}{value:.1f}x", f"{low:.1f}x to {high:.1f}x", found["tasks"], found["cut_off"]]
@@ -251,7 +237,7 @@ def models(document: Document) -> str:
         parts += [
             f"**To {'test' if role == 'test' else 'validate'} with**: {networks}; {sum(row['tasks']['programs']):,} "
             f"programs, learned from {row['learned_from']:,} others, {row['seeds']} seeds ({row['machine']}; pools "
-            f"{row['registered']}, commit {row['commit']}).",
+            f"{row['registered']}).",
             table(header, lines),
             f"{first} is ahead in normalised top-1 of: {', '.join(behind)}.",
         ]
@@ -294,8 +280,7 @@ def _trials(method: dict[str, Any] | None, share: str) -> str:
 
 def transfer(document: Document) -> str:
     """How many times fewer trials searches with transfer from other tasks need."""
-    said = f"Commit {document['commit']}.\n\n" if "commit" in document else ""
-    return said + transfer_figures.table([transfer_figures.Row.from_json(row) for row in document["rows"].values()])
+    return transfer_figures.table([transfer_figures.Row.from_json(row) for row in document["rows"].values()])
 
 
 TABLES: dict[str, Callable[[Document], str]] = {
@@ -307,7 +292,6 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "peak": peak,
     "throughput": throughput,
     "seeds": seeds,
-    "quantized": quantized,
     "quantized_networks": quantized_networks,
     "weights_only": weights_only,
     "precisions": precisions,
@@ -319,7 +303,8 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "choices": choices,
     "serving": serving,
     "row_wise": row_wise,
-    "language": language,
+    "language_2": language,
+    "language_1": language,
     "lengths": lengths,
     "sizes": sizes,
     "in_network": in_network,
@@ -332,6 +317,8 @@ TABLES: dict[str, Callable[[Document], str]] = {
 
 
 def _in_order(document: Document) -> list[dict[str, Any]]:
+    if "state" in document:  # in the order of the benchmark
+        return list(document["rows"].values())
     names = sorted(document["rows"], key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
     return [document["rows"][name] for name in names]
 

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -24,7 +24,8 @@ from autotune.search import moves
 from autotune.search.population import Frame, Population, Seen
 from autotune.search.sampling import LegalSampler
 from autotune.tuning.scorer import ModelScorer
-from benchmarks import results, tables
+from benchmarks import tables
+from benchmarks.collected import add_options, collect
 from costmodel.features import FeatureExtractor
 from costmodel.models.lightgbm_model import LightGBMModel
 from search_space import workloads
@@ -32,6 +33,7 @@ from search_space.space import SearchSpace, generate
 from search_space.workloads import Workload
 from targets import registry
 
+NAME = "throughput"
 TARGETS = {"roofline": 300_000, "lightgbm": 80_000}
 """Candidates a second that each scorer must reach."""
 MEASURED = 512  # candidates that the trees learn from
@@ -166,29 +168,27 @@ def summed(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
     }
 
 
-def measure(bench: Bench, batches: Sequence[int], repeat: int) -> dict[str, dict[str, Any]]:
-    """Rows of the table: both scorers on random candidates and on mutated ones, so many at a time."""
-    rows: dict[str, dict[str, Any]] = {}
-    for scorer, target in TARGETS.items():
-        shared: dict[str, Any] = {"scorer": scorer, "target": target}
-        if scorer == "lightgbm":
-            bench.learn()
-            shared |= {"trees": bench.trees(), "feature_rows": bench.rows_of_features()}
-        for batch in batches:
-            parents = bench.draw(batch, Seen())
-            bench.sampled(batch)  # extractors are made and code is compiled on first use
-            runs = {
-                "sampled": [bench.sampled(batch) for _ in range(repeat)],
-                "mutated": [bench.mutated(parents) for _ in range(repeat)],
-            }
-            for kind, found in runs.items():
-                rows[f"{scorer}_{kind}_{batch}"] = {**shared, "kind": kind, "batch": batch, **summed(found)}
-    return rows
+def row_of(bench: Bench, scorer: str, kind: str, batch: int, repeat: int) -> dict[str, Any]:
+    """A row of the table: a scorer on random candidates or on mutated ones, so many at a time."""
+    row: dict[str, Any] = {"scorer": scorer, "target": TARGETS[scorer], "kind": kind, "batch": batch}
+    if scorer == "lightgbm":
+        bench.learn()
+        row |= {"trees": bench.trees(), "feature_rows": bench.rows_of_features()}
+    parents = bench.draw(batch, Seen())
+    run = {"sampled": lambda: bench.sampled(batch), "mutated": lambda: bench.mutated(parents)}[kind]
+    run()  # extractors are made and code is compiled on first use
+    return {**row, **summed([run() for _ in range(repeat)])}
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """A row, briefly."""
+    return f"{row['per_second']:,.0f} candidates a second"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__)
+    add_options(parser)
     parser.add_argument(
         "--batches", default="1024,32768", help="candidates at a time: those of a generation of evolution, and many"
     )
@@ -200,14 +200,21 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, on one core."""
     options = parse(arguments)
-    batches = [int(number) for number in options.batches.split(",")]
-    space = generate(workload(), registry.get("cpu").hardware)
-    with one_core():
-        rows = measure(Bench(space, options.seed), batches, options.repeat)
-    document = {"workload": workload().key, "sketches": len(space.sketches), "rows": rows}
-    results.save("throughput", document)
-    sys.stdout.write(tables.throughput(document) + "\n")
-    return 0
+    made = workload()
+    space = generate(made, registry.get("cpu").hardware)
+    kinds = {
+        f"{scorer}_{kind}_{batch}": (scorer, kind, int(batch))
+        for scorer in TARGETS
+        for batch in options.batches.split(",")
+        for kind in ("sampled", "mutated")
+    }
+    settings = {"workload": made.key, "sketches": len(space.sketches), "repeat": options.repeat, "seed": options.seed}
+
+    def measure(name: str) -> dict[str, Any]:
+        with one_core():
+            return row_of(Bench(space, options.seed), *kinds[name], options.repeat)
+
+    return collect(options, NAME, settings, list(kinds), measure, sentence, tables.throughput)
 
 
 if __name__ == "__main__":

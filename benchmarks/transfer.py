@@ -1,30 +1,34 @@
-"""Trials that a search needs with what is known from other tasks, and without, on the programs of a dataset.
+"""Trials that a search needs with what is known from other tasks, and without.
 
-`python -m benchmarks.transfer DATASET... [--across workloads|targets] [--target NAME] [--methods A,B]` prints
-a table and adds its rows to `transfer.json` among the results. Searches are replayed: they choose among the programs
-that were measured of a task, and nothing is measured anew; with `--tables` among all candidates of the spaces in
-`benchmarks/search/tables`, which across targets are those of the same layers for another processor or by as many
-threads, and no dataset is asked. What is learned from never has the workload that is searched (`workloads`), or never
-the target (`targets`, where the same workload on another target may be in it).
+`python -m benchmarks.transfer [--rows NAME,...]` searches all candidates of the spaces in `benchmarks/search/tables`:
+of each processor and number of threads with what is known of the same layers on another, and of this one with what is
+known of other layers; it prints a table, and writes `benchmarks/results/transfer.json` once all rows are there.
+
+`python -m benchmarks.transfer DATASET... [--across workloads|targets] [--target NAME] [--methods A,B]` tries something
+else and prints a table alone: searches choose among the programs that were measured of a task; with `--tables` among
+all candidates of a space. What is learned from never has the workload that is searched (`workloads`), or never the
+target (`targets`, where the same workload on another target may be in it). Nothing is measured anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import results
-from benchmarks.provenance import commit_of
+from benchmarks import tables
+from benchmarks.collected import add_options, collect
 from benchmarks.search.replay import FOLDER, ReplayTable
 from benchmarks.search.tasks import CPU, TASKS
 from benchmarks.transfer_figures import Row, table
 from benchmarks.transfer_replay import Pool, Replayed, replay
+from costmodel import pretrained
 from costmodel.dataset import Dataset, TaskData
 from costmodel.dataset.build import merge
 from costmodel.metrics import spearman
@@ -34,12 +38,19 @@ from costmodel.transfer import Options, Source, Transfer
 from costmodel.transfer.methods import METHODS
 from costmodel.transfer.tasks import Features, SourceTask, TargetTask
 
+NAME = "transfer"
 TOLERANCE = 0.01
 """By how much a program may be slower and still count as of the quality that is to be reached: timings are no finer."""
 SAMPLE = 256
 """Candidates of a whole space by which a task is compared with others, drawn at random: as many as the tuner draws."""
 KNOWN = 512
 """Candidates of a whole space that are known elsewhere: as many as a search has measured."""
+ENDS = {"two threads": "", "AVX2": "_avx2", "one thread": "_one"}
+"""Where tables were measured -> how the names of their files end; by AVX-512 and on two threads, if nothing is said."""
+PAIRS = (("two threads", "AVX2"), ("AVX2", "two threads"), ("one thread", "two threads"), ("two threads", "one thread"))
+"""Where the source is known, and where is searched."""
+MEASURED = Path(pretrained.__file__).parent / "measured" / "threads"
+"""Dataset of this processor that comes along, of other workloads than the tables'."""
 LEAST_COMMON = 16
 """Programs measured on two targets, below which their orders are not compared."""
 
@@ -219,7 +230,7 @@ class Tabled(TargetTask):
 
 def run_tables(
     data: Dataset,
-    tables: Sequence[ReplayTable],
+    spaces: Sequence[ReplayTable],
     options: Sequence[Options],
     plan: Plan,
     say: Callable[[Row], None] = lambda row: None,
@@ -228,7 +239,7 @@ def run_tables(
 
     Args:
         data: what was measured; its tasks of a table's own workload are left out, those of other targets too.
-        tables: to be searched.
+        spaces: to be searched.
         options: a way of transfer each.
         plan: of the comparison.
         say: called with each row.
@@ -238,7 +249,7 @@ def run_tables(
     """
     sources = {task: SourceTask(data, task) for task in data.tasks}
     rows: list[Row] = []
-    for table_ in tables:
+    for table_ in spaces:
         others = [
             sources[task]
             for task in data.tasks
@@ -250,6 +261,49 @@ def run_tables(
         of = Source(others, name="other workloads")
         rows += _searched(table_, pool_of_table(table_), of, options, plan, setting, say)
     return rows
+
+
+class Published:
+    """The searches of the page: each space with what is known of it elsewhere, or of other workloads here.
+
+    Args:
+        options: the way of transfer.
+        plan: of the comparison.
+        folder: of tables.
+        measured: dataset of other workloads.
+    """
+
+    def __init__(self, options: Options, plan: Plan, folder: Path = FOLDER, measured: Path = MEASURED) -> None:
+        self._options, self._plan, self._folder = options, plan, folder
+        self._data = Dataset.open(measured)
+        self._pools: dict[str, tuple[ReplayTable, Pool]] = {}
+        self._sources: dict[str, Source] = {}
+        self._of = {f"{known} → {here} {task.name}": (known, here, task.name) for known, here in PAIRS for task in CPU}
+        self._of |= {f"other workloads {task.name}": ("", "", task.name) for task in CPU}
+
+    @property
+    def names(self) -> list[str]:
+        """Of rows."""
+        return list(self._of)
+
+    def row(self, name: str) -> Row:
+        """Searches of a row."""
+        known, here, task = self._of[name]
+        if not known:
+            (row,) = run_tables(self._data, [self._pool(task)[0]], [self._options], self._plan)
+            return row
+        if known not in self._sources:
+            pools = [self._pool(f"{of.name}{ENDS[known]}")[1] for of in CPU]
+            self._sources[known] = Source([Tabled.of(pool) for pool in pools], name=known)
+        found, setting = self._pool(f"{task}{ENDS[here]}"), f"{setting_of(known, self._plan)} → {here}"
+        (row,) = _searched(*found, self._sources[known], [self._options], self._plan, setting, lambda row: None)
+        return row
+
+    def _pool(self, table: str) -> tuple[ReplayTable, Pool]:
+        if table not in self._pools:
+            found = ReplayTable.load(self._folder / f"{table}.json")
+            self._pools[table] = found, pool_of_table(found)
+        return self._pools[table]
 
 
 def run_elsewhere(
@@ -264,12 +318,10 @@ def run_elsewhere(
         folder: of tables.
         say: called with each row.
     """
-    ends = {"two threads, AVX-512": "", "AVX2": "_avx2", "one thread": "_one"}
-    usual, avx2, one = ends
-    found = {name: [ReplayTable.load(folder / f"{task.name}{end}.json") for task in CPU] for name, end in ends.items()}
+    found = {name: [ReplayTable.load(folder / f"{task.name}{end}.json") for task in CPU] for name, end in ENDS.items()}
     pools = {name: [pool_of_table(table_) for table_ in tables] for name, tables in found.items()}
     rows: list[Row] = []
-    for source, target in ((usual, avx2), (avx2, usual), (one, usual), (usual, one)):
+    for source, target in PAIRS:
         learned = Source([Tabled.of(pool) for pool in pools[source]], name=source)
         for table_, pool in zip(found[target], pools[target], strict=True):
             rows += _searched(table_, pool, learned, options, plan, f"{setting_of(source, plan)} → {target}", say)
@@ -340,11 +392,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-guard", action="store_true")
     parser.add_argument("--trials", type=int, default=Plan.trials)
     parser.add_argument("--batch", type=int, default=Plan.batch)
-    parser.add_argument("--seeds", type=int, default=Plan.seeds)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--tasks", type=int, help="most tasks to search")
     parser.add_argument("--tables", nargs="?", const="", help="search the replay tables of these names, or all of them")
     parser.add_argument("--no-estimate", action="store_true", help="searches that begin without the roofline")
-    parser.add_argument("--name", default="transfer", help="of the result file")
+    add_options(parser)
     given = parser.parse_args(arguments)
     plan = Plan(given.trials, given.batch, given.seeds, estimate=not given.no_estimate)
     ways = [
@@ -358,7 +410,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for method in given.methods.split(",")
     ]
-    if not given.datasets and (given.tables is None or given.across == "workloads"):
+    if not given.datasets and given.tables is None:
+        return _publish(given, plan, ways)
+    if not given.datasets and given.across == "workloads":
         parser.error("a comparison must have `datasets`, unless it goes across targets on tables")
 
     def say(row: Row) -> None:
@@ -379,16 +433,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not rows:
         parser.error(f"a dataset must have a task with more than {plan.trials} programs that worked, but it has none")
     print(table(rows))
-    document = {
-        "tolerance": TOLERANCE,
-        "align": given.align,
-        "source_model": given.source_model,
-        "commit": commit_of(),
-        "plan": asdict(plan),
-        "rows": {row.key: row.to_json() for row in rows},
-    }
-    print(results.save(given.name, document))
     return 0
+
+
+def _publish(given: argparse.Namespace, plan: Plan, ways: Sequence[Options]) -> int:
+    """What the command does where nothing else is to be tried."""
+    if len(ways) != 1:
+        sys.stderr.write(f"`methods` must be one, but got methods={given.methods}\n")
+        return 2
+    published = Published(ways[0], plan)
+    settings = {"method": given.methods, "model": given.source_model, "align": given.align, "tolerance": TOLERANCE}
+
+    def measure(name: str) -> dict[str, Any]:
+        return published.row(name).to_json()
+
+    def shown(found: Mapping[str, Any]) -> str:
+        row = Row.from_json(found)
+        return f"{row.cut:.2f}x, {row.slower - 1:+.1%}"
+
+    return collect(given, NAME, {**settings, **asdict(plan)}, published.names, measure, shown, tables.transfer)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from autotune.config import Measure
 from autotune.tuning.tuner import tune
+from benchmarks.reached import trials_to
 from measure.record import Record
 from search_space.workloads import Workload
 
@@ -68,7 +71,9 @@ def tuned_after(
         if best is None:
             raise RuntimeError(f"`trials` must hold one that works, but got trials={count}: none, {workload.key}")
         found[count] = _options(best)
-    return found, {"trials": max(counts), "seconds": seconds, "trials_per_second": len(records) / seconds}
+    generated = [record.seconds if record.ok and record.algorithm != LIBRARY else np.inf for record in records]
+    took = {"trials": max(counts), "seconds": seconds, "trials_per_second": len(records) / seconds}
+    return found, {**took, "nearly_after": trials_to(generated)}
 
 
 def _searched(workload: Workload, trials: int, seed: int, threads: int) -> tuple[list[Record], float]:

@@ -9,22 +9,20 @@ the first of them. MetaSchedule's model learns from its first 64 trials, which a
 from __future__ import annotations
 
 import argparse
-import math
 import subprocess
 import sys
 import tempfile
-import time
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.collected import Collected
-from benchmarks.figures import figures
+from benchmarks.collected import add_options, collect
+from benchmarks.figures import figures, milliseconds
 from benchmarks.interleave import FEWEST_ROUNDS, turns_of
 from benchmarks.peers.base import PeerProcess, Refusal
-from benchmarks.rows import ROWS, Row, pick
+from benchmarks.rows import ROWS, Row
 from benchmarks.tuning import tuned_after
 from benchmarks.tvm_table import tvm
 
@@ -96,14 +94,13 @@ def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Name
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tvm", description=__doc__)
-    parser.add_argument("--rows", help="comma-separated names; default: all")
+    add_options(parser)
     parser.add_argument("--long", action="store_true", help="1,000 trials of every fifth row, in place of 256 of all")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--env", type=Path, default=ENVIRONMENT, help="folder of TVM's environment")
     parser.add_argument("--mcpu", default=None, help="LLVM's name of the processor; default: this host's")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no row is begun")
     return parser.parse_args(arguments)
 
 
@@ -112,26 +109,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     name = "tvm_long" if options.long else "tvm"
     known = {row.name: row for row in (LONG if options.long else ROWS)}
-    try:
-        chosen = pick(options.rows, known)
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
     options.mcpu = options.mcpu or host_cpu()
     counts = TRIALS[name]
     settings = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed", "mcpu")}}
-    rows = Collected(name, {**settings, "peer": REQUIREMENTS[0]}, list(known))
-    end = time.monotonic() + 60 * options.minutes
-    for place in [place for place in rows.missing if place in chosen]:
-        if time.monotonic() >= end:
-            break
-        start = time.perf_counter()
-        found = compare(known[place], counts, interpreter(options.env), options)
-        rows.add(place, found)
-        shown = found.get("refused") or ", ".join(f"{n} {s * 1e3:.3f} ms" for n, s in found["seconds"].items())
-        sys.stderr.write(f"{known[place].title}: {shown} ({time.perf_counter() - start:.0f} s)\n")
-    sys.stdout.write(tvm(rows.document()) + "\n")
-    return 0
+    settings["peer"] = REQUIREMENTS[0]
+
+    def measure(place: str) -> Document:
+        return compare(known[place], counts, interpreter(options.env), options)
+
+    def shown(row: Mapping[str, Any]) -> str:
+        return str(row["refused"]) if "refused" in row else milliseconds(row)
+
+    return collect(options, name, settings, list(known), measure, shown, tvm)
 
 
 if __name__ == "__main__":

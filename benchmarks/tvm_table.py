@@ -9,10 +9,16 @@ from benchmarks.figures import noise_of, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 
+NEARLY = (
+    "`nearly there` is where the best so far has 95 % of the speed of the best in the end, by what each search timed "
+    "itself; trials count as equally long."
+)
+
 
 def tvm(document: Mapping[str, Any]) -> str:
     """Ours against MetaSchedule after every number of trials, the trials a second of both, and what it refuses."""
     header = ["operator", "trials", "autotune ms", "TVM ms", "ratio", "ours s", "TVM s", "trials/s", "TVM's"]
+    header += ["nearly there after s", "TVM after s"]
     lines: list[list[object]] = []
     ratios: dict[tuple[int, str], list[float]] = {}
     refused = []
@@ -37,6 +43,7 @@ def tvm(document: Mapping[str, Any]) -> str:
                     ratio_text(theirs / ours, noise_of(row, *labels)),
                     *(f"{took[name]['seconds']:.0f}" if last else "" for name in ("ours", "tvm")),
                     *(f"{took[name]['trials_per_second']:.1f}" if last else "" for name in ("ours", "tvm")),
+                    *(_nearly(took[name]) if last else "" for name in ("ours", "tvm")),
                 ]
             )
     means = [
@@ -44,4 +51,10 @@ def tvm(document: Mapping[str, Any]) -> str:
         for (trials, kind), found in sorted(ratios.items(), key=lambda item: (item[0][1] != "all", item[0]))
     ]
     parts = [table(["class", "geometric mean", "lowest", "rows"], means), table(header, lines)]
+    parts.append(NEARLY)
     return "\n\n".join(parts + ([f"Refused by TVM's definitions here: {'; '.join(refused)}."] if refused else []))
+
+
+def _nearly(took: Mapping[str, Any]) -> str:
+    """Seconds until a search was nearly where it ended."""
+    return f"{took['nearly_after'] / took['trials_per_second']:.1f}" if "nearly_after" in took else ""

@@ -1,8 +1,8 @@
 """ResNet-18's measured layers tuned for the simulated VTA, beside TVM's published schedules in the same simulator.
 
-`python -m benchmarks.vta [--rows C2,...] [--trials 128] [--seed 0]` writes `benchmarks/results/vta.json`
-and `docs/vta_roofline.png`, and prints the table. Simulated cycles are the same on every host; only trials a second
-are not.
+`python -m benchmarks.vta [--rows C2,...] [--trials 128] [--seed 0]` prints the table, and writes
+`benchmarks/results/vta.json` and `docs/vta_roofline.png` once all rows are there. Simulated cycles are the same on
+every host; only trials a second are not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotune.report.roofline import RooflinePoint, draw
 from autotune.tuning.result import TuneResult
 from autotune.tuning.tuner import tune
 from benchmarks import results, tables
-from benchmarks.rows import pick
+from benchmarks.collected import add_options, collect
 from benchmarks.vta_template.conv import SHIFT
 from benchmarks.vta_template.resnet18 import LAYERS, Measured, program
 from search_space import workloads
@@ -31,7 +31,7 @@ from targets.vta.hardware import PYNQ
 from targets.vta.kernel import VtaKernel
 from targets.vta.timing import simulate
 
-TARGET = "vta"
+NAME = TARGET = "vta"
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "vta_roofline.png"
 ROWS = {layer.name: layer for layer in LAYERS}
 
@@ -137,9 +137,10 @@ def points(document: Mapping[str, Any]) -> list[RooflinePoint]:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.vta", description=__doc__)
-    parser.add_argument("--rows", help="comma-separated names; default: all")
+    add_options(parser)
     parser.add_argument("--trials", type=int, default=128, help="candidates a layer")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--picture", type=Path, default=PICTURE, help="PNG to draw")
     return parser.parse_args(arguments)
 
 
@@ -147,7 +148,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     """A row, briefly."""
     cycles, shares = row["cycles"], row["gemm_utilisation"]
     return (
-        f"{row['title']}: {cycles['tuned']:,} cycles, published {cycles['published']:,}, "
+        f"{cycles['tuned']:,} cycles, published {cycles['published']:,}, "
         f"GEMM {shares['tuned']:.1%} of at most {shares['bound']:.1%}, {row['trials_per_second']:.1f} trials/s, "
         f"{row['sketch']} {row['values']}"
     )
@@ -156,20 +157,16 @@ def sentence(row: Mapping[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
-    try:
-        chosen = pick(options.rows, ROWS)
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    for name in chosen:
-        row = compare(name, options.trials, options.seed)
-        results.save("vta", {"hardware": PYNQ.to_json(), "rows": {name: row}})
-        sys.stderr.write(sentence(row) + "\n")
-    saved = results.load("vta")
-    assert saved is not None
-    draw(points(saved), registry.get(TARGET).hardware, PICTURE)
-    sys.stdout.write(tables.vta(saved) + "\n")
-    return 0
+    settings = {"trials": options.trials, "seed": options.seed, "hardware": PYNQ.to_json()}
+
+    def measure(name: str) -> dict[str, Any]:
+        return compare(name, options.trials, options.seed)
+
+    code = collect(options, NAME, settings, list(ROWS), measure, sentence, tables.vta)
+    saved = results.load(NAME, options.results)
+    if code == 0 and saved is not None:
+        draw(points(saved), registry.get(TARGET).hardware, options.picture)
+    return code
 
 
 if __name__ == "__main__":

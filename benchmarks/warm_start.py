@@ -2,7 +2,8 @@
 
 Each network's layers are chosen without trials (by the roofline; by the pretrained model; by it and the database of
 schedules that comes along) and by searches with and without these; then all schedules of a layer take turns. Latencies
-are sums over layers, each as often as it occurs. Writes `benchmarks/results/warm_start.json` and prints the table.
+are sums over layers, each as often as it occurs. Prints the table, and writes `benchmarks/results/warm_start.json`
+once all rows are there.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from autotune.network.selection import select
 from autotune.run.workloads import limits_of, network_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from benchmarks import results
-from benchmarks.provenance import commit_of
+from benchmarks.collected import add_options, collect
 from benchmarks.schedules import exported
 from benchmarks.warm_start_table import SEARCHES, title_of, warm_start
 from measure.database import Database
@@ -108,28 +108,32 @@ def latencies(tasks: Sequence[Task], found: Mapping[str, Sequence[Schedule]], th
     return seconds
 
 
+def compare(name: str, folder: Path, threads: int) -> dict[str, Any]:
+    """The row of a network."""
+    tasks, found = schedules(exported(folder, name), folder, threads)
+    milliseconds = {
+        title: 1e3 * sum(s * task.weight for s, task in zip(of, tasks, strict=True))
+        for title, of in latencies(tasks, found, threads).items()
+    }
+    return {"layers": len(tasks), "milliseconds": milliseconds}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, network after network."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.warm_start", description=__doc__)
+    add_options(parser)
     parser.add_argument("--folder", type=Path, default=Path("runs/warm_start"), help="of exports and runs")
-    parser.add_argument("--networks", default=",".join(NETWORKS), help="of the survey's list")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
-    for name in options.networks.split(","):
-        tasks, found = schedules(exported(options.folder, name), options.folder, options.threads)
-        seconds = latencies(tasks, found, options.threads)
-        milliseconds = {
-            title: 1e3 * sum(s * task.weight for s, task in zip(of, tasks, strict=True))
-            for title, of in seconds.items()
-        }
-        row = {"commit": commit_of(), "threads": options.threads, "layers": len(tasks), "milliseconds": milliseconds}
-        results.save(NAME, {"rows": {name: row}})
-        sys.stderr.write(f"{name}: {', '.join(f'{title} {ms:.2f} ms' for title, ms in milliseconds.items())}\n")
-    saved = results.load(NAME)
-    assert saved is not None
-    sys.stdout.write(warm_start(saved) + "\n")
-    return 0
+
+    def measure(name: str) -> dict[str, Any]:
+        return compare(name, options.folder, options.threads)
+
+    def shown(row: Mapping[str, Any]) -> str:
+        return ", ".join(f"{title} {ms:.2f} ms" for title, ms in row["milliseconds"].items())
+
+    return collect(options, NAME, {"threads": options.threads}, NETWORKS, measure, shown, warm_start)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,5 @@ def warm_start(document: Mapping[str, Any]) -> str:
         beside = [row["milliseconds"][title_of(*SEARCHES[-1])] for row in rows.values()]
         mean = float(np.exp(np.mean(np.log(np.array(of) / np.array(beside)))))
         lines.append([title, *(f"{ms:.2f}" for ms in of), f"{mean:.3f}"])
-    commits = ", ".join(dict.fromkeys(str(row["commit"]) for row in rows.values()))
     header = ["what is known", *(f"{name} ms" for name in rows), f"of {title_of(*SEARCHES[-1])}"]
-    return f"{next(iter(rows.values()))['threads']} threads, commit {commits}.\n\n{table(header, lines)}"
+    return table(header, lines)

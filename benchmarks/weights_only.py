@@ -1,10 +1,10 @@
 """Products with weights of 4 and 8 bits beside ONNX Runtime's and OpenVINO's, and beside a plain read of the bytes.
 
-`python -m benchmarks.weights_only [--rows NAME,...] [--megabytes 512] [--threads 2] [--repeat 20]` writes
-`benchmarks/results/weights_only.json` and prints the table. Runtimes take turns, each in a process of its own. Weights
-are many times what caches hold, also where a machine has a last cache for each core. Kernels of ours are chosen without
-a trial. Every runtime has two columns: data in floats, and rounded to bytes, which costs accuracy: by `accuracy_level`
-4 of the model, or as OpenVINO does as installed.
+`python -m benchmarks.weights_only [--rows NAME,...] [--megabytes 512] [--threads 2] [--repeat 20]` prints the table and
+writes `benchmarks/results/weights_only.json` once all rows are there. Runtimes take turns, each in a process of its
+own. Weights are many times what caches hold, also where a machine has a last cache for each core. Kernels of ours are
+chosen without a trial. Every runtime has two columns: data in floats, and rounded to bytes, which costs accuracy: by
+`accuracy_level` 4 of the model, or as OpenVINO does as installed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import results, tables
-from benchmarks.interleave import FEWEST_ROUNDS, interleave
-from benchmarks.peers.base import PeerError, PeerProcess
+from benchmarks import tables
+from benchmarks.collected import add_options, collect
+from benchmarks.figures import figures, milliseconds
+from benchmarks.interleave import FEWEST_ROUNDS, turns_of
+from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.peers.nbits_peer import IN_BYTES
-from benchmarks.provenance import commit_of
-from measure.host import describe_host
 
+NAME = "weights_only"
 _SIZES = ("rows", "depth", "columns", "bits", "group")
 ROWS: dict[str, dict[str, int]] = {
     "x".join(map(str, sizes[:3])) + f"_{sizes[3]}_{sizes[4]}": dict(zip(_SIZES, sizes, strict=True))
@@ -64,46 +65,43 @@ def compare(row: dict[str, int], options: argparse.Namespace) -> dict[str, Any]:
             request = {"op": "prepare", "runtime": runtime, "threads": options.threads, "nbytes": nbytes * count}
             try:
                 reply = process.ask({**request, "chain": {**row, "count": count, "level": level}})
-            except PeerError as error:
+            except Refusal as error:
                 if runtime in ("autotune", "read"):
                     raise
                 said[name] = str(error)
                 continue
             running[name] = process
             outputs[name] = np.array(reply.get("output", []))
-        seconds = {name: found / count for name, found in interleave(running, options.repeat).items()}
+        took = {
+            name: [seconds / count for seconds in turns] for name, turns in turns_of(running, options.repeat).items()
+        }
     ours = outputs["autotune"]
     noise = {n: float(((o - ours) ** 2).sum()) for n, o in outputs.items() if n not in ("autotune", "read")}
     decibels = {n: float(10 * np.log10((ours**2).sum() / power)) if power else 999.0 for n, power in noise.items()}
     title = f"{row['rows']} x {depth} x {columns}, {row['bits']} bits by {row['group']}"
-    return {"title": title, "nbytes": nbytes, "count": count, "seconds": seconds, "decibels": decibels, "absent": said}
+    facts = {"title": title, "nbytes": nbytes, "count": count, "decibels": decibels, "absent": said}
+    return {**facts, **figures(took)}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.weights_only", description=__doc__)
-    parser.add_argument("--rows", default=",".join(ROWS), help="names, divided by commas")
+    add_options(parser)
     parser.add_argument("--megabytes", type=float, default=512, help="of weights that an inference reads")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS)
-    options = parser.parse_args(arguments)
-    if unknown := [name for name in options.rows.split(",") if name not in ROWS]:
-        parser.error(f"`--rows` must be among {', '.join(ROWS)}, but got {unknown[0]}")
-    return options
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures, saves after each row, prints the table."""
+    """Measures the rows that are missing."""
     options = parse(arguments)
-    document: dict[str, Any] = {"threads": options.threads, "rows": {}}
-    same = {"cpu": describe_host()["cpu"], "commit": commit_of(), "repeat": options.repeat}
-    done = (results.load("weights_only", results.FOLDER) or {"rows": {}})["rows"]
-    for name in options.rows.split(","):
-        found = done.get(name)
-        document["rows"][name] = found if results.is_done(found, same) else {**compare(ROWS[name], options), **same}
-        results.save("weights_only", document)
-    sys.stdout.write(tables.weights_only(document) + "\n")
-    return 0
+    settings = {name: getattr(options, name) for name in ("threads", "megabytes", "repeat")}
+
+    def measure(name: str) -> dict[str, Any]:
+        return compare(ROWS[name], options)
+
+    return collect(options, NAME, settings, list(ROWS), measure, milliseconds, tables.weights_only)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import of tensor intrinsics.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -21,6 +22,7 @@ from tvm.s_tir import meta_schedule
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from benchmarks.peers.base import Array, Peer, PeerError, serve
+from benchmarks.reached import trials_to
 from search_space.workloads import Workload
 
 
@@ -61,6 +63,7 @@ class TvmPeer(Peer):
             said["tuning_seconds"] = time.perf_counter() - start
         lines = Path(kept[1]).read_text().splitlines()  # in order of time, which the database itself is not
         said["records"] = len(lines)
+        said["nearly_after"] = trials_to([_seconds_of(line) for line in lines])
         first = folder / f"first_{upto}.json"
         first.write_text("".join(f"{line}\n" for line in lines[:upto]))
         database = meta_schedule.database.JSONDatabase(kept[0], str(first))
@@ -79,6 +82,12 @@ class TvmPeer(Peer):
     def output(self) -> Array:
         """The output as it is; weights were taken in the layout that tuning chose, so values differ."""
         return np.asarray(self._arguments[-1].numpy())
+
+
+def _seconds_of(line: str) -> float:
+    """Mean of the runs that a line of the database has; one that failed has none, or a huge one."""
+    _, (_, runs, *_) = json.loads(line)
+    return float(np.mean([float(value) for value in runs])) if runs else np.inf
 
 
 def _as_laid_out(module: tvm.IRModule, arrays: Sequence[Array]) -> list[Array]:

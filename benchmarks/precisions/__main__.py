@@ -2,10 +2,9 @@
 
 `python -m benchmarks.precisions [--rows NAME,...] [--files A.onnx,...] [--precisions float32,bfloat16,mixed]
 [--accuracy "as openvino"] [--trials 0] [--turns 20] [--inductor]` exports networks of the survey's list with random
-weights (or takes files), compiles each in every precision, writes `benchmarks/results/precisions.json` and
-`docs/precisions.png`, and prints the table. It goes on where it was stopped: rows of this commit and these options are
-left out. Accuracy is the signal to noise of the outputs against ONNX Runtime: of the worst output, on two sets of
-inputs.
+weights (or takes files), compiles each in every precision, prints the table, and writes
+`benchmarks/results/precisions.json` and `docs/precisions.png` once all rows are there. Accuracy is the signal to noise
+of the outputs against ONNX Runtime: of the worst output, on two sets of inputs.
 """
 
 from __future__ import annotations
@@ -18,16 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from autotune.graph.precision import FULL, MIXED, PRECISIONS
-from autotune.network.mixed import AS_OPENVINO, DEFAULT
+from autotune.network.mixed import AS_OPENVINO
 from autotune.units import latency
 from benchmarks import results
+from benchmarks.collected import collect
 from benchmarks.precisions.compare import Plan, compare
 from benchmarks.precisions.picture import draw
 from benchmarks.precisions.table import precisions, title
-from benchmarks.provenance import commit_of, versions
-from benchmarks.subjects import Subject, add_options, subjects
-from benchmarks.survey.log import key_of
-from measure.host import describe_host
+from benchmarks.subjects import add_options, subjects
 
 ROWS = (
     "resnet50",
@@ -49,31 +46,6 @@ NAME = "precisions"
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "precisions.png"
 
 
-def measure(
-    chosen: Sequence[Subject], plan: Plan, again: bool = False, folder: Path = results.FOLDER
-) -> dict[str, Any] | None:
-    """Measures networks that have no row of this commit and plan yet, each saved at once; all rows there are then.
-
-    Args:
-        chosen: networks.
-        plan: what is measured of each.
-        again: whether those that have a row are measured anew.
-        folder: of the result file.
-    """
-    common = {**plan.to_json(), "cpu": describe_host()["cpu"], "commit": commit_of(), "versions": versions()}
-    for subject in chosen:
-        key = key_of({**common, "name": subject.name})
-        before = (results.load(NAME, folder) or {"rows": {}})["rows"]
-        if not again and results.is_done(before.get(key), common):
-            sys.stderr.write(f"{subject.name}: is done at {common['commit']}, --again measures it anew\n")
-            continue
-        with tempfile.TemporaryDirectory(prefix="autotune-precisions-") as place:
-            row = {**compare(subject, Path(place), plan), **common}
-        results.save(NAME, {"rows": {**before, key: row}}, folder)
-        sys.stderr.write(f"{line_of(row)}\n")
-    return results.load(NAME, folder)
-
-
 def line_of(row: Mapping[str, Any]) -> str:
     """A row in a line."""
     found = []
@@ -82,20 +54,20 @@ def line_of(row: Mapping[str, Any]) -> str:
         noise = f"{row['decibels'][label]:.1f} dB" if label in row["decibels"] else ""
         found.append(f"{title(label, row)} {took} {noise}".strip())
     missing = [f"{title(label, row)} is missing: {why}" for label, why in row["missing"].items()]
-    return f"{row['name']}: {', '.join(found)}" + "".join(f"; {text}" for text in missing)
+    return ", ".join(found) + "".join(f"; {text}" for text in missing)
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, Plan]:
     """Options of the command line, and what they plan."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.precisions", description=__doc__)
     add_options(parser)
-    parser.add_argument("--precisions", type=lambda text: tuple(text.split(",")), default=(FULL, "bfloat16"))
-    parser.add_argument("--accuracy", type=_accuracy, default=DEFAULT, help=f"of mixed: decibels, or {AS_OPENVINO!r}")
+    parser.add_argument("--precisions", type=lambda text: tuple(text.split(",")), default=(FULL, "bfloat16", MIXED))
+    parser.add_argument(
+        "--accuracy", type=_accuracy, default=AS_OPENVINO, help=f"of mixed: decibels, or {AS_OPENVINO!r}"
+    )
     parser.add_argument(
         "--inductor", action="store_true", help="PyTorch's compiler is a peer, too (a minute a network)"
     )
-    parser.add_argument("--again", action="store_true", help="also networks whose row is of this commit and options")
-    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of precisions.json")
     parser.add_argument("--picture", type=Path, default=PICTURE, help="PNG to draw")
     options = parser.parse_args(arguments)
     known = (*PRECISIONS, MIXED)
@@ -124,16 +96,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options, plan = parse(arguments)
     try:
-        chosen = subjects(options.rows, options.files, ROWS)
+        chosen = subjects(options.files, ROWS, options.results)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    saved = measure(chosen, plan, options.again, options.results)
-    assert saved is not None
-    if picture := draw(saved["rows"], options.picture):
+
+    def measure(name: str) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="autotune-precisions-") as place:
+            return compare(chosen[name], Path(place), plan)
+
+    code = collect(options, NAME, plan.to_json(), list(chosen), measure, line_of, precisions)
+    saved = results.load(NAME, options.results)
+    if code == 0 and saved is not None and (picture := draw(saved["rows"], options.picture)):
         sys.stderr.write(f"{picture} is drawn\n")
-    sys.stdout.write(precisions(saved) + "\n")
-    return 0
+    return code
 
 
 if __name__ == "__main__":

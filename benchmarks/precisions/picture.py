@@ -19,7 +19,7 @@ MARKS = ("s", "D", "^", "v", "<", "X", "P")
 
 
 def draw(rows: Mapping[str, Row], path: Path, columns: int = 4) -> Path | None:
-    """Draws the rows that were timed, of the processor of the last of them; None where there is none.
+    """Draws the rows that were timed; None where there is none.
 
     Ours of several budgets are drawn apart, those after no trial hollow; peers are those of the largest budget.
 
@@ -34,8 +34,7 @@ def draw(rows: Mapping[str, Row], path: Path, columns: int = 4) -> Path | None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    here = [row for row in timed if row["cpu"] == timed[-1]["cpu"]]
-    panels = {name: sorted((r for r in here if r["name"] == name), key=_trials) for name in _names(here)}
+    panels = {name: sorted((r for r in timed if r["name"] == name), key=_trials) for name in _names(timed)}
     wide = min(columns, len(panels))
     high = math.ceil(len(panels) / wide)
     figure = Figure(figsize=(3.0 * wide + 0.6, 2.4 * high + 1.1), layout="constrained")
@@ -54,7 +53,7 @@ def draw(rows: Mapping[str, Row], path: Path, columns: int = 4) -> Path | None:
         panel.grid(alpha=0.25, linewidth=0.5)
     for panel in axes.flat[len(panels) :]:
         panel.set_axis_off()
-    figure.supxlabel(f"signal to noise of the worst output, dB ({timed[-1]['cpu']})", fontsize=9)
+    figure.supxlabel("signal to noise of the worst output, dB", fontsize=9)
     figure.supylabel("ms", fontsize=9)
     shown = dict(sorted(handles.items(), key=lambda item: not item[0].startswith("autotune")))
     figure.legend(list(shown.values()), list(shown), loc="outside upper center", ncols=3, fontsize=8, frameon=False)

@@ -66,23 +66,10 @@ def _in_float32(row: Row, peer: str) -> bool:
 
 
 def precisions(document: Mapping[str, Any]) -> str:
-    """A table for each processor and number of threads; rows of a network with several budgets stand together."""
-    groups: dict[tuple[str, int], list[Row]] = {}
-    for row in document["rows"].values():
-        groups.setdefault((row["cpu"], row["threads"]), []).append(row)
-    parts = [SENTENCES]
-    for (cpu, threads), rows in sorted(groups.items(), key=lambda group: group[0]):
-        commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
-        ordered = sorted(rows, key=lambda row: (row["name"], row["trials"]))
-        said = f"**{cpu}**, {threads} threads{f' (commit {commits})' if commits else ''}."
-        parts += [
-            f"{said} {_unsteady(rows)}".strip(),
-            _lines(ordered),
-            *_means(ordered),
-            *_short(ordered),
-            *_missing(ordered),
-        ]
-    return "\n\n".join(parts)
+    """The table; rows of a network with several budgets stand together."""
+    rows = sorted(document["rows"].values(), key=lambda row: (row["name"], row["trials"]))
+    parts = [SENTENCES, _unsteady(rows), _lines(rows), *_means(rows), *_short(rows), *_missing(rows)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _labels(rows: Sequence[Row]) -> tuple[list[str], list[str]]:

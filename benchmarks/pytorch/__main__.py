@@ -1,10 +1,9 @@
 """Models through `torch.compile(model, backend="autotune")` without a trial, beside Inductor and eager PyTorch.
 
 `python -m benchmarks.pytorch [--only NAME,...] [--peers inductor,inductor-frozen] [--minutes M]` takes models of
-`models.yaml` with random weights, of which nothing is downloaded, runs each in processes of their own, writes
-`benchmarks/results/pytorch.json` and prints the table. It goes on where it was stopped: models that have a row of this
-processor are left out, those of another commit, too, unless `--again` is given. `--explain` says what becomes of each
-and computes nothing.
+`models.yaml` with random weights, of which nothing is downloaded, runs each in processes of their own, prints the
+table, and writes `benchmarks/results/pytorch.json` once all rows are there. `--explain` says what becomes of each and
+computes nothing.
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autotune.units import latency
 from benchmarks import results
-from benchmarks.provenance import commit_of, versions
+from benchmarks.collected import collect
 from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
 from benchmarks.pytorch.table import pytorch, ratio
 from benchmarks.survey.exports import made
 from benchmarks.survey.models import Model, load_models, select
 from benchmarks.survey.process import Facts, limited
-from measure.host import allowed_cores, describe_host
+from measure.host import allowed_cores
 
 NAME = "pytorch"
 LISTED = Path(__file__).with_name("models.yaml")
@@ -34,38 +32,13 @@ WORKER = "benchmarks.pytorch.one"
 PEERS = (INDUCTOR, FROZEN)
 
 
-def measure(models: Sequence[Model], options: argparse.Namespace) -> dict[str, Any] | None:
-    """Measures models that have no row yet, each saved at once; all rows there are then."""
-    common = {
-        "cpu": describe_host()["cpu"],
-        "threads": options.threads or len(allowed_cores()),
-        "seed": options.seed,
-        "turns": options.turns,
-        "commit": commit_of(),
-        "versions": versions(),
-    }
-    deadline = time.monotonic() + options.minutes * 60
-    for model in models:
-        key = f"{model.name}, {common['cpu']}, {common['threads']} threads"
-        before = (results.load(NAME, options.results) or {"rows": {}})["rows"]
-        listed = {"library": model.library}
-        if results.is_done(before.get(key), {**listed, "commit": common["commit"]} if options.again else listed):
-            continue
-        if time.monotonic() >= deadline:
-            break
-        row = measured(model, common, options)
-        results.save(NAME, {"rows": {**before, key: row}}, options.results)
-        sys.stderr.write(f"{line_of(row)}\n")
-    return results.load(NAME, options.results)
-
-
-def measured(model: Model, common: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+def measured(model: Model, options: argparse.Namespace) -> dict[str, Any]:
     """The row of one model; where it fails, `failed` says why."""
-    row = {"name": model.name, "library": model.library, "missing": {}, **common}
+    row = {"name": model.name, "library": model.library, "missing": {}}
     runtimes = [EAGER, OURS, *options.peers]
     with tempfile.TemporaryDirectory(prefix="autotune-pytorch-") as place:
         facts = Facts(Path(place) / "facts.jsonl")
-        request = {name: common[name] for name in ("threads", "seed", "turns")}
+        request = {name: getattr(options, name) for name in ("threads", "seed", "turns")}
         request |= {"model": model.to_json(), "runtimes": runtimes, "folder": place, "facts": f"{place}/facts.jsonl"}
         ended = limited(WORKER, request, options.limit * 60)
         found = facts.all()
@@ -76,9 +49,9 @@ def measured(model: Model, common: dict[str, Any], options: argparse.Namespace) 
     return row
 
 
-def line_of(row: dict[str, Any]) -> str:
+def line_of(row: Mapping[str, Any]) -> str:
     """A row in a line."""
-    parts = [f"{row['name']}: {row.get('failed', 'error')}"]
+    parts = [row.get("failed", "error")]
     if "errors" in row:
         parts[0] += f" {row['errors'].get(OURS, float('nan')):.0e}"
     for runtime, title in TITLES.items():
@@ -121,23 +94,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--explain", action="store_true", help="say what becomes of each, and no more")
     parser.add_argument("--peers", type=_peers, default=PEERS, help=f"comma-separated: {', '.join(PEERS)}; '' for none")
     parser.add_argument("--turns", type=int, default=10, help="that each runtime takes; 0: outputs and compiling alone")
-    parser.add_argument("--threads", type=int, help="all cores by default")
+    parser.add_argument("--threads", type=int, default=len(allowed_cores()), help="all cores by default")
     parser.add_argument("--seed", type=int, default=0, help="of weights and inputs")
     parser.add_argument("--limit", type=float, default=15.0, help="minutes of one model")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after so long; resume later")
-    parser.add_argument("--again", action="store_true", help="also models whose row is of another commit")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of pytorch.json")
     options = parser.parse_args(arguments)
     try:
-        models = select(load_models(LISTED), options.only)
+        every = load_models(LISTED)
+        models = select(every, options.only)
     except ValueError as error:
         parser.error(str(error))
     if options.explain:
         explained(models)
         return 0
-    saved = measure(models, options)
-    sys.stdout.write((pytorch(saved) if saved and saved["rows"] else "no row") + "\n")
-    return 0
+    known = {model.name: model for model in every}
+    settings = {"threads": options.threads, "seed": options.seed, "turns": options.turns, "peers": list(options.peers)}
+    options.rows = ",".join(model.name for model in models)
+
+    def measure(name: str) -> dict[str, Any]:
+        return measured(known[name], options)
+
+    return collect(options, NAME, settings, list(known), measure, line_of, pytorch)
 
 
 if __name__ == "__main__":

@@ -42,16 +42,9 @@ def is_right(row: Row) -> bool:
 
 
 def pytorch(document: Mapping[str, Any]) -> str:
-    """A summary and a table for each processor, number of threads and of trials."""
-    groups: dict[tuple[str, int], list[Row]] = {}
-    for row in document["rows"].values():
-        groups.setdefault((row["cpu"], row["threads"]), []).append(row)
-    parts = [SENTENCES]
-    for (cpu, threads), rows in sorted(groups.items(), key=lambda item: item[0]):
-        commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
-        said = f"**{cpu}**, {threads} threads, no trial{f' (commit {commits})' if commits else ''}."
-        parts += [f"{said} {summary(rows)}", _means(rows), _lines(rows)]
-    return "\n\n".join(part for part in parts if part)
+    """A summary and the table."""
+    rows = list(document["rows"].values())
+    return "\n\n".join(part for part in (SENTENCES, summary(rows), _means(rows), _lines(rows)) if part)
 
 
 def summary(rows: Sequence[Row]) -> str:

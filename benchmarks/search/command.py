@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
@@ -14,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results, tables
+from benchmarks.collected import add_options, collect
 from benchmarks.search import summary
-from benchmarks.search.collect import PARTS, collect
+from benchmarks.search.collect import PARTS
+from benchmarks.search.collect import collect as measured_table
 from benchmarks.search.draw import draw
 from benchmarks.search.play import BLIND, UNIFORM, Method, Played, play
 from benchmarks.search.replay import FOLDER, ReplayTable
@@ -24,6 +25,7 @@ from benchmarks.search.statistics import CAP
 from benchmarks.search.tasks import ELSEWHERE, TASKS, select
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "search_curves.png"
+NAME = "search"
 STRATEGIES, MODELS = "random,evolution,annealing", "lightgbm+,lightgbm,roofline,lightgbm-"
 Job = tuple[Path, Method, int, int, int]
 """Table, method, seed, most trials, candidates of a round."""
@@ -78,38 +80,27 @@ def jobs_of(path: Path, chosen: Iterable[Method], options: argparse.Namespace) -
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plays, saves, draws and prints."""
+    """Plays, saves, prints, and draws where the table is whole."""
     chosen = methods(options.strategies, options.models)
-    rows: dict[str, Any] = (results.load("search", options.results) or {"rows": {}})["rows"]
-    wanted = select(options.tasks)
-    for task in wanted:
-        path = options.folder / f"{task.name}.json"
-        if not path.exists():
-            if options.tasks:
-                raise ValueError(f"`tasks` must have tables, but got {task.name}: make it with `collect`")
-            continue
-        start = time.perf_counter()
-        table = ReplayTable.load(path)
+    paths = {task.name: options.folder / f"{task.name}.json" for task in select(None)}
+    made = {name: path for name, path in paths.items() if path.exists()}
+    if not made:
+        raise ValueError(f"`folder` must hold tables, which `collect` makes, but got {options.folder}")
+    settings = {name: getattr(options, name) for name in ("trials", "batch", "seeds", "random_seeds")}
+    settings |= {"cap": CAP, "strategies": options.strategies, "models": options.models}
+
+    def measure(name: str) -> dict[str, Any]:
         played: dict[str, dict[int, Played]] = {}
-        for job, found in play_all(jobs_of(path, chosen, options), options.jobs):
+        for job, found in play_all(jobs_of(made[name], chosen, options), options.jobs):
             played.setdefault(job[1].name, {})[job[2]] = found
         ordered = {m.name: [played[m.name][seed] for seed in sorted(played[m.name])] for m in chosen}
-        rows[task.name] = summary.merged(rows.get(task.name), summary.row_of(table, ordered, options.trials))
-        _save(rows, options)
-        sys.stderr.write(f"{summary.sentence(rows[task.name])} ({time.perf_counter() - start:.0f} s)\n")
-    if not rows:
-        raise ValueError(f"`folder` must hold tables, but got {options.folder}")
-    saved = _save(rows, options)
-    draw(saved["rows"], options.picture)
-    sys.stdout.write(tables.TABLES["search"](saved) + "\n")
-    return 0
+        return summary.row_of(ReplayTable.load(made[name]), ordered, options.trials)
 
-
-def _save(rows: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    ordered = {name: rows[name] for name in summary.in_order(rows)}
-    document = {"cap": CAP, "batch": options.batch, "speedups": summary.speedups(ordered), "rows": ordered}
-    results.save("search", document, options.results)
-    return document
+    code = collect(options, NAME, settings, list(made), measure, summary.sentence, tables.search)
+    saved = results.load(NAME, options.results)
+    if code == 0 and saved is not None:
+        draw(saved["rows"], options.picture)
+    return code
 
 
 def show_tasks(options: argparse.Namespace) -> int:
@@ -128,7 +119,7 @@ def show_tasks(options: argparse.Namespace) -> int:
 def make_tables(options: argparse.Namespace) -> int:
     """Measures tables, one after the other."""
     for task in select(options.task, (*TASKS, *ELSEWHERE)):
-        table = collect(task, options.parts, options.folder, options.jobs, options.limit)
+        table = measured_table(task, options.parts, options.folder, options.jobs, options.limit)
         if table is None:
             sys.stdout.write(f"{task.name}: not finished; the same command goes on\n")
         else:
@@ -157,7 +148,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _playing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tasks", help="comma-separated names; default: all that have a table")
+    add_options(parser)
     parser.add_argument("--strategies", default=STRATEGIES, help=f"default: {STRATEGIES}")
     parser.add_argument(
         "--models",
@@ -170,7 +161,6 @@ def _playing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=32, help="candidates a round")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where tables lie")
-    parser.add_argument("--results", type=Path, default=results.FOLDER, help="where search.json goes")
     parser.add_argument("--picture", type=Path, default=PICTURE, help="where the curves go")
 
 

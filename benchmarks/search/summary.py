@@ -11,7 +11,6 @@ from benchmarks.search.play import BLIND, UNIFORM, Played
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.restrict import digest
 from benchmarks.search.statistics import CAP, counted, curve, kinds_of, mean_of, speedup, trials_to
-from benchmarks.search.tasks import TASKS
 
 SHARES = (0.95, 0.98)
 POINTS = tuple(int(p) for p in np.unique(np.geomspace(1, CAP, 49).round()))
@@ -66,19 +65,6 @@ def row_of(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: i
     }
 
 
-def merged(before: Row | None, row: Row) -> Row:
-    """The row with methods that were played before on the same table and are not among those of now."""
-    if before is None or before["digest"] != row["digest"] or before["best_seconds"] != row["best_seconds"]:
-        return row
-    return {**row, "methods": {**before["methods"], **row["methods"]}}
-
-
-def in_order(rows: Mapping[str, Row]) -> list[str]:
-    """Names of rows in the order of the tasks."""
-    places = {task.name: place for place, task in enumerate(TASKS)}
-    return sorted(rows, key=lambda name: (places.get(name, len(places)), name))
-
-
 def speedups(rows: Mapping[str, Row]) -> dict[str, dict[str, dict[str, Any]]]:
     """For each kind, share and method: how many times fewer trials than uniform random search needs, over all tasks.
 
@@ -114,9 +100,8 @@ def sentence(row: Row) -> str:
         cut = trials.count(None)
         mean = counted(trials, found["budget"]).mean()
         parts.append(f"{name} {'>' if cut else ''}{mean:.0f}{f' ({cut} cut off)' if cut else ''}")
-    return (
-        f"{row['title']}: trials to {key} of the best of {row['candidates']:,}, {row['good'][key]} of which reach it: "
-        + ", ".join(parts)
+    return f"trials to {key} of the best of {row['candidates']:,}, {row['good'][key]} of which reach it: " + ", ".join(
+        parts
     )
 
 

@@ -1,7 +1,7 @@
 """Requests a second and 99th percentiles with several callers, beside ONNX Runtime and OpenVINO, which take turns.
 
-`python -m benchmarks.serving [--rows NAME,...] [--ways shared,side_by_side] [--turns 6]` writes
-`benchmarks/results/serving.json` and prints the table.
+`python -m benchmarks.serving [--rows "resnet50 shared",...] [--turns 6]` prints the table, and writes
+`benchmarks/results/serving.json` once all rows are there.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from autotune.network.schedules import Schedules
 from autotune.run.resolve import settings_of
 from autotune.run.run import run
 from autotune.run.workloads import limits_of, network_of
-from benchmarks import results
-from benchmarks.peers.base import PeerError, PeerProcess
-from benchmarks.rows import pick
+from benchmarks.collected import add_options, collect
+from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.serving.callers import Window
 from benchmarks.serving.process import RUNTIMES
 from benchmarks.serving.table import serving
-from measure.host import allowed_cores, describe_host
+from measure.host import allowed_cores
 from measure.hostlock import alone
 
+NAME = "serving"
 NETWORKS = ("mobilenet_v2", "resnet50")
 WAYS = ("shared", "side_by_side")
 """One pool of all cores that callers share, or one thread for each call."""
@@ -84,7 +84,7 @@ def measured(way: str, folder: Path, turns: int, seconds: float) -> dict[str, An
             try:
                 threads = cores if way == "shared" else 1
                 server.ask({"op": "open", "threads": threads, "cores": cores, **facts})
-            except PeerError as error:
+            except Refusal as error:
                 missing[runtime] = str(error)
             else:
                 servers[runtime] = server
@@ -120,28 +120,32 @@ def figures(windows: Sequence[Window]) -> dict[str, float | int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
-    parser.add_argument("--rows", help=f"comma-separated names of models; by default {','.join(NETWORKS)}")
-    parser.add_argument("--ways", help=f"comma-separated, of {', '.join(WAYS)}; all by default")
+    add_options(parser)
     parser.add_argument("--trials", type=int, default=0, help="of each network; 0: the schedules of the roofline")
-    parser.add_argument("--turns", type=int, default=6, help="0: only compile")
+    parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=0.6, help="of a window")
     parser.add_argument("--folder", type=Path, help="where compiled networks are kept for the next time")
     options = parser.parse_args(arguments)
-    ways = pick(options.ways, WAYS)
+    every = {f"{name} {way}": (name, way) for name in NETWORKS for way in WAYS}
+    settings = {name: getattr(options, name) for name in ("trials", "turns", "seconds")}
     with ExitStack() as stack:
         place = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="autotune-serving-")))
-        for name in (options.rows or ",".join(NETWORKS)).split(","):
+
+        def measure(row: str) -> dict[str, Any]:
+            name, way = every[row]
             folder = place / f"{name}-{options.trials}"
-            folder.mkdir(parents=True, exist_ok=True)
-            prepared(name, options.trials, folder)
-            for way in ways if options.turns else ():
-                with alone():
-                    found = measured(way, folder, options.turns, options.seconds)
-                row = {"name": name, "way": way, "trials": options.trials, "cpu": describe_host()["cpu"], **found}
-                results.save("serving", {"rows": {f"{name} {way} {options.trials}": row}})
-    saved = results.load("serving")
-    sys.stdout.write((serving(saved) if saved else "no result") + "\n")
-    return 0
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                prepared(name, options.trials, folder)
+            with alone():
+                return {"name": name, "way": way, **measured(way, folder, options.turns, options.seconds)}
+
+        def shown(row: Mapping[str, Any]) -> str:
+            return ", ".join(
+                f"{name} {found['1']['requests_per_second']:.1f} requests/s" for name, found in row["runtimes"].items()
+            )
+
+        return collect(options, NAME, settings, list(every), measure, shown, serving)
 
 
 if __name__ == "__main__":

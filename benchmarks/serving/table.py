@@ -11,7 +11,7 @@ _WAYS = {"shared": "all cores, shared", "side_by_side": "a core each"}
 
 
 def serving(document: Mapping[str, Any]) -> str:
-    """A table for each processor, a line for each network, way of serving and number of callers."""
+    """A line for each network, way of serving and number of callers."""
     header = [
         "network",
         "threads of a call",
@@ -20,10 +20,7 @@ def serving(document: Mapping[str, Any]) -> str:
         "ratio to best",
         *(f"{name} float32 p99 ms" for name in ("autotune", "ONNX Runtime", "OpenVINO")),
     ]
-    groups: dict[str, list[list[object]]] = {}
-    for row in document["rows"].values():
-        groups.setdefault(row["cpu"], []).extend(_lines(row))
-    return "\n\n".join(f"**{cpu}**\n\n{table(header, lines)}" for cpu, lines in sorted(groups.items()))
+    return table(header, [line for row in document["rows"].values() for line in _lines(row)])
 
 
 def _lines(row: Mapping[str, Any]) -> list[list[object]]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pytest
 
-from benchmarks import results
-from benchmarks.interleave import interleave
+from benchmarks.interleave import turns_of
 from benchmarks.tuning import Tuned
 from search_space.workloads import Workload
 
@@ -35,9 +33,9 @@ class Fakes:
         self.tuned.append((workload.key, trials, seed, threads))
         return Tuned({"latency": self.latency(workload, seed)}, None, {"seed": seed})
 
-    def install(self, module: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Puts the fakes into a module of `benchmarks`; results go to `folder`."""
-        save, load, fakes = results.save, results.load, self
+    def install(self, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Puts the fakes into a module of `benchmarks`."""
+        fakes = self
 
         class Process:
             def __init__(self, program: str) -> None:
@@ -63,6 +61,4 @@ class Fakes:
 
         monkeypatch.setattr(module, "tuned", self.tune)
         monkeypatch.setattr(module, "PeerProcess", Process)
-        monkeypatch.setattr(module, "interleave", lambda peers, repeat: interleave(peers, repeat, pause=0.0))
-        monkeypatch.setattr(results, "save", lambda name, document: save(name, document, folder))
-        monkeypatch.setattr(results, "load", lambda name: load(name, folder))
+        monkeypatch.setattr(module, "turns_of", lambda peers, repeat: turns_of(peers, repeat, pause=0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 from pathlib import Path
@@ -9,19 +10,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import collected, provenance, table
-from benchmarks.collected import Collected, MixedTable, check, said_of
+from benchmarks import provenance, table
+from benchmarks.collected import Collected, MixedTable, check, collect, said_of
 from benchmarks.provenance import commit_of, is_whole
+from tests.benchmarks.waiting import waiting
 
 SETTINGS = {"trials": 8, "threads": 2}
-
-
-@pytest.fixture
-def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What `state_of` finds; a test may change it."""
-    now: dict[str, Any] = {"commit": "0123456789ab", "cpu": "a processor", "cores": 2, "versions": {"numpy": "2.0"}}
-    monkeypatch.setattr(collected, "state_of", lambda settings: {**now, "settings": dict(settings)})
-    return now
 
 
 def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) -> None:
@@ -44,13 +38,54 @@ def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) ->
     assert "trials 8, threads 2. numpy 2.0." in said_of(whole)
 
 
-@pytest.mark.parametrize("key", ["commit", "cpu", "settings", "versions"])
+@pytest.mark.parametrize("key", ["commit", "cpu", "versions"])
 def test_another_state_begins_anew(tmp_path: Path, state: dict[str, Any], key: str, capfd: Any) -> None:
     Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
-    settings = {**SETTINGS, "trials": 9} if key == "settings" else SETTINGS
-    state.update({key: {"numpy": "3.0"} if key == "versions" else "another"} if key != "settings" else {})
-    assert Collected("x", settings, ["a", "b"], tmp_path).missing == ["a", "b"]
+    state.update({key: {"numpy": "3.0"} if key == "versions" else "another"})
+    assert Collected("x", SETTINGS, ["a", "b"], tmp_path).missing == ["a", "b"]
     assert "1 rows in x.json are of another state: measured anew" in capfd.readouterr().err
+
+
+def test_rows_that_wait_are_not_lost_to_other_settings(tmp_path: Path) -> None:
+    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
+    rule = r"`settings` of x must be \{'trials': 8, .*, as of 1 rows that wait in .*x.json, but are \{'trials': 9"
+    with pytest.raises(MixedTable, match=rule):
+        Collected("x", {**SETTINGS, "trials": 9}, ["a", "b"], tmp_path)
+    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("b", {})
+    assert Collected("x", {**SETTINGS, "trials": 9}, ["a", "b"], tmp_path).missing == ["a", "b"]  # none wait
+
+
+def options(folder: Path, rows: str | None = None, minutes: float = 1.0) -> argparse.Namespace:
+    return argparse.Namespace(rows=rows, minutes=minutes, results=folder)
+
+
+def test_a_command_measures_what_is_chosen_and_missing(tmp_path: Path, capsys: Any) -> None:
+    measured: list[str] = []
+
+    def measure(name: str) -> dict[str, Any]:
+        if name == "c" and len(measured) < 3:
+            raise RuntimeError("stopped")
+        measured.append(name)
+        return {"is": name}
+
+    def run(*given: Any, settings: dict[str, Any] = SETTINGS) -> int:
+        how = (settings, ["a", "b", "c"], measure, lambda row: f"row {row['is']}")
+        return collect(options(tmp_path, *given), "x", *how, lambda document: ",".join(document["rows"]))
+
+    assert run("b") == 0 and measured == ["b"]
+    out = capsys.readouterr()
+    assert out.out == "b\n" and out.err == "b: row b (0 s)\n"
+    assert run(None, 0.0) == 0 and measured == ["b"]
+    with pytest.raises(RuntimeError, match="stopped"):
+        run()
+    assert measured == ["b", "a"], "what was measured before is kept"
+    measured.append("")
+    capsys.readouterr()
+    assert run() == 0 and capsys.readouterr().out == "a,b,c\n"
+    for given, settings, rule in ((("d",), SETTINGS, "`rows` must be of a, b, c"),):
+        assert run(*given, settings=settings) == 2 and rule in capsys.readouterr().err
+    (tmp_path / "x.json").unlink()
+    assert run("a", 0.0) == 0 and capsys.readouterr().out == "no row is measured yet\n"
 
 
 def test_a_table_that_grows_keeps_its_rows(tmp_path: Path, state: dict[str, Any]) -> None:
@@ -68,27 +103,30 @@ def test_code_that_changes_meanwhile_ends_the_table(tmp_path: Path, state: dict[
 
 
 def test_changed_files_are_never_gone_on_from_and_make_no_table(tmp_path: Path, state: dict[str, Any]) -> None:
+    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {"from": "the commit"})
     state["commit"] = "0123456789ab+"
     Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
     rows = Collected("x", SETTINGS, ["a", "b"], tmp_path)
     assert rows.missing == ["a", "b"]
     rows.add("a", {})
     rows.add("b", {})
+    assert not (tmp_path / "x.json").exists()
+    assert waiting("x", tmp_path)["a"]["from"] == "the commit", "what waits is not lost"
     with pytest.raises(MixedTable, match=r"must be of a commit, but are of changed files: 0123456789ab\+"):
-        check("x", json.loads((tmp_path / "x.json").read_text()))
+        check("x", json.loads((tmp_path / "unfinished" / "x+.json").read_text()))
 
 
 def test_tables_refuse_rows_of_several_states(tmp_path: Path, state: dict[str, Any]) -> None:
-    rows = Collected("peak", SETTINGS, ["1", "2"], tmp_path)
+    rows = Collected("seeds", SETTINGS, ["1", "2"], tmp_path)
     for name in ("1", "2"):
-        rows.add(name, {"matmul": 1e9, "convolution": 1e9})
-    text = table.regenerate("<!-- table:peak -->\n<!-- /table -->", tmp_path)
+        rows.add(name, {"title": name, "trials": 8, "seconds": {"0": 1e-3, "1": 2e-3}})
+    text = table.regenerate("<!-- table:seeds -->\n<!-- /table -->", tmp_path)
     assert "a processor, 2 cores; commit 0123456789ab" in text
-    document = json.loads((tmp_path / "peak.json").read_text())
+    document = json.loads((tmp_path / "seeds.json").read_text())
     document["rows"]["2"]["made"]["commit"] = "another"
-    (tmp_path / "peak.json").write_text(json.dumps(document))
-    with pytest.raises(MixedTable, match="`commit` of rows of peak must be 0123456789ab, but that of 2 is another"):
-        table.regenerate("<!-- table:peak -->\n<!-- /table -->", tmp_path)
+    (tmp_path / "seeds.json").write_text(json.dumps(document))
+    with pytest.raises(MixedTable, match="`commit` of rows of seeds must be 0123456789ab, but that of 2 is another"):
+        table.regenerate("<!-- table:seeds -->\n<!-- /table -->", tmp_path)
 
 
 def test_the_commit_is_the_newest_that_changed_what_is_measured(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import hub, results
+from benchmarks import hub
 from benchmarks.hub_table import DEFAULT
 from benchmarks.kernel_tuner_peer import cache_of
 from costmodel.dataset.t4 import read_t4
@@ -22,13 +22,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_ours_play_every_space(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(results, "FOLDER", folder)
-    monkeypatch.setattr(results.save, "__defaults__", (folder,))
-    monkeypatch.setattr(results.load, "__defaults__", (folder,))
-    assert hub.main([str(folder), "--seeds", "3", "--peers", ""]) == 0
+def test_ours_play_every_space(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hub.main([str(folder), "--seeds", "3", "--peers", "", "--results", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert f"| **{DEFAULT}** |" in shown and "made X1" in shown
     row = json.loads((folder / "hub.json").read_text())["rows"]["made_X1"]
@@ -39,7 +34,7 @@ def test_ours_play_every_space(
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
-        (["--spaces", "other"], "`spaces` must be of made_X1, but got 'other'"),
+        (["--rows", "other"], "`rows` must be of made_X1, but got rows='other'"),
         (["--seeds", "0"], "`seeds` must be at least 1, but got seeds=0"),
     ],
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import language, results
-from benchmarks.interleave import interleave
+from benchmarks import language
+from benchmarks.interleave import turns_of
+from tests.benchmarks.waiting import waiting
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama"])
@@ -22,17 +23,25 @@ def test_cases_are_compared_once(
     monkeypatch.setattr(language, "FEW_BITS_PEERS", peers)
     quantised = [name for bits in few for name in (*few[bits], *peers[bits])]
     quantised = [n for n in quantised if not n.startswith("llama") or (model == "llama" and language.installed())]
-    monkeypatch.setattr(language, "commit_of", lambda: "0123456789ab")
-    monkeypatch.setattr(language, "interleave", lambda turns, repeat, **_: interleave(turns, repeat, 1e-4, 0, 1e-4))
+    monkeypatch.setattr(language, "turns_of", lambda turns, repeat, **_: turns_of(turns, repeat, 1e-4, 0, 1e-4))
     sizes = ["--vocabulary", "50", "--hidden", "32", "--layers", "1", "--heads", "2"]
     more = ["--kv_heads", "1", "--inner", "64"] if model == "llama" else []
-    given = ["--model", model, *sizes, *more, "--threads", "1", "--results", str(tmp_path)]
+    given = [
+        "--rows",
+        f"{model} prefill 20,{model} step 9",
+        *sizes,
+        *more,
+        "--threads",
+        "1",
+        "--results",
+        str(tmp_path),
+    ]
     assert language.main(given) == 0
     shown = capsys.readouterr().out
     assert shown.count("| prompt of 20 |") == shown.count("| step behind 8 |") == 2  # in floats and of few bits
-    saved = results.load(language.NAME, tmp_path)
-    assert saved is not None and len(saved["rows"]) == 2
-    for row in saved["rows"].values():
+    rows = waiting("language_1", tmp_path)
+    assert len(rows) == 2
+    for row in rows.values():
         assert max(row["errors"][peer] for peer in language.PEERS) < 1e-4
         errors = [row["errors"][who] for who in quantised]
         assert min(errors) > 1e-4 and max(errors) < 0.4
@@ -40,5 +49,5 @@ def test_cases_are_compared_once(
         assert {"ours", *quantised, *language.PEERS, *reads} == set(row["seconds"])
         layer = 4 * 32 * 32 + 2 * 32 * 128 if model == "gpt2" else 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64
         assert row["read_bytes"] == 4 * (32 * 50 + layer)
-    monkeypatch.setattr(language, "compared", lambda *_: pytest.fail("both are done"))
+    monkeypatch.setattr(language, "Model", lambda *_: pytest.fail("both are done"))
     assert language.main(given) == 0

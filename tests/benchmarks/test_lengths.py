@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import autotune
 from autotune.graph.zoo import bert_base
 from benchmarks import lengths, results
-from benchmarks.interleave import interleave
+from benchmarks.interleave import turns_of
 
 SMALL = partial(bert_base.build, hidden=32, heads=2)
 
@@ -33,25 +33,19 @@ def test_lengths_are_compared_once(
     monkeypatch.setattr(lengths.bert_base, "build", SMALL)
     monkeypatch.setattr(lengths, "LONGEST", 9)
     monkeypatch.setattr(lengths, "WORDS", 40)
-    monkeypatch.setattr(lengths, "commit_of", lambda: "0123456789ab")
+    monkeypatch.setattr(lengths, "LENGTHS", (1, 4))
     monkeypatch.setattr(lengths, "PEERS", ("onnxruntime",))
-    monkeypatch.setattr(lengths, "interleave", lambda turns, repeat, **_: interleave(turns, repeat, 1e-4, 0, 1e-4))
-    given = ["--layers", "1", "--lengths", "1,4", "--threads", "1", "--results", str(tmp_path)]
+    monkeypatch.setattr(lengths, "turns_of", lambda turns, repeat, **_: turns_of(turns, repeat, 1e-4, 0, 1e-4))
+    given = ["--layers", "1", "--threads", "1", "--results", str(tmp_path)]
     assert lengths.main(given) == 0
     assert "geometric mean over 2" in capsys.readouterr().out
     saved = results.load(lengths.NAME, tmp_path)
     assert saved is not None
     for row in saved["rows"].values():
         assert set(row["seconds"]) == {"all", "each", "onnxruntime"} and max(row["errors"].values()) < 1e-4
-    monkeypatch.setattr(lengths, "compared", lambda *_: pytest.fail("both are done"))
+    monkeypatch.setattr(lengths, "Bert", lambda *_: pytest.fail("both are done"))
     assert lengths.main(given) == 0
-
-
-@pytest.mark.parametrize("bad", ["0", "1,513", "a", ""])
-def test_lengths_that_cannot_be_are_refused(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        lengths.parse(["--lengths", bad])
-    assert ended.value.code == 2 and "must be" in capsys.readouterr().err
+    assert lengths.main([*given, "--rows", "5"]) == 2
 
 
 def test_the_zoo_keeps_its_fixed_models() -> None:

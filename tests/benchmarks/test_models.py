@@ -14,11 +14,11 @@ from tests.costmodel.protocol import made
 pytestmark = pytest.mark.xdist_group("dataset")
 
 
-def test_models_are_validated_and_tested(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(results.save, "__defaults__", (tmp_path,))
+def test_models_are_validated_and_tested(tmp_path, capsys):
     registered = made.registration()
     Pools.write(tmp_path / "pools", registered, made.measured(registered))
     command = ["--pools", str(tmp_path / "pools"), "--models", "ridge,roofline", "--seeds", "1"]
+    command += ["--results", str(tmp_path)]
     assert models.main(command) == 0
     document = results.load("models", tmp_path)
     assert document["rows"]["test"]["networks"] == {"three": 2}

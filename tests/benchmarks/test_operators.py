@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from benchmarks import collected, networks, operators, results, tvm
-from benchmarks.collected import Collected
+from benchmarks import networks, operators, results, tvm
 from benchmarks.interleave import turns_of
 from benchmarks.peers.base import PeerError, Refusal
 from benchmarks.rows import ROWS, Row
@@ -18,6 +17,7 @@ from benchmarks.subjects import Subject
 from benchmarks.tuning import Tuned, tuned_after
 from search_space import workloads
 from search_space.workloads import Workload
+from tests.benchmarks.waiting import waiting
 
 SMALL = Row("small", "matmul", "matmul 8x8x8", lambda: workloads.matmul(8, 8, 8))
 SECONDS = {
@@ -59,11 +59,7 @@ class Process:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of results; the state of the code stays as it is, and nobody waits between turns."""
-    state = {"commit": "0123456789ab", "cpu": "a processor", "cores": 2, "versions": {}}
-    monkeypatch.setattr(collected, "state_of", lambda settings: {**state, "settings": dict(settings)})
-    for module in (operators, networks, tvm):
-        monkeypatch.setattr(module, "Collected", lambda *given: Collected(*given, folder=tmp_path))
+    """Of results; nobody waits between turns."""
     for module in (operators, tvm):
         monkeypatch.setattr(module, "turns_of", lambda peers, repeat: turns_of(peers, repeat, pause=0.0))
         monkeypatch.setattr(module, "PeerProcess", Process)
@@ -75,7 +71,7 @@ def test_operators_are_measured_until_the_table_is_whole(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(operators, "tuned", lambda *given: Tuned({"algorithm": "direct"}, None, {"trials": given[1]}))
-    words = ["--trials", "3"]
+    words = ["--trials", "3", "--results", str(folder)]
     assert operators.main([*words, "--minutes", "0"]) == 0
     assert operators.main([*words, "--rows", ROWS[1].name]) == 0
     assert results.load("operators", folder) is None and len(Process.made) == 4
@@ -110,9 +106,10 @@ def test_networks_are_measured_until_the_table_is_whole(
         return {**row, "seconds": seconds, "decibels": {}, "resident_bytes": {}}
 
     monkeypatch.setattr(networks, "compare", compare)
-    assert networks.main(["--budget", "10", "--minutes", "0"]) == 0 and not measured
-    assert networks.main(["--budget", "10", "--rows", "levit_128s"]) == 0
-    assert networks.main(["--budget", "10"]) == 0
+    words = ["--budget", "10", "--results", str(folder)]
+    assert networks.main([*words, "--minutes", "0"]) == 0 and not measured
+    assert networks.main([*words, "--rows", "levit_128s"]) == 0
+    assert networks.main(words) == 0
     assert sorted(name for name, *_ in measured) == sorted(networks.NETWORKS)
     assert {rest for _, *rest_ in measured for rest in [tuple(rest_)]} == {(10, True, False)}
     saved = results.load("networks_10_2", folder)
@@ -128,21 +125,16 @@ def test_both_stand_after_as_many_trials(folder: Path, monkeypatch: pytest.Monke
     schedules = {64: {"at": 64}, 256: {"at": 256}}
     took = {"seconds": 4.0, "trials_per_second": 64.0}
     monkeypatch.setattr(tvm, "tuned_after", lambda *given: (schedules, took))
-    assert tvm.main(["--rows", ROWS[0].name, "--mcpu", "x"]) == 0
+    assert tvm.main(["--rows", ROWS[0].name, "--mcpu", "x", "--results", str(folder)]) == 0
     theirs = [given for module, given in Process.made if module.endswith("tvm_peer")]
     assert [given["upto"] for given in theirs] == [256, 64] and {given["trials"] for given in theirs} == {256}
-    rows = Collected("tvm", {**_settings(), "peer": tvm.REQUIREMENTS[0]}, [row.name for row in ROWS], folder).rows
-    (row,) = rows.values()
+    (row,) = waiting("tvm", folder).values()
     assert set(row["seconds"]) == {"ours 64", "ours 256", "tvm 64", "tvm 256"}
     assert row["tuning"]["tvm"]["trials_per_second"] == 0.5
     assert tvm.main(["--rows", "conv9"]) == 2
     monkeypatch.delitem(SECONDS, "benchmarks.peers.tvm_peer")
     options = argparse.Namespace(mcpu="x", seed=0, threads=1, repeat=20)
     assert "must be another" in tvm.compare(SMALL, (64,), "python", options)["refused"]
-
-
-def _settings() -> dict[str, Any]:
-    return {"trials": [64, 256], "threads": 2, "repeat": 20, "seed": 0, "mcpu": "x"}
 
 
 def test_fewer_trials_are_the_first_of_more() -> None:

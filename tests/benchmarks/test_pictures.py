@@ -32,4 +32,10 @@ def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
     assert models is not None
     (measured / "models.json").write_text(json.dumps(models))
     assert {path.name for path in pictures.draw(pages, measured)} == set(pictures.PICTURES)
+    alone = (pages / "trials.png").read_bytes()
+    took = {"ours 64": 2e-3, "ours 256": 1e-3, "tvm 64": 3e-3, "tvm 256": 2e-3}
+    tvm = {"rows": {"a": {"title": "a", "seconds": took}, "b": {"title": "b", "refused": "it is of groups"}}}
+    (measured / "tvm.json").write_text(json.dumps(tvm))
+    assert pages / "trials.png" in pictures.draw(pages, measured)
+    assert (pages / "trials.png").read_bytes() != alone, "TVM stands in a panel of its own"
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pages.iterdir())

@@ -27,10 +27,8 @@ PLAN = Plan(("float32", "bfloat16"), 40.0, 0, 0, 0, 1)
 ROW: dict[str, Any] = {
     "name": "net",
     "title": "net",
-    "cpu": "Some CPU",
     "threads": 2,
     "trials": 0,
-    "commit": "abc",
     "missing": {"torch": "no module"},
     "taken": {"openvino": "float32", "openvino-as-installed": "bfloat16", "torch-autocast": "bfloat16"},
     "decibels": {
@@ -66,7 +64,7 @@ def test_only_peers_that_are_not_less_accurate_count() -> None:
 def test_the_table_names_every_precision_and_budgets_apart() -> None:
     tuned = {**ROW, "trials": 200, "seconds": {**ROW["seconds"], "autotune bfloat16": 1.5e-3}}
     text = precisions({"rows": {"b": tuned, "a": ROW}})
-    assert "**Some CPU**, 2 threads (commit abc). Halves of a runtime's turns differ by up to 4 %." in text
+    assert "Halves of a runtime's turns differ by up to 4 %." in text
     header, first, second = (line for line in text.splitlines() if line.startswith(("| network |", "| net |")))
     columns = header.strip("| ").split(" | ")
     assert columns[:8] == [
@@ -156,34 +154,22 @@ def test_a_module_that_computes_something_else_is_missing() -> None:
     assert "but has 3.0 dB" in row["missing"]["torch-autocast"]
 
 
-def test_a_row_is_done_at_its_commit_and_settings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[str] = []
-
+def test_files_are_compared_apart_from_the_rows_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fake(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
-        measured.append(subject.name)
-        if subject.name == "broken":
-            raise RuntimeError("stopped")
         return {**ROW, "name": subject.name, **plan.to_json()}
 
-    commit = "1" * 12
     monkeypatch.setattr(command, "compare", fake)
-    monkeypatch.setattr(command, "commit_of", lambda: commit)
-    both = [Subject("a"), Subject("b")]
-    with pytest.raises(RuntimeError, match="stopped"):
-        command.measure([both[0], Subject("broken")], PLAN, folder=tmp_path)
-    command.measure(both, PLAN, folder=tmp_path)
-    assert measured == ["a", "broken", "b"], "a row is saved at once, and not measured again"
-    tuned = Plan(("float32", "bfloat16"), 40.0, 100, 0, 0, 1)
-    command.measure(both[:1], tuned, folder=tmp_path)
-    command.measure(both[:1], PLAN, again=True, folder=tmp_path)
-    commit = "2" * 12
-    command.measure(both[:1], PLAN, folder=tmp_path)
-    commit = "2" * 12 + "+"
-    command.measure(both[:1], PLAN, folder=tmp_path)
-    command.measure(both[:1], PLAN, folder=tmp_path)
-    assert measured[3:] == ["a"] * 5
+    (tmp_path / "mine-1.onnx").touch()
+    given = ["--files", str(tmp_path / "mine-1.onnx"), "--picture", str(tmp_path / "p.png")]
+    assert command.main(given) == 2
+    assert "`results` must be another folder where `files` are given" in capsys.readouterr().err
+    assert command.main([*given, "--results", str(tmp_path)]) == 0
     saved = results.load(command.NAME, tmp_path)
-    assert saved is not None and [row["trials"] for row in saved["rows"].values()] == [0, 0, 100]
+    assert saved is not None and list(saved["rows"]) == ["mine"]
+    assert saved["state"]["settings"]["accuracy"] == "as openvino"
+    assert "p.png is drawn" in capsys.readouterr().err
 
 
 def test_figures_of_turns() -> None:
@@ -214,7 +200,7 @@ def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     for name in ("a-1.onnx", "a-2.onnx"):
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match="`files` must differ by name, but got"):
-        subjects(None, f"{tmp_path / 'a-1.onnx'},{tmp_path / 'a-2.onnx'}", ())
+        subjects(f"{tmp_path / 'a-1.onnx'},{tmp_path / 'a-2.onnx'}", (), tmp_path)
     for arguments, rule in (
         (["--precisions", "int4"], "`--precisions` must be among"),
         (["--accuracy", "high"], "must be decibels above 0 or 'as openvino'"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ from benchmarks.pytorch import one, runtime
 from benchmarks.pytorch.table import RIGHT, pytorch, ratio
 from benchmarks.survey.models import Model, load_models
 from benchmarks.survey.process import Ended, Facts
+from tests.benchmarks.waiting import waiting
 
 LISTED = Model("tiny", "own", "own")
 ROW: dict[str, Any] = {
     "name": "net",
     "library": "timm",
-    "cpu": "Some CPU",
-    "threads": 2,
-    "commit": "abc",
     "missing": {},
     "errors": {"autotune": 1e-6, "inductor": 1e-6},
     "seconds": {"autotune": 2e-3, "inductor": 3e-3, "inductor-frozen": 1e-3, "eager": 4e-3},
@@ -43,11 +40,10 @@ def test_ratios_are_of_right_outputs_alone() -> None:
 
 def test_the_table_says_what_is_slower_and_what_is_missing() -> None:
     slow = {**ROW, "name": "slow", "seconds": {"autotune": 4e-3, "inductor": 3e-3}}
-    failed = {"name": "bad", "library": "timm", "cpu": "Some CPU", "threads": 2, "commit": "abc", "missing": {}}
-    failed |= {"failed": "compile by autotune: no"}
+    failed = {"name": "bad", "library": "timm", "missing": {}, "failed": "compile by autotune: no"}
     lacking = {**ROW, "name": "lacking", "missing": {"inductor": "no compiler"}, "seconds": {"autotune": 1e-3}}
     text = pytorch({"rows": {str(place): row for place, row in enumerate((ROW, slow, failed, lacking))}})
-    assert "**Some CPU**, 2 threads, no trial (commit abc). 3 of 4 models are right." in text
+    assert "3 of 4 models are right." in text
     assert "Under 0.9x of Inductor: slow 0.75x." in text
     assert "Missing: bad: compile by autotune: no; Inductor on lacking: no compiler." in text
     assert "| inference, Inductor | 1.06x | 0.75x | 1 | 2 |" in text
@@ -78,8 +74,10 @@ def test_a_model_is_compiled_twice_in_processes_and_timed(monkeypatch: pytest.Mo
     assert list((tmp_path / "cache-autotune").rglob("*")), "the cache of the runtime is one of its own"
 
 
-def test_what_fails_is_a_row_that_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
-    """And models that have a row are left out, unless they are asked for again at another commit."""
+def test_what_fails_is_a_row_that_says_where(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: dict[str, Any], capsys
+) -> None:
+    """And models that have a row are left out, as long as the commit is the same."""
 
     def limited(module: str, request: dict[str, Any], seconds: float) -> Ended:
         asked.append(request["model"]["name"])
@@ -91,13 +89,11 @@ def test_what_fails_is_a_row_that_says_where(monkeypatch: pytest.MonkeyPatch, tm
     given = ["--only", "resnet18,gpt2", "--threads", "1", "--results", str(tmp_path)]
     assert command.main(given) == 0 and command.main(given) == 0
     assert asked == ["resnet18", "gpt2"]
-    rows = json.loads((tmp_path / "pytorch.json").read_text())["rows"]
+    rows = waiting("pytorch", tmp_path)
     assert {row["failed"] for row in rows.values()} == {"compile by eager: the process was ended by SIGKILL"}
     assert "0 of 2 models are right" in capsys.readouterr().out
-    monkeypatch.setattr(command, "commit_of", lambda: "another")
-    for again, count in (([], 2), (["--again"], 4), (["--again"], 4)):
-        assert command.main([*given, *again]) == 0
-        assert len(asked) == count
+    state["commit"] = "another"
+    assert command.main(given) == 0 and len(asked) == 4
 
 
 @pytest.mark.parametrize(

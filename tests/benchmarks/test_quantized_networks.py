@@ -7,16 +7,21 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 from autotune.graph.quantise.formats import MOST_DECIBELS
 from benchmarks import quantized_networks, tables
+from benchmarks.stacks import STACKS, Stack
 from benchmarks.subjects import signal_to_noise
 from tests.autotune.test_network import two_layers
 
 
 def test_a_network_beside_its_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantized_networks, "PEERS", [peer for peer in quantized_networks.PEERS if find_spec(peer)])
+    monkeypatch.setattr(
+        quantized_networks, "PEERS", [p for p in quantized_networks.PEERS if find_spec(p.partition("-")[0])]
+    )
     file = two_layers(tmp_path / "two.onnx")
     options = argparse.Namespace(seed=0, trials=0, turns=0, threads=1)
     row = quantized_networks.compare("two", file, tmp_path, options)
@@ -53,5 +58,28 @@ def test_the_table_takes_the_best_peer_of_each_kind() -> None:
 def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert quantized_networks.main(["--rows", "resnet9"]) == 2
     assert "`rows` must be of resnet50, " in capsys.readouterr().err
-    assert quantized_networks.main(["--files", str(tmp_path / "none.onnx")]) == 2
+    file = str(tmp_path / "none.onnx")
+    assert quantized_networks.main(["--files", file, "--results", str(tmp_path)]) == 2
     assert "`files` must be ONNX files, but got" in capsys.readouterr().err
+    assert quantized_networks.main(["--files", file]) == 2
+    assert "`results` must be another folder where `files` are given" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("title", [title for title in STACKS if "56²" not in title])
+def test_a_stack_of_layers_keeps_the_size_of_its_activations(title: str, tmp_path: Path) -> None:
+    model = onnx.load(Stack(title).file(tmp_path, 0))
+    runner = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (given,) = runner.get_inputs()
+    (found,) = runner.run(None, {given.name: np.random.default_rng(0).standard_normal(given.shape, np.float32)})
+    assert found.shape == tuple(given.shape) and 0.05 < found.std() < 20
+    assert sum(node.op_type in ("Conv", "Gemm") for node in model.graph.node) == int(title.split()[0])
+
+
+def test_times_are_of_the_faster_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours takes turns with the peers of each recipe, and stands with the faster of both."""
+    took = iter(([3.0] * 6, [2.0, 2.0, 2.0, 1.0, 1.0, 1.0]))
+    monkeypatch.setattr(quantized_networks, "PEERS", [])
+    monkeypatch.setattr(quantized_networks, "interleaved", lambda processes, turns: {"autotune": next(took)})
+    options = argparse.Namespace(seed=0, trials=0, turns=4, threads=1)
+    row = quantized_networks.compare("two", two_layers(tmp_path / "two.onnx"), tmp_path, options)
+    assert row["seconds"] == {"autotune": 1.0} and row["halves"] == {"autotune": [2.0, 1.0]}

@@ -10,13 +10,14 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks import results, row_wise
-from benchmarks.interleave import interleave
+from benchmarks import row_wise
+from benchmarks.interleave import turns_of
 from benchmarks.peers.base import PeerProcess, inputs_of
 from benchmarks.peers.row_wise_peer import ONNX, RUNTIMES, model_of
 from benchmarks.row_kinds import KINDS
 from benchmarks.row_wise_table import PEERS
 from benchmarks.row_wise_table import row_wise as shown
+from tests.benchmarks.waiting import waiting
 
 
 def test_every_kind_has_a_node_and_every_peer_a_runtime() -> None:
@@ -59,30 +60,37 @@ def test_rows_are_compared_once(
 ) -> None:
     monkeypatch.setattr(row_wise, "ELEMENTS", 1 << 9)
     monkeypatch.setattr(row_wise, "PEERS", ("torch",))
-    monkeypatch.setattr(row_wise, "commit_of", lambda: "0123456789ab")
-    monkeypatch.setattr(row_wise, "interleave", lambda turns, repeat, **_: interleave(turns, repeat, 1e-4, 0, 1e-4))
-    given = ["--kinds", "max", "--lengths", "33,7", "--trials", "0", "--threads", "1", "--results", str(tmp_path)]
+    monkeypatch.setattr(row_wise, "turns_of", lambda turns, repeat, **_: turns_of(turns, repeat, 1e-4, 0, 1e-4))
+    given = [
+        "--rows",
+        "max 33,max 7",
+        "--lengths",
+        "33,7",
+        "--trials",
+        "0",
+        "--threads",
+        "1",
+        "--results",
+        str(tmp_path),
+    ]
     assert row_wise.main(given) == 0
     shown = capsys.readouterr().out
     assert "| max | 15x33 |" in shown and "| max | 73x7 |" in shown
-    saved = results.load(row_wise.NAME, tmp_path)
-    assert saved is not None
-    assert all(set(row["seconds"]) == {"untimed", "torch"} for row in saved["rows"].values())
+    rows = waiting(row_wise.NAME, tmp_path)
+    assert [set(row["seconds"]) for row in rows.values()] == [{"untimed", "torch"}] * 2
     monkeypatch.setattr(row_wise, "compare", lambda *_: pytest.fail("it is done"))
     assert row_wise.main(given) == 0
 
 
 def row(kind: str, length: int, **seconds: float) -> dict[str, Any]:
-    facts = {"cpu": "that one", "threads": 2, "trials": 64, "commit": "0123456789ab"}
-    return {"kind": kind, "rows": 4, "length": length, "seconds": seconds, **facts}
+    return {"kind": kind, "rows": 4, "length": length, "seconds": seconds}
 
 
 def test_the_table_compares_with_the_best_peer() -> None:
     rows = [row("max", 33, untimed=2e-6, tuned=1e-6, torch=3e-6, onnxruntime=4e-6), row("softmax", 64, untimed=1e-6)]
     rows.append(row("max", 32, untimed=1e-6, tuned=1e-6, torch=6e-6, openvino=8e-6))
     lines = shown({"rows": dict(enumerate(rows))}).splitlines()
-    assert lines[0] == "**that one, 2 threads, 64 trials, commit 0123456789ab**"
-    assert lines[4:7] == [
+    assert lines[2:5] == [
         "| softmax | 4x64 | 1.0 |  |  |  |  |  |  |",
         "| max | 4x32 | 1.0 | 1.0 | 6.0 |  | 8.0 | 6.00x | 6.00x |",
         "| max | 4x33 | 2.0 | 1.0 | 3.0 | 4.0 |  | 1.50x | 3.00x |",
@@ -98,5 +106,5 @@ def test_lengths_that_cannot_be_are_refused(bad: str, capsys: pytest.CaptureFixt
 
 
 def test_kinds_that_are_not_known_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert row_wise.main(["--kinds", "softmin"]) == 2
-    assert "softmin" in capsys.readouterr().err
+    assert row_wise.main(["--rows", "softmin 32"]) == 2
+    assert "softmin 32" in capsys.readouterr().err

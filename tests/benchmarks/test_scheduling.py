@@ -1,8 +1,13 @@
 """The benchmark of schedulers gives out recorded rounds."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from autotune.schedulers import Gradient, RoundRobin, TaskState
+from benchmarks import scheduling
+from benchmarks.collected import Collected
 from benchmarks.scheduling import again, compared, reached, simulated
 
 FIRST = (4.0, 2.0)
@@ -39,3 +44,11 @@ def test_what_was_recorded_is_given_out_again() -> None:
     found = again(row)
     assert [budget["trials"] for budget in found["budgets"]] == [2, 4, 8, 12]
     assert found["recorded"] == recorded and found["budgets"][-1]["final_seconds"]["gradient"] == 11.0
+
+
+def test_the_command_shows_what_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = [{"weight": 1, "flops": 1e9, "kind": "a", "first": 4.0, "history": [4.0, 3.0, *[1.0] * 6]}]
+    row = {"name": "n", "tasks": 1, "trials": 8, "batch": 2, "budgets": [], "recorded": recorded}
+    Collected("scheduling", {}, ["n"], tmp_path).add("n", row)
+    assert scheduling.main(["--recorded", "--results", str(tmp_path)]) == 0
+    assert "| n | 1 | 8 | 1000.000 | 1000.000 | 1.000 |" in capsys.readouterr().out

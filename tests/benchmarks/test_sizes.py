@@ -10,7 +10,7 @@ import pytest
 
 from autotune.config import Measure
 from benchmarks import results, sizes
-from benchmarks.interleave import interleave
+from benchmarks.interleave import turns_of
 from benchmarks.sizes import ROWS, Layer, dense
 from search_space import workloads
 from search_space.workloads import Workload
@@ -25,9 +25,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Arguments; results go to a folder, and no peer is asked."""
     layer = dense(16, 32)
     monkeypatch.setattr(sizes, "ROWS", {SMALL: Layer(layer.define, None, (1, 3, 10))})
-    monkeypatch.setattr(sizes, "interleave", lambda peers, repeat, **_: interleave(peers, repeat, 1e-4, 0, 1e-4))
+    monkeypatch.setattr(sizes, "turns_of", lambda peers, repeat, **_: turns_of(peers, repeat, 1e-4, 0, 1e-4))
     monkeypatch.setattr(sizes, "Measure", lambda threads: Measure(pool=HashPool(), threads=threads))
-    monkeypatch.setattr(sizes, "commit_of", lambda: "0123456789ab")
     few = [
         "--trials",
         "3",
@@ -42,7 +41,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "--results",
         str(tmp_path),
     ]
-    return ["--rows", SMALL, *few]
+    return ["--layers", SMALL, *few]
 
 
 def test_each_size_is_compared_once(
@@ -56,7 +55,7 @@ def test_each_size_is_compared_once(
     for row in rows:
         assert set(row["seconds"]) == {"sizes", "alone"} and min(row["seconds"].values()) > 0
         assert row["trials_alone"] == 3 and row["trials_together"] == 9  # no more than five sizes: all are searched
-        assert row["commit"] == "0123456789ab" and row["range"][0] <= row["n"] <= row["range"][1]
+        assert row["made"]["commit"] == "0123456789ab" and row["range"][0] <= row["n"] <= row["range"][1]
     shown = capsys.readouterr().out
     assert f"| {SMALL} | 10 | " in shown and "| geometric mean over 2 |" in shown
 
@@ -65,17 +64,15 @@ def test_each_size_is_compared_once(
 
     monkeypatch.setattr(sizes, "tuned_for_sizes", never)
     assert sizes.main(small) == 0
-    assert "n=1: is done at 0123456789ab" in capsys.readouterr().err
 
 
 def test_the_table_has_means_over_sizes() -> None:
-    common = {"cpu": "C", "threads": 2, "commit": "abc", "name": "layer"}
+    common = {"name": "layer"}
     rows = {
         "a": {**common, "n": 1, "seconds": {"sizes": 2e-6, "alone": 1e-6, "torch": 4e-6, "onnxruntime": 3e-6}},
         "b": {**common, "n": 8, "seconds": {"sizes": 2e-6, "alone": 4e-6, "torch": 3e-6}},
     }
     text = sizes.sizes({"rows": rows})
-    assert text.startswith("**C, 2 threads** (commit abc).\n")
     assert "| layer | 1 | 2.0 | 1.0 | 4.0 | 3.0 | 2.000x | 1.50x |" in text
     assert "| layer | 8 | 2.0 | 4.0 | 3.0 |  | 0.500x | 1.50x |" in text
     assert "| geometric mean over 2 |  |  |  |  |  | 1.000x | 1.50x |" in text
@@ -98,7 +95,7 @@ def test_definitions_are_those_of_the_peers(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rows", "dense"], "`rows` must be of dense 768→768, "),
+        (["--layers", "dense"], "`rows` must be of dense 768→768, "),
         (["--beside", "1,5"], "must be among 1, 2, 3, .*, but got 5"),
         (["--beside", "one"], "must be numbers with commas between them, but got 'one'"),
     ],

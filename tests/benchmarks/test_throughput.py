@@ -10,7 +10,7 @@ import pytest
 
 from autotune.search.population import Population, Seen
 from benchmarks import results, throughput
-from benchmarks.throughput import TARGETS, Bench, measure, one_core, summed
+from benchmarks.throughput import TARGETS, Bench, one_core, row_of, summed
 from search_space import workloads
 from search_space.space import generate
 from tests.golden.cases import HARDWARE
@@ -65,10 +65,9 @@ def test_rates_are_medians_over_runs() -> None:
 
 
 def test_rows_are_of_both_scorers_on_both_kinds_of_candidates(bench: Bench) -> None:
-    rows = measure(bench, [512], 1)
-    assert list(rows) == [f"{scorer}_{kind}_512" for scorer in TARGETS for kind in ("sampled", "mutated")]
-    assert bench.scorer.fitted and all(row["per_second"] > 0 for row in rows.values())
-    learned, plain = rows["lightgbm_sampled_512"], rows["roofline_sampled_512"]
+    rows = [row_of(bench, scorer, kind, 512, 1) for scorer in TARGETS for kind in ("sampled", "mutated")]
+    assert bench.scorer.fitted and all(row["per_second"] > 0 for row in rows)
+    plain, _, learned, _ = rows
     assert learned["trees"] == 100 and learned["feature_rows"] >= 2
     assert "trees" not in plain and plain["candidates"] > 400
 
@@ -76,10 +75,8 @@ def test_rows_are_of_both_scorers_on_both_kinds_of_candidates(bench: Bench) -> N
 def test_the_command_saves_and_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save = results.save
     monkeypatch.setattr(throughput, "workload", lambda: WORKLOAD)
-    monkeypatch.setattr(results, "save", lambda name, document: save(name, document, tmp_path))
-    assert throughput.main(["--batches", "128,256", "--repeat", "1"]) == 0
+    assert throughput.main(["--batches", "128,256", "--repeat", "1", "--results", str(tmp_path)]) == 0
     saved = results.load("throughput", tmp_path)
-    assert saved is not None and saved["workload"] == WORKLOAD.key and len(saved["rows"]) == 8
+    assert saved is not None and saved["state"]["settings"]["workload"] == WORKLOAD.key and len(saved["rows"]) == 8
     assert capsys.readouterr().out.count("\n") == 10

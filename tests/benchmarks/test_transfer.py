@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_spaces_are_searched_with_what_is_known_of_them_elsewhere(
     monkeypatch.setattr(transfer, "CPU", (TINY,))
     rows = transfer.run_elsewhere([replace(OPTIONS, method="kriging")], Plan(trials=24, batch=8, seeds=1), tmp_path)
     assert [row.task for row in rows] == ["tiny_avx2", "tiny", "tiny", "tiny_one"]
-    assert len({row.setting for row in rows}) == 4 and rows[0].setting == "two threads, AVX-512 → AVX2"
+    assert len({row.setting for row in rows}) == 4 and rows[0].setting == "two threads → AVX2"
     assert all(row.transferred <= row.plain for row in rows)  # it knows all of the 168 candidates
 
 
@@ -165,20 +166,33 @@ def test_a_target_goes_with_itself_and_unlike_tasks_do_not_compare() -> None:
     assert correlation(data, data.tasks[0], data.tasks[1]) is None
 
 
-def test_the_command_writes_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_what_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = Dataset.open(VTA)
     data.select(sorted(data.tasks, key=lambda task: task.workload.flops)[:2]).write(tmp_path / "data")
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    monkeypatch.setattr(results.save, "__defaults__", (tmp_path,))
-    given = ["--trials", "24", "--seeds", "1", "--source-model", "lightgbm"]
+    given = ["--trials", "24", "--seeds", "1", "--source-model", "lightgbm", "--results", str(tmp_path / "results")]
     assert transfer.main([str(tmp_path / "data"), *given]) == 0
-    printed = capsys.readouterr().out
-    assert "| workloads | vta | kriging | 2 x 1 |" in printed
-    document = json.loads((tmp_path / "transfer.json").read_text())
-    assert len(document["rows"]) == 2 and tables.transfer(document).partition("\n\n")[2] in printed
+    assert "| workloads | vta | kriging | 2 x 1 |" in capsys.readouterr().out
+    assert not (tmp_path / "results").exists()
     with pytest.raises(SystemExit):
         transfer.main([str(tmp_path / "data"), "--trials", "1000"])
     with pytest.raises(SystemExit):
-        transfer.main([])
+        transfer.main(["--tables"])
+
+
+def test_the_page_has_each_space_with_what_is_known_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for end in transfer.ENDS.values():
+        made = made_up.table(name=f"tiny{end}")
+        replace(made, again=1.001 * made.seconds).save(tmp_path)
+    monkeypatch.setattr(transfer, "CPU", (TINY,))
+    published = partial(transfer.Published, folder=tmp_path, measured=VTA)
+    monkeypatch.setattr(transfer, "Published", published)
+    given = ["--trials", "24", "--seeds", "1", "--source-model", "lightgbm", "--results", str(tmp_path)]
+    assert transfer.main(given) == 0
+    shown = capsys.readouterr().out
+    saved = results.load("transfer", tmp_path)
+    assert saved is not None and tables.transfer(saved) == shown.rstrip("\n")
+    assert len(saved["rows"]) == 5 and "| AVX2 → two threads | " in shown
+    assert "| workloads, whole spaces | vta | kriging | 1 x 1 |" in shown
+    assert transfer.main([*given, "--methods", "kriging,residual"]) == 2

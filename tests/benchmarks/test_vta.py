@@ -13,19 +13,15 @@ from benchmarks.vta_template.resnet18 import Measured, program
 from targets.vta.hardware import PYNQ
 from targets.vta.timing import simulate
 
-load = results.load
-
 
 def test_a_layer_is_tuned_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save = results.save
-    monkeypatch.setattr(vta.results, "save", lambda name, document: save(name, document, tmp_path))
-    monkeypatch.setattr(vta.results, "load", lambda name: load(name, tmp_path))
-    monkeypatch.setattr(vta, "PICTURE", tmp_path / "roofline.png")
-    assert vta.main(["--rows", "C7", "--trials", "8"]) == 0
-    saved = load("vta", tmp_path)
-    assert (tmp_path / "roofline.png").exists()
+    monkeypatch.setattr(vta, "ROWS", {"C7": vta.ROWS["C7"]})
+    picture = tmp_path / "roofline.png"
+    assert vta.main(["--trials", "8", "--results", str(tmp_path), "--picture", str(picture)]) == 0
+    saved = results.load("vta", tmp_path)
+    assert picture.exists()
     assert saved is not None
     row = saved["rows"]["C7"]
     assert row["cycles"]["measured"] == 102_877 and row["cycles"]["published"] == 102_850

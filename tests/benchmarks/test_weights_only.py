@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import results, tables, weights_only
+from benchmarks import tables, weights_only
 from benchmarks.interleave import Timed
 from benchmarks.peers import nbits_peer
-from benchmarks.peers.base import PeerError
+from benchmarks.peers.base import Refusal
+from tests.benchmarks.waiting import waiting
 
 
 def test_runtimes_compute_the_same() -> None:
@@ -45,35 +46,31 @@ class _Process:
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if request["runtime"] == "openvino":
-            raise PeerError("OpenVINO does not take the model")
+            raise Refusal("OpenVINO does not take the model")
         return {"output": [1.0, 2.0 + request["chain"]["level"] / 400]} if request["runtime"] != "read" else {}
 
 
-def made_up(peers: Mapping[str, Timed], repeat: int) -> dict[str, float]:
-    return {name: 7e-3 + 1e-3 * place for place, name in enumerate([*peers][::-1])}
+def made_up(peers: Mapping[str, Timed], repeat: int) -> dict[str, list[float]]:
+    return {name: [7e-3 + 1e-3 * place] * 4 for place, name in enumerate([*peers][::-1])}
 
 
 def test_a_row_is_measured_and_shown(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(weights_only, "PeerProcess", _Process)
-    monkeypatch.setattr(weights_only, "interleave", made_up)
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    monkeypatch.setattr(results.save, "__defaults__", (tmp_path,))
-    assert weights_only.main(["--rows", "1x4096x4096_4_32", "--megabytes", "75"]) == 0
-    saved = results.load("weights_only", tmp_path)
-    assert saved is not None
-    (row,) = saved["rows"].values()
+    monkeypatch.setattr(weights_only, "turns_of", made_up)
+    words = ["--rows", "1x4096x4096_4_32", "--megabytes", "75", "--results", str(tmp_path)]
+    assert weights_only.main(words) == 0
+    (row,) = waiting("weights_only", tmp_path).values()
     assert row["count"] == 8 and row["nbytes"] == 4096 * 4096 // 2 + 128 * 4096 * 4
     assert row["absent"] == dict.fromkeys(("openvino", "openvino_bytes"), "OpenVINO does not take the model")
     assert row["decibels"]["onnxruntime"] == 999.0 and 40 < row["decibels"]["onnxruntime_bytes"] < 60
     last = capsys.readouterr().out.splitlines()[-1]
     cells = [cell.strip() for cell in last.strip("|").split("|")]
     assert cells[1:] == ["875", "1375", "1250", "", "1125 (47 dB)", "1000 (47 dB)", "", "78%", "0.91x", "0.89x"]
-    assert tables.weights_only(saved).splitlines()[-1] == last
+    assert tables.weights_only({"rows": {"a": row}}).splitlines()[-1] == last
 
 
 def test_an_unknown_row_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        weights_only.parse(["--rows", "1x2x3_4_16"])
-    assert "`--rows` must be among 1x4096x4096_4_32" in capsys.readouterr().err
+    assert weights_only.main(["--rows", "1x2x3_4_16"]) == 2
+    assert "`rows` must be of 1x4096x4096_4_32" in capsys.readouterr().err

@@ -1,0 +1,15 @@
+"""Rows of a table that is not whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.collected import UNFINISHED
+
+
+def waiting(name: str, folder: Path) -> dict[str, Any]:
+    """Rows that wait, by name."""
+    rows: dict[str, Any] = json.loads((folder / UNFINISHED / f"{name}.json").read_text())["rows"]
+    return rows
