@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks import results
@@ -187,12 +188,26 @@ def check(name: str, document: Mapping[str, Any]) -> None:
                 raise MixedTable(f"`{key}` of rows of {name} must be {state[key]}, but that of {row} is {got}")
 
 
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def said_of(document: Mapping[str, Any]) -> str:
     """A line for the head of a table: where its rows come from."""
     state, days = document["state"], sorted({row["made"]["date"] for row in document["rows"].values()})
     busiest = max(row["made"]["load"] for row in document["rows"].values())
-    settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in state["settings"].items())
+    settings = ", ".join(f"{key.replace('_', ' ')} {_shown(value)}" for key, value in state["settings"].items())
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     versions = ", ".join(f"{key} {value}" for key, value in state["versions"].items())
     machine = f"{state['cpu']}, {state['cores']} cores; commit {state['commit']}, {when}, load up to {busiest:.1f}"
-    return f"{machine}; {settings}. {versions}.\n\n"
+    return f"{machine}; {settings}.{_noise(document)} {versions}.\n\n"
+
+
+def _noise(document: Mapping[str, Any]) -> str:
+    """How far apart the first and the second half of the turns are, where something took turns."""
+    found = [row["unsteady"] for row in document["rows"].values() if "unsteady" in row]
+    if not found:
+        return ""
+    return f" Halves of turns differ by {median(found):.0%} in the median row, by {max(found):.0%} at most."

@@ -46,18 +46,20 @@ def draw_networks(documents: Documents) -> Any | None:
     least = {row["title"]: min((f[row["title"]] for f in by_peer.values() if row["title"] in f), default=0.0) for row in
              document["rows"].values()}  # fmt: skip
     names = sorted(least, key=least.__getitem__)
+    unseen = {row["title"] for row in document["rows"].values() if row.get("unseen")}
     figure = _figure(8.0, 0.42 * len(names) + 1.2)
     axes = figure.subplots()
     high = 0.8 / max(1, len(by_peer))
     for place, (title, found) in enumerate(by_peer.items()):
         at = [y + (place - (len(by_peer) - 1) / 2) * high for y, name in enumerate(names) if name in found]
-        axes.barh(at, [found[name] for name in names if name in found], high, color=f"C{place}", label=title)
+        longer = [found[name] - 1.0 for name in names if name in found]  # bars begin where both take as long
+        axes.barh(at, longer, high, left=1.0, color=f"C{place}", label=title)
     axes.axvline(1.0, color="0.2", linewidth=1.0)
     axes.set(
         yticks=range(len(names)),
-        yticklabels=names,
+        yticklabels=[f"{name} (unseen)" if name in unseen else name for name in names],
         xlabel="its time / autotune's, float32, no trial",
-        ylim=(-0.6, None),
+        ylim=(-0.6, len(names) - 0.4),
     )
     axes.set_xscale("log")
     ticks = [0.5, 1, 2, 4, 8]

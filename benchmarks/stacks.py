@@ -51,15 +51,15 @@ def _stack(
 
 
 STACKS: Mapping[str, Callable[..., onnx.ModelProto]] = {
-    f"{LAYERS} x conv 3x3 56² 64": partial(convolutions, 56, 64),
-    f"{LAYERS} x conv 3x3 14² 256": partial(convolutions, 14, 256),
-    f"{LAYERS} x conv 3x3 17² 97": partial(convolutions, 17, 97),
-    f"{LAYERS} x conv 1x1 28² 256": partial(convolutions, 28, 256, 1),
-    f"{LAYERS} x depthwise 3x3 28² 192": partial(convolutions, 28, 192, 3, 192),
-    f"{LAYERS} x dense 128x768x768": partial(products, 128, 768),
-    f"{LAYERS} x dense 1x1024x1024": partial(products, 1, 1024),
+    f"{LAYERS}_conv3x3_56_64": partial(convolutions, 56, 64),
+    f"{LAYERS}_conv3x3_14_256": partial(convolutions, 14, 256),
+    f"{LAYERS}_conv3x3_17_97": partial(convolutions, 17, 97),
+    f"{LAYERS}_conv1x1_28_256": partial(convolutions, 28, 256, 1),
+    f"{LAYERS}_depthwise3x3_28_192": partial(convolutions, 28, 192, 3, 192),
+    f"{LAYERS}_dense_128_768_768": partial(products, 128, 768),
+    f"{LAYERS}_dense_1_1024_1024": partial(products, 1, 1024),
 }
-"""Title → the model of a seed."""
+"""Name: layers, kind, size, channels or sizes → the model of a seed."""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,11 @@ def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) ->
     check("x", whole)
     assert said_of(whole).startswith("a processor, 2 cores; commit 0123456789ab, 2")
     assert "trials 8, threads 2. numpy 2.0." in said_of(whole)
+    whole["state"]["settings"] = {"precisions": ["a", "b"], "each_task": True, "inductor": False}
+    for row, unsteady in zip(whole["rows"].values(), (0.02, 0.5), strict=True):
+        row["unsteady"] = unsteady
+    assert " Halves of turns differ by 26% in the median row, by 50% at most. numpy" in said_of(whole)
+    assert "precisions a and b, each task yes, inductor no. " in said_of(whole)
 
 
 @pytest.mark.parametrize("key", ["commit", "cpu", "versions"])

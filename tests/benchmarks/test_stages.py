@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import math
@@ -65,6 +66,16 @@ def test_every_stage_is_a_program_of_its_own_table() -> None:
     assert len({s.table for s in STAGES}) == len(STAGES) and {s.table for s in STAGES} <= set(TABLES)
     for one in STAGES:
         assert importlib.util.find_spec(one.arguments[0]) is not None
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.table)
+def test_every_stage_ends_when_it_is_told_to(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, *words = stage.arguments
+    if stage.table == "pytorch":
+        pytest.importorskip("torch", reason="needs the package torch")
+    name = f"{name}.__main__" if hasattr(importlib.import_module(name), "__path__") else name
+    assert importlib.import_module(name).main([*words, "--minutes", "0", "--results", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "no row is measured yet\n" and not list(tmp_path.iterdir())
 
 
 def test_the_list_and_what_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
