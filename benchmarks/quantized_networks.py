@@ -13,8 +13,8 @@ import argparse
 import logging
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +70,24 @@ def peer_model(file: Path, recipe: str, feeds: Sequence[Feeds], folder: Path) ->
             return None if feed is None else dict(feed)
 
     prepared, found = folder / "prepared.onnx", folder / f"{recipe}.onnx"
-    if not prepared.exists():
-        quant_pre_process(str(file), str(prepared))
     types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
     options = {"per_channel": True, "quant_format": QuantFormat.QDQ, **types, **RECIPES[recipe]}
-    quantize_static(str(prepared), str(found), Reader(), **options)
+    with quiet():
+        if not prepared.exists():
+            quant_pre_process(str(file), str(prepared))
+        quantize_static(str(prepared), str(found), Reader(), **options)
     return found
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without warnings, of which the peer has one for each tensor."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -143,7 +155,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    logging.disable(logging.WARNING)  # of the peer, a line a tensor
     settings = {name: getattr(options, name) for name in ("threads", "trials", "turns", "seed")}
 
     def measure(name: str) -> dict[str, Any]:

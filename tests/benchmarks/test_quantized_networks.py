@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def test_a_network_beside_its_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(20 < ratio < 60 for ratio in row["decibels"].values()) and row["seconds"] == {}
     best = max(ratio for label, ratio in row["decibels"].items() if label != "autotune")
     assert row["layers"] == 3 and row["decibels"]["autotune"] > best - 1
+    assert logging.root.manager.disable < logging.WARNING, "who comes next can be heard"
     assert f"| two | 3 of 3 | {row['decibels']['autotune']:.1f} | {best:.1f} |" in tables.quantized_networks(
         {"rows": {"two": row}}
     )
