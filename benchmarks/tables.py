@@ -13,7 +13,6 @@ from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch
 from benchmarks.hub_table import hub
 from benchmarks.in_network import in_network
-from benchmarks.interleave import geometric_mean
 from benchmarks.language import language
 from benchmarks.lengths import lengths
 from benchmarks.markdown import table
@@ -33,15 +32,6 @@ from benchmarks.warm_start_table import warm_start
 
 Document = dict[str, Any]
 _ORDER = {row.name: place for place, row in enumerate(ROWS)}
-
-
-def peak(document: Document) -> str:
-    """Peak of this host at each number of threads."""
-    lines = [
-        [name, *(_number(row[key] / 1e9, ".0f") for key in ("matmul", "convolution"))]
-        for name, row in document["rows"].items()
-    ]
-    return table(["threads", "matmul GFLOP/s", "convolution GFLOP/s"], lines)
 
 
 def throughput(document: Document) -> str:
@@ -289,7 +279,6 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "operators": operators,
     "tvm": tvm,
     "tvm_long": tvm,
-    "peak": peak,
     "throughput": throughput,
     "seeds": seeds,
     "quantized_networks": quantized_networks,
@@ -321,15 +310,6 @@ def _in_order(document: Document) -> list[dict[str, Any]]:
         return list(document["rows"].values())
     names = sorted(document["rows"], key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
     return [document["rows"][name] for name in names]
-
-
-def _means(ratios: dict[str, list[float]]) -> str:
-    if not ratios:
-        return ""
-    lines = [
-        [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", len(found)] for kind, found in ratios.items()
-    ]
-    return "\n\n" + table(["class", "geometric mean", "lowest", "rows"], lines)
 
 
 def _ms(seconds: float | None) -> str:
