@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Protocol
 
-from autotune.network.process import of_turns
-
 FEWEST_ROUNDS = 20
 """Of which the faster half counts: a shared host has slow seconds, 1.4 times slower, and no peer is to pay for them."""
 
@@ -22,18 +20,6 @@ class Timed(Protocol):
 
     def time(self, samples: int) -> list[float]:
         """Seconds of each of `samples` executions."""
-
-
-def interleave(
-    peers: Mapping[str, Timed],
-    repeat: int = FEWEST_ROUNDS,
-    turn_seconds: float = 0.03,
-    pause: float = 0.12,
-    warm_seconds: float = 0.12,
-) -> dict[str, float]:
-    """Median over the faster half of its turns of each peer's median within a turn, seconds; see `turns_of`."""
-    rounds = turns_of(peers, repeat, turn_seconds, pause, warm_seconds)
-    return {name: of_turns(found) for name, found in rounds.items()}
 
 
 def turns_of(

@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
     cases = {f"{model} {what} {count}": (model, (what, count)) for model in SIZES for what, count in CASES}
-    settings = {"threads": options.threads, "repeat": options.repeat}
+    settings = {"threads": options.threads, "repeat": options.repeat, "llama.cpp": installed() or "not installed"}
     if changed := {model: of for model in SIZES if (of := sizes_of(model, options)) != SIZES[model]}:
         settings["sizes"] = changed
     running: dict[str, Model] = {}

@@ -6,7 +6,7 @@ It needs `pip install '.[llama_cpp]'`, which compiles it on this machine.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
+import importlib.metadata
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +22,13 @@ AT_ONCE = 512
 """Tokens of a prompt that are computed together."""
 
 
-def installed() -> bool:
-    """Whether there is what it needs."""
-    return all(importlib.util.find_spec(name) is not None for name in ("llama_cpp", "gguf"))
+def installed() -> str | None:
+    """Version of what calls it, by which its own is fixed; None where there is not all that it needs."""
+    try:
+        importlib.metadata.version("gguf")
+        return importlib.metadata.version("llama-cpp-python")
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def write(model: Model, longest: int, bits: int, path: Path) -> None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,104 +229,61 @@ class Tabled(TargetTask):
         return self.sample
 
 
-def run_tables(
-    data: Dataset,
-    spaces: Sequence[ReplayTable],
-    options: Sequence[Options],
-    plan: Plan,
-    say: Callable[[Row], None] = lambda row: None,
-) -> list[Row]:
-    """Compares on spaces of which every candidate is known, with what a dataset says of other workloads.
+class Spaces:
+    """Searches of spaces of which every candidate is known: with what is known of them elsewhere, or of others here.
+
+    What is known elsewhere, on another processor or by as many threads, are `KNOWN` random candidates of each space,
+    the workload that is searched among them.
 
     Args:
-        data: what was measured; its tasks of a table's own workload are left out, those of other targets too.
-        spaces: to be searched.
         options: a way of transfer each.
         plan: of the comparison.
-        say: called with each row.
-
-    Raises:
-        ValueError: a table of a target that the dataset has no other task of.
-    """
-    sources = {task: SourceTask(data, task) for task in data.tasks}
-    rows: list[Row] = []
-    for table_ in spaces:
-        others = [
-            sources[task]
-            for task in data.tasks
-            if task.target == table_.target and task.workload.key != table_.workload.key
-        ]
-        if not others:
-            raise ValueError(f"a dataset must have tasks of the target of {table_.name}, {table_.target}, but has none")
-        setting = f"{setting_of('workloads', plan)}, whole spaces"
-        of = Source(others, name="other workloads")
-        rows += _searched(table_, pool_of_table(table_), of, options, plan, setting, say)
-    return rows
-
-
-class Published:
-    """The searches of the page: each space with what is known of it elsewhere, or of other workloads here.
-
-    Args:
-        options: the way of transfer.
-        plan: of the comparison.
         folder: of tables.
-        measured: dataset of other workloads.
     """
 
-    def __init__(self, options: Options, plan: Plan, folder: Path = FOLDER, measured: Path = MEASURED) -> None:
+    def __init__(self, options: Sequence[Options], plan: Plan, folder: Path = FOLDER) -> None:
         self._options, self._plan, self._folder = options, plan, folder
-        self._data = Dataset.open(measured)
         self._pools: dict[str, tuple[ReplayTable, Pool]] = {}
         self._sources: dict[str, Source] = {}
-        self._of = {f"{known} → {here} {task.name}": (known, here, task.name) for known, here in PAIRS for task in CPU}
-        self._of |= {f"other workloads {task.name}": ("", "", task.name) for task in CPU}
 
-    @property
-    def names(self) -> list[str]:
-        """Of rows."""
-        return list(self._of)
+    def elsewhere(self, known: str, here: str, task: str) -> list[Row]:
+        """Rows of a space, a way each.
 
-    def row(self, name: str) -> Row:
-        """Searches of a row."""
-        known, here, task = self._of[name]
-        if not known:
-            (row,) = run_tables(self._data, [self._pool(task)[0]], [self._options], self._plan)
-            return row
+        Args:
+            known: where its candidates are known, of `ENDS`.
+            here: where it is searched.
+            task: of the benchmark of search.
+        """
         if known not in self._sources:
             pools = [self._pool(f"{of.name}{ENDS[known]}")[1] for of in CPU]
             self._sources[known] = Source([Tabled.of(pool) for pool in pools], name=known)
-        found, setting = self._pool(f"{task}{ENDS[here]}"), f"{setting_of(known, self._plan)} → {here}"
-        (row,) = _searched(*found, self._sources[known], [self._options], self._plan, setting, lambda row: None)
-        return row
+        setting = f"{setting_of(known, self._plan)} → {here}"
+        found = self._pool(f"{task}{ENDS[here]}")
+        return _searched(*found, self._sources[known], self._options, self._plan, setting)
 
-    def _pool(self, table: str) -> tuple[ReplayTable, Pool]:
-        if table not in self._pools:
-            found = ReplayTable.load(self._folder / f"{table}.json")
-            self._pools[table] = found, pool_of_table(found)
-        return self._pools[table]
+    def here(self, measured: Sequence[SourceTask], task: str) -> list[Row]:
+        """Rows of a space with what was measured of other workloads on its target, a way each.
 
+        Args:
+            measured: of which tasks of the space's own workload are left out, those of other targets too.
+            task: file of a table.
 
-def run_elsewhere(
-    options: Sequence[Options], plan: Plan, folder: Path = FOLDER, say: Callable[[Row], None] = lambda row: None
-) -> list[Row]:
-    """Compares on the same spaces for another processor, or by as many threads: what is known are `KNOWN` random
-    candidates of each, the workload that is searched among them.
+        Raises:
+            ValueError: no other task of the target was measured.
+        """
+        table_, pool = self._pool(task)
+        others = [of for of in measured if of.task.target == table_.target and of.workload.key != table_.workload.key]
+        if not others:
+            raise ValueError(f"a dataset must have tasks of the target of {table_.name}, {table_.target}, but has none")
+        setting = f"{setting_of('workloads', self._plan)}, whole spaces"
+        source = Source(others, name="other workloads")
+        return _searched(table_, pool, source, self._options, self._plan, setting)
 
-    Args:
-        options: a way of transfer each.
-        plan: of the comparison.
-        folder: of tables.
-        say: called with each row.
-    """
-    found = {name: [ReplayTable.load(folder / f"{task.name}{end}.json") for task in CPU] for name, end in ENDS.items()}
-    pools = {name: [pool_of_table(table_) for table_ in tables] for name, tables in found.items()}
-    rows: list[Row] = []
-    for source, target in PAIRS:
-        learned = Source([Tabled.of(pool) for pool in pools[source]], name=source)
-        for table_, pool in zip(found[target], pools[target], strict=True):
-            rows += _searched(table_, pool, learned, options, plan, f"{setting_of(source, plan)} → {target}", say)
-    return rows
+    def _pool(self, table_: str) -> tuple[ReplayTable, Pool]:
+        if table_ not in self._pools:
+            found = ReplayTable.load(self._folder / f"{table_}.json")
+            self._pools[table_] = found, pool_of_table(found)
+        return self._pools[table_]
 
 
 def _searched(
@@ -335,15 +293,13 @@ def _searched(
     options: Sequence[Options],
     plan: Plan,
     setting: str,
-    say: Callable[[Row], None],
 ) -> list[Row]:
-    """Rows of a table."""
+    """Rows of a table, a way each."""
     rows: list[Row] = []
     plain: list[Replayed] = []
     for way in options:
         row = compare(pool, source, way, plan, plain)
         rows.append(replace(row, task=table_.name, target=table_.target, setting=setting))
-        say(rows[-1])
     return rows
 
 
@@ -372,11 +328,9 @@ def setting_of(across: str, plan: Plan) -> str:
     return across if plan.estimate else f"{across}, no estimate"
 
 
-def tables_of(names: str) -> list[ReplayTable]:
+def names_of(names: str) -> list[str]:
     """Replay tables of a comma-separated list; for an empty one all that the benchmark of search has."""
-    made = [task.name for task in TASKS if (FOLDER / f"{task.name}.json").is_file()]
-    chosen = names.split(",") if names else made
-    return [ReplayTable.load(FOLDER / f"{name}.json") for name in chosen]
+    return names.split(",") if names else [task.name for task in TASKS if (FOLDER / f"{task.name}.json").is_file()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -422,18 +376,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flush=True,
         )
 
-    if given.tables is not None and given.across == "targets":
-        rows = run_elsewhere(ways, plan, say=say)
-    elif given.tables is not None:
-        data = merge([Dataset.open(folder) for folder in given.datasets])
-        rows = run_tables(data, tables_of(given.tables), ways, plan, say)
-    else:
+    if given.tables is None:
         data = merge([Dataset.open(folder) for folder in given.datasets])
         rows = run(data, given.across, ways, plan, given.target, most_tasks=given.tasks, say=say)
+    else:
+        rows = []
+        for found in _spaces(given, Spaces(ways, plan)):
+            rows += found
+            for row in found:
+                say(row)
     if not rows:
         parser.error(f"a dataset must have a task with more than {plan.trials} programs that worked, but it has none")
     print(table(rows))
     return 0
+
+
+def _spaces(given: argparse.Namespace, spaces: Spaces) -> Iterator[list[Row]]:
+    """Rows of spaces one after the other."""
+    if given.across == "targets":
+        for known, here in PAIRS:
+            for task in CPU:
+                yield spaces.elsewhere(known, here, task.name)
+        return
+    data = merge([Dataset.open(folder) for folder in given.datasets])
+    measured = [SourceTask(data, task) for task in data.tasks]
+    for name in names_of(given.tables):
+        yield spaces.here(measured, name)
 
 
 def _publish(given: argparse.Namespace, plan: Plan, ways: Sequence[Options]) -> int:
@@ -441,17 +409,26 @@ def _publish(given: argparse.Namespace, plan: Plan, ways: Sequence[Options]) -> 
     if len(ways) != 1:
         sys.stderr.write(f"`methods` must be one, but got methods={given.methods}\n")
         return 2
-    published = Published(ways[0], plan)
+    data = Dataset.open(MEASURED)
+    measured = [SourceTask(data, task) for task in data.tasks]
+    spaces = Spaces(ways, plan)
+    searched: dict[str, Callable[[], list[Row]]] = {
+        f"{known} → {here} {task.name}": partial(spaces.elsewhere, known, here, task.name)
+        for known, here in PAIRS
+        for task in CPU
+    }
+    searched |= {f"other workloads {task.name}": partial(spaces.here, measured, task.name) for task in CPU}
     settings = {"method": given.methods, "model": given.source_model, "align": given.align, "tolerance": TOLERANCE}
 
     def measure(name: str) -> dict[str, Any]:
-        return published.row(name).to_json()
+        (row,) = searched[name]()
+        return row.to_json()
 
     def shown(found: Mapping[str, Any]) -> str:
         row = Row.from_json(found)
         return f"{row.cut:.2f}x, {row.slower - 1:+.1%}"
 
-    return collect(given, NAME, {**settings, **asdict(plan)}, published.names, measure, shown, tables.transfer)
+    return collect(given, NAME, {**settings, **asdict(plan)}, list(searched), measure, shown, tables.transfer)
 
 
 if __name__ == "__main__":

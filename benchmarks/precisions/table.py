@@ -68,7 +68,7 @@ def _in_float32(row: Row, peer: str) -> bool:
 def precisions(document: Mapping[str, Any]) -> str:
     """The table; rows of a network with several budgets stand together."""
     rows = sorted(document["rows"].values(), key=lambda row: (row["name"], row["trials"]))
-    parts = [SENTENCES, _unsteady(rows), _lines(rows), *_means(rows), *_short(rows), *_missing(rows)]
+    parts = [SENTENCES, _lines(rows), *_means(rows), *_short(rows), *_missing(rows)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -156,9 +156,3 @@ def _missing(rows: Sequence[Row]) -> list[str]:
             reasons.setdefault((title(label, row), why), []).append(row["title"])
     told = [f"{name} of {', '.join(dict.fromkeys(which))}: {why}" for (name, why), which in reasons.items()]
     return [f"Missing: {'; '.join(told)}."] if told else []
-
-
-def _unsteady(rows: Sequence[Row]) -> str:
-    """How far the halves of turns disagree, which ratios are no more certain than."""
-    found = [row["unsteady"] for row in rows if "unsteady" in row]
-    return f"Halves of a runtime's turns differ by up to {max(found) * 100:.0f} %." if found else ""

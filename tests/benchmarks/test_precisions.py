@@ -64,7 +64,6 @@ def test_only_peers_that_are_not_less_accurate_count() -> None:
 def test_the_table_names_every_precision_and_budgets_apart() -> None:
     tuned = {**ROW, "trials": 200, "seconds": {**ROW["seconds"], "autotune bfloat16": 1.5e-3}}
     text = precisions({"rows": {"b": tuned, "a": ROW}})
-    assert "Halves of a runtime's turns differ by up to 4 %." in text
     header, first, second = (line for line in text.splitlines() if line.startswith(("| network |", "| net |")))
     columns = header.strip("| ").split(" | ")
     assert columns[:8] == [

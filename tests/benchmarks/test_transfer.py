@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import results, tables, transfer
 from benchmarks.search.replay import FOLDER, ReplayTable
-from benchmarks.transfer import Plan, compare, correlation, folds, pool_of_table
+from benchmarks.transfer import Plan, Spaces, compare, correlation, folds, pool_of_table
 from benchmarks.transfer_figures import Row, interval, summary, table
 from benchmarks.transfer_replay import Pool, replay
 from costmodel.dataset import Dataset
@@ -99,7 +99,8 @@ def test_spaces_are_searched_with_what_is_known_of_them_elsewhere(
         made = made_up.table(name=f"tiny{end}")
         replace(made, again=1.001 * made.seconds).save(tmp_path)
     monkeypatch.setattr(transfer, "CPU", (TINY,))
-    rows = transfer.run_elsewhere([replace(OPTIONS, method="kriging")], Plan(trials=24, batch=8, seeds=1), tmp_path)
+    spaces = Spaces([replace(OPTIONS, method="kriging")], Plan(trials=24, batch=8, seeds=1), tmp_path)
+    rows = [row for known, here in transfer.PAIRS for row in spaces.elsewhere(known, here, TINY.name)]
     assert [row.task for row in rows] == ["tiny_avx2", "tiny", "tiny", "tiny_one"]
     assert len({row.setting for row in rows}) == 4 and rows[0].setting == "two threads → AVX2"
     assert all(row.transferred <= row.plain for row in rows)  # it knows all of the 168 candidates
@@ -186,8 +187,8 @@ def test_the_page_has_each_space_with_what_is_known_elsewhere(
         made = made_up.table(name=f"tiny{end}")
         replace(made, again=1.001 * made.seconds).save(tmp_path)
     monkeypatch.setattr(transfer, "CPU", (TINY,))
-    published = partial(transfer.Published, folder=tmp_path, measured=VTA)
-    monkeypatch.setattr(transfer, "Published", published)
+    monkeypatch.setattr(transfer, "Spaces", partial(Spaces, folder=tmp_path))
+    monkeypatch.setattr(transfer, "MEASURED", VTA)
     given = ["--trials", "24", "--seeds", "1", "--source-model", "lightgbm", "--results", str(tmp_path)]
     assert transfer.main(given) == 0
     shown = capsys.readouterr().out
@@ -196,3 +197,19 @@ def test_the_page_has_each_space_with_what_is_known_elsewhere(
     assert len(saved["rows"]) == 5 and "| AVX2 → two threads | " in shown
     assert "| workloads, whole spaces | vta | kriging | 1 x 1 |" in shown
     assert transfer.main([*given, "--methods", "kriging,residual"]) == 2
+
+
+def test_several_ways_are_tried_on_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for end in transfer.ENDS.values():
+        made_up.table(name=f"tiny{end}").save(tmp_path)
+    monkeypatch.setattr(transfer, "CPU", (TINY,))
+    monkeypatch.setattr(transfer, "Spaces", partial(Spaces, folder=tmp_path))
+    given = ["--trials", "24", "--seeds", "1", "--source-model", "lightgbm", "--methods", "kriging,residual"]
+    assert transfer.main([str(VTA), "--tables", "tiny,tiny_avx2", *given]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count(" trials, ") == 4 and "| workloads, whole spaces | vta | residual | 2 x 1 |" in shown
+    assert transfer.main(["--tables", "--across", "targets", *given]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count(" trials, ") == 8 and "| one thread → two threads | vta | kriging | 1 x 1 |" in shown
