@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.graph.precision import FULL
 from autotune.titles import title_of
+from benchmarks.figures import noise_of, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.precisions.torch_runtime import TITLES
@@ -24,7 +25,7 @@ SENTENCES = (
     "Cells are milliseconds and decibels of signal to noise beside ONNX Runtime float32, which has none itself. "
     "A ratio is a peer's time over ours. `best peer` is the fastest of those that are not less accurate than ours in "
     "decibels, without slack, and of those in float32, which differ from each other by the order of sums alone; "
-    "`fastest` is that of all, however accurate."
+    "`fastest` is that of all, however accurate. ≈ stands where a ratio is within what the halves of turns differ by."
 )
 
 
@@ -49,9 +50,15 @@ def ratio(row: Row, ours: str, slack: float = 0.0) -> float | None:
         ours: label of one of our executables.
         slack: decibels by which a peer may be less accurate and counts all the same.
     """
+    best = _best_peer(row, ours, slack)
+    return None if best is None else row["seconds"][best] / row["seconds"][ours]
+
+
+def _best_peer(row: Row, ours: str, slack: float) -> str | None:
+    """The fastest that counts, where ours was timed."""
     seconds = row["seconds"]
-    peers = [seconds[peer] for peer in seconds if not is_ours(peer) and _counts(row, peer, ours, slack)]
-    return min(peers) / seconds[ours] if ours in seconds and peers else None
+    peers = [peer for peer in seconds if not is_ours(peer) and _counts(row, peer, ours, slack)]
+    return min(peers, key=seconds.__getitem__) if ours in seconds and peers else None
 
 
 def _counts(row: Row, peer: str, ours: str, slack: float) -> bool:
@@ -84,7 +91,7 @@ def _lines(rows: Sequence[Row]) -> str:
     header += [f"{precision} / {which}" for precision in map(_precision, ours) for which in ("best peer", "fastest")]
     lines: list[list[object]] = []
     for row in rows:
-        ratios = [_times(ratio(row, label, slack)) for label in ours for slack in (0.0, float("inf"))]
+        ratios = [_times(row, label, slack) for label in ours for slack in (0.0, float("inf"))]
         cells = [_cell(row, label) for label in (*ours, *peers)]
         lines.append([row["title"], row["trials"], *cells, *ratios])
     return table(header, lines)
@@ -111,8 +118,9 @@ def _cell(row: Row, label: str) -> str:
     return ", ".join(part for part in (took, noise) if part)
 
 
-def _times(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}x"
+def _times(row: Row, ours: str, slack: float) -> str:
+    best = _best_peer(row, ours, slack)
+    return "" if best is None else ratio_text(ratio(row, ours, slack), noise_of(row, ours, best))
 
 
 def _means(rows: Sequence[Row]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.figures import noise_of, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
@@ -19,7 +20,8 @@ SLOW = 0.9
 SENTENCES = (
     "`error` is the largest difference from eager PyTorch over the largest output. Compiling is the first call, from "
     "an empty cache and from the one that this has filled. `Inductor` is `torch.compile(model)`; frozen, its weights "
-    "are constants and images lie with channels last. A ratio is a runtime's time over ours."
+    "are constants and images lie with channels last. A ratio is a runtime's time over ours; "
+    "≈ stands where it is within what the halves of turns differ by."
 )
 
 
@@ -91,7 +93,11 @@ def _lines(rows: Sequence[Row]) -> str:
         error = row.get("errors", {}).get(OURS)
         cells = [row["name"], row["library"], "" if error is None else f"{error:.0e}"]
         cells += [_number(row.get("seconds", {}).get(name), 1e3, ".2f") for name in timed]
-        cells += [_times(ratio(row, "seconds", peer)) for peer in (INDUCTOR, FROZEN) if peer in timed]
+        cells += [
+            ratio_text(ratio(row, "seconds", peer), noise_of(row, OURS, peer))
+            for peer in (INDUCTOR, FROZEN)
+            if peer in timed
+        ]
         cells += [_both(row, name) for name in compilers]
         lines.append(cells)
     return table(header, lines)
@@ -105,7 +111,3 @@ def _both(row: Row, name: str) -> str:
 
 def _number(value: float | None, scale: float, form: str) -> str:
     return "" if value is None else f"{value * scale:{form}}"
-
-
-def _times(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}x"
