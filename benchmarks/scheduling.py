@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.config import check_config
+from autotune.graph.onnx_model import ZOO
+from autotune.graph.zoo import BUILDERS
 from autotune.run.resolve import settings_of
 from autotune.run.workloads import limits_of, network_of
 from autotune.schedulers import SCHEDULERS, TaskScheduler, TaskState
@@ -28,6 +30,7 @@ from autotune.tuning.pools import make_pool
 from autotune.tuning.tuner import prepare
 from benchmarks import results, tables
 from benchmarks.collected import add_options, collect
+from benchmarks.schedules import exported
 
 NAME = "scheduling"
 NETWORKS = ("squeezenet", "resnet50", "mobilenet_v3_large", "vit_small_patch16_224", "inception_v1", "densenet121")
@@ -35,6 +38,8 @@ DEPTH = 3
 """How many times the trials of the comparison are recorded, so that a task may get more than its share."""
 BATCH = 4
 """Trials of a round: as many as a run gives its tasks that share few, see `autotune.run.run.round_size`."""
+FOLDER = Path("runs/scheduling")
+"""Of exports."""
 PARTS = (0.25, 0.5, 1.0, 1.5)
 """Budgets that are compared, as parts of the trials."""
 
@@ -79,9 +84,14 @@ def reached(sums: NDArray[np.float64], goal: float) -> int | None:
     return int(places[0]) + 1 if len(places) else None
 
 
+def model_of(name: str) -> str:
+    """What a network is read from; those that the package has not itself are exported from the survey's."""
+    return name if name in (*ZOO, *BUILDERS) else str(exported(FOLDER, name))
+
+
 def recorded(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[float]]:
     """The network's tasks, tuned in turn, none of whose schedules is known, and seconds of the first trial of each."""
-    keys = {"name": Path(name).stem, "model": name, "trials": trials, "measure": {"cache": "network"}}
+    keys = {"name": name, "model": model_of(name), "trials": trials, "measure": {"cache": "network"}}
     keys["search"] = {"batch": batch, "finalists": 0, "database": "none"}
     config = check_config(keys, "benchmark")
     settings, network = settings_of(config), network_of(config)
@@ -111,7 +121,7 @@ def measured(name: str, trials: int, batch: int) -> dict[str, Any]:
     """Both schedulers on one network."""
     tasks, first = recorded(name, DEPTH * trials, batch)
     return {
-        "name": Path(name).stem,
+        "name": name,
         "batch": batch,
         "tasks": len(tasks),
         "trials": trials,

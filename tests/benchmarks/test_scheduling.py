@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autotune.graph.onnx_model import ZOO, model_path
 from autotune.schedulers import Gradient, RoundRobin, TaskState
 from benchmarks import scheduling
 from benchmarks.collected import Collected
 from benchmarks.scheduling import again, compared, reached, simulated
+from benchmarks.survey.models import load_models
 
 FIRST = (4.0, 2.0)
 """Seconds of the first trials."""
@@ -52,3 +54,12 @@ def test_the_command_shows_what_is_recorded(tmp_path: Path, capsys: pytest.Captu
     Collected("scheduling", {}, ["n"], tmp_path).add("n", row)
     assert scheduling.main(["--recorded", "--results", str(tmp_path)]) == 0
     assert "| n | 1 | 8 | 1000.000 | 1000.000 | 1.000 |" in capsys.readouterr().out
+
+
+def test_every_network_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "exported", lambda folder, name: folder / f"{name}.onnx")
+    surveyed = {model.name for model in load_models()}
+    for name in scheduling.NETWORKS:
+        model = scheduling.model_of(name)
+        assert model_path(model).exists() if model == name and model in ZOO else name in surveyed
+    assert scheduling.model_of("squeezenet") == "squeezenet"
