@@ -87,12 +87,11 @@ $(READY): pyproject.toml
 	@touch $@
 
 $(PEERS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench,survey]'
 	@touch $@
 
-# Models of others, and a peer that is compiled on the spot, for ten minutes, where there is a compiler.
+# A peer that is compiled on the spot, for some minutes, where there is a compiler.
 $(BENCH): $(PEERS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[survey]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[llama_cpp]' || \
 		echo "llama.cpp could not be compiled; language models are measured without it, and their table says so" >&2
 	@touch $@

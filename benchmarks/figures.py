@@ -35,6 +35,11 @@ def noise_of(row: Mapping[str, Any], *labels: str) -> float:
     return max((disagreement(tuple(halves[label])) for label in labels if label in halves), default=0.0)
 
 
+def beside(row: Mapping[str, Any], ours: str, peer: str) -> str:
+    """Seconds of a peer over ours, both of which took turns, as text."""
+    return ratio_text(row["seconds"][peer] / row["seconds"][ours], noise_of(row, ours, peer))
+
+
 def ratio_text(ratio: float | None, noise: float = 0.0) -> str:
     """A ratio of times; with ≈ before it where it is as near to 1 as the two halves of the turns are to each other."""
     if ratio is None:

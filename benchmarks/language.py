@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.collected import add_options, collect
-from benchmarks.figures import figures, milliseconds, noise_of, ratio_text
+from benchmarks.figures import beside, figures, milliseconds
 from benchmarks.interleave import FEWEST_ROUNDS, Timed, turns_of
 from benchmarks.llama_cpp_peer import installed
 from benchmarks.markdown import table
@@ -218,7 +218,7 @@ def _part(
             error = f" ({row['errors'][who]:.1%})" if who in row["errors"] and ours != ("ours",) else ""
             cells.append(f"{took[who] * 1e3:.2f}{error}" if who in took else "")
         cells.append(f"{tokens / took[fastest]:.1f}" if fastest else "")
-        cells.append(ratio_text(took[best] / took[fastest], noise_of(row, best, fastest)) if best and fastest else "")
+        cells.append(beside(row, fastest, best) if best and fastest else "")
         cells.append(f"{took[read] / took[fastest]:.0%}" if read in took and fastest else "")
         lines.append([of, *cells])
     head = [title, *(f"{TITLES[who]} ms" for who in (*ours, *peers))]

@@ -8,7 +8,7 @@ from typing import Any
 from autotune.titles import INT8, title_of
 from benchmarks import transfer_figures
 from benchmarks.choices import choices
-from benchmarks.figures import noise_of, ratio_text
+from benchmarks.figures import beside
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch
 from benchmarks.hub_table import hub
@@ -103,8 +103,7 @@ def quantized_networks(document: Document) -> str:
         line = [row["title"], layers, f"{row['decibels'][ours]:.1f}", f"{row['decibels'][best]:.1f}", _int8(best)]
         if seconds := row["seconds"]:
             fastest = min(peers, key=seconds.__getitem__)
-            ratio = ratio_text(seconds[fastest] / seconds[ours], noise_of(row, ours, fastest))
-            line += [_ms(seconds[ours]), _ms(seconds[fastest]), _int8(fastest), ratio]
+            line += [_ms(seconds[ours]), _ms(seconds[fastest]), _int8(fastest), beside(row, ours, fastest)]
         else:
             line += ["", "", "", ""]
         lines.append(line)

@@ -329,7 +329,7 @@ def setting_of(across: str, plan: Plan) -> str:
 
 
 def names_of(names: str) -> list[str]:
-    """Replay tables of a comma-separated list; for an empty one all that the benchmark of search has."""
+    """Names of replay tables, separated by commas; for none all that the benchmark of search has."""
     return names.split(",") if names else [task.name for task in TASKS if (FOLDER / f"{task.name}.json").is_file()]
 
 

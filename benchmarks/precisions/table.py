@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.graph.precision import FULL
 from autotune.titles import title_of
-from benchmarks.figures import noise_of, ratio_text
+from benchmarks.figures import beside
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.precisions.torch_runtime import TITLES
@@ -120,7 +120,7 @@ def _cell(row: Row, label: str) -> str:
 
 def _times(row: Row, ours: str, slack: float) -> str:
     best = _best_peer(row, ours, slack)
-    return "" if best is None else ratio_text(ratio(row, ours, slack), noise_of(row, ours, best))
+    return "" if best is None else beside(row, ours, best)
 
 
 def _means(rows: Sequence[Row]) -> list[str]:
