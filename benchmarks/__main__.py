@@ -1,8 +1,9 @@
-"""All that the pages claim, measured: `python -m benchmarks [--minutes M] [--only NAME,...] [--list]`.
+"""All that the pages claim, measured: `python -m benchmarks [--minutes M] [--only NAMES] [--results FOLDER] [--list]`.
 
 Each table has a program of this package, one at a time, nothing beside it. What is finished at the newest commit that
 changed a package is passed over, so that the same command goes on where it was stopped; at the end the tables and
-pictures of the pages are made anew. All of it takes two working days on two cores.
+pictures of the pages are made anew. All of it takes two working days on two cores. A second processor has a folder of
+its own, `--results benchmarks/results/PROCESSOR`, whose tables are marked PROCESSOR/NAME in the pages.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ class Stage:
         state = (results.load(self.table, folder) or {}).get("state", {})
         return bool(state) and state["commit"] == commit_of() and state["cpu"] == describe_host()["cpu"]
 
-    def command(self, minutes: float) -> list[str]:
-        """What runs it for at most so long."""
+    def command(self, minutes: float, folder: Path = results.FOLDER) -> list[str]:
+        """What runs it for at most so long, and writes its table there."""
         bound = ["--minutes", f"{max(minutes, 0.1):.1f}"] if math.isfinite(minutes) else []
-        return [sys.executable, "-m", *self.arguments, *bound]
+        place = ["--results", str(folder)] if folder != results.FOLDER else []
+        return [sys.executable, "-m", *self.arguments, *bound, *place]
 
 
 STAGES = (
@@ -90,7 +92,7 @@ def run(stages: Sequence[Stage], minutes: float, folder: Path = results.FOLDER) 
         rest = (end - time.monotonic()) / 60
         if rest <= 0:
             break
-        command = stage.command(rest)
+        command = stage.command(rest, folder)
         sys.stderr.write(f"[{place}/{len(left)}] {stage.table}: {' '.join(command[1:])}\n")
         start = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT)
@@ -112,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which no stage and no row is begun")
     parser.add_argument("--only", help="comma-separated tables, or the beginnings of their names")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of the result files")
     parser.add_argument("--list", action="store_true", help="show the tables, and which are finished")
     options = parser.parse_args(arguments)
     stages = STAGES
@@ -122,14 +125,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"`--only` must be among {', '.join(s.table for s in STAGES)}, but got {options.only!r}")
     if options.list:
         for stage in stages:
-            sys.stdout.write(f"{'finished' if stage.is_finished() else f'{stage.minutes:g} min':>10}  {stage.table}\n")
+            sys.stdout.write(
+                f"{'finished' if stage.is_finished(options.results) else f'{stage.minutes:g} min':>10}  {stage.table}\n"
+            )
         return 0
     if not is_whole(commit_of()):
         sys.stderr.write("what is measured must be a commit, but packages or benchmarks are changed\n")
         return 2
-    code = run(stages, options.minutes)
+    code = run(stages, options.minutes, options.results)
     pages = [subprocess.run([sys.executable, "-m", f"benchmarks.{m}"], cwd=ROOT, check=False) for m in PAGES]
-    return max(code, *(page.returncode for page in pages))
+    return max([code, *(page.returncode for page in pages)])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Hours may lie between its first row and its last, so rows wait in `results/unfinished/NAME.json` until all that the
 table must have are there; then they take the place of those before. What was measured in another state is not mixed in:
-it is measured anew. Rows of changed files make no table: they lie in `unfinished/NAME+.json`, to be looked at.
+it is measured anew. Rows of changed files make no table: they lie in `unfinished/NAME+.json`, to be looked at. Rows of
+another processor are kept: tables of a second one have a folder of their own.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Collected:
         folder: of the result files.
 
     Raises:
-        MixedTable: rows wait there that differ by their settings alone, and would be lost.
+        MixedTable: rows wait there that are of another processor, or differ by their settings alone, and would be lost.
     """
 
     def __init__(
@@ -61,6 +62,12 @@ class Collected:
 
     def _refuse_to_lose(self, found: Mapping[str, Any]) -> None:
         other = found["state"]
+        here, there = (f"{state['cpu']}, {state['cores']} cores" for state in (self.state, other))
+        if here != there:
+            raise MixedTable(
+                f"`results` of {self.name} must be a folder for {here}, but {len(found['rows'])} rows of {there} wait "
+                f"in {self._file}: take another folder, or remove the file"
+            )
         if all(other[key] == self.state[key] for key in self.state if key != "settings"):
             raise MixedTable(
                 f"`settings` of {self.name} must be {other['settings']}, as of {len(found['rows'])} rows that wait in "

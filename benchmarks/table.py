@@ -1,5 +1,7 @@
 """Puts tables of `benchmarks/results` into the pages of docs, between `<!-- table:NAME -->` and `<!-- /table -->`.
 
+Tables of a second processor lie in a folder of it: `<!-- table:FOLDER/NAME -->`.
+
 `python -m benchmarks.table [FILE...] [--check]`: `--check` writes nothing; code 1 where a table is stale.
 """
 
@@ -18,7 +20,7 @@ from benchmarks.tables import TABLES
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 OF_MANY_STATES = ("survey",)
 """Tables whose rows say themselves where they come from."""
-_MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- table:(?P<name>(?:[\w-]+/)?(?P<kind>[\w-]+)) -->\n).*?(?P<end><!-- /table -->)", re.DOTALL)
 
 
 def regenerate(text: str, folder: Path = results.FOLDER) -> str:
@@ -30,18 +32,18 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
     """
 
     def filled(match: re.Match[str]) -> str:
-        name = match["name"]
-        if name not in TABLES:
+        name, kind = match["name"], match["kind"]
+        if kind not in TABLES:
             raise ValueError(f"`table` must be one of {', '.join(TABLES)}, but got table:{name}")
         document = results.load(name, folder)
         if document is not None:
             check(name, document)
         body = (
-            f"Not measured yet: `{command_of(name)}`."
+            f"Not measured yet: `{command_of(kind)}`."
             if document is None
-            else _said(name, document) + TABLES[name](document)
+            else _said(kind, document) + TABLES[kind](document)
         )
-        return f"{match[1]}{body}\n{match[3]}"
+        return f"{match[1]}{body}\n{match['end']}"
 
     return _MARKED.sub(filled, text)
 

@@ -43,7 +43,7 @@ def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) ->
     assert "precisions a and b, each task yes, inductor no. " in said_of(whole)
 
 
-@pytest.mark.parametrize("key", ["commit", "cpu", "versions"])
+@pytest.mark.parametrize("key", ["commit", "versions"])
 def test_another_state_begins_anew(tmp_path: Path, state: dict[str, Any], key: str, capfd: Any) -> None:
     Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {})
     state.update({key: {"numpy": "3.0"} if key == "versions" else "another"})
@@ -58,6 +58,23 @@ def test_rows_that_wait_are_not_lost_to_other_settings(tmp_path: Path) -> None:
         Collected("x", {**SETTINGS, "trials": 9}, ["a", "b"], tmp_path)
     Collected("x", SETTINGS, ["a", "b"], tmp_path).add("b", {})
     assert Collected("x", {**SETTINGS, "trials": 9}, ["a", "b"], tmp_path).missing == ["a", "b"]  # none wait
+
+
+@pytest.mark.parametrize("key, value", [("cpu", "another processor"), ("cores", 64)])
+def test_rows_that_wait_are_not_lost_to_another_machine(
+    tmp_path: Path, state: dict[str, Any], key: str, value: Any
+) -> None:
+    Collected("x", SETTINGS, ["a", "b"], tmp_path).add("a", {"of": "the first"})
+    first = f"{state['cpu']}, {state['cores']} cores"
+    state[key] = value
+    state["commit"] = "ba9876543210"  # whatever else differs
+    here = f"{state['cpu']}, {state['cores']} cores"
+    rule = f"`results` of x must be a folder for {here}, but 1 rows of {first} wait in .*x.json"
+    with pytest.raises(MixedTable, match=rule):
+        Collected("x", SETTINGS, ["a", "b"], tmp_path)
+    Collected("x", SETTINGS, ["a"], tmp_path / "second").add("a", {})
+    assert waiting("x", tmp_path)["a"]["of"] == "the first"
+    assert json.loads((tmp_path / "second" / "x.json").read_text())["state"][key] == value
 
 
 def options(folder: Path, rows: str | None = None, minutes: float = 1.0) -> argparse.Namespace:

@@ -22,7 +22,8 @@ import json, pathlib, sys
 said, state, word, *more = sys.argv[1:]
 pathlib.Path(said).open("a").write(" ".join([word, *more]) + "|")
 if len(word) == 1:
-    pathlib.Path(said).with_name(f"{word}.json").write_text(json.dumps({"state": json.loads(state), "rows": {}}))
+    folder = more[more.index("--results") + 1]
+    pathlib.Path(folder, f"{word}.json").write_text(json.dumps({"state": json.loads(state), "rows": {}}))
 sys.exit(word == "fail")
 """
 
@@ -41,25 +42,30 @@ def stage(table: str, said: Path, word: str) -> Stage:
     return Stage(table, ("stage_of_a_test", str(said), json.dumps(state), word), 60.0)
 
 
+def words(said: Path) -> str:
+    """What every program was told but for the folder of its results, which is that of the test."""
+    return said.read_text().replace(f" --results {said.parent}", "")
+
+
 def test_what_is_finished_is_passed_over_until_the_code_changes(programs: Path, monkeypatch: Any, capfd: Any) -> None:
     folder = programs.parent
     stages = [stage("a", programs, "a"), stage("b", programs, "fail"), stage("c", programs, "c")]
     assert run(stages, math.inf, folder) == 1
-    assert programs.read_text() == "a|fail|c|"
+    assert words(programs) == "a|fail|c|"
     assert "b failed with code 1; the others go on" in capfd.readouterr().err
     assert run(stages, math.inf, folder) == 1
-    assert programs.read_text() == "a|fail|c|fail|"
+    assert words(programs) == "a|fail|c|fail|"
     assert run([stages[0], stages[2]], math.inf, folder) == 0
     monkeypatch.setattr(command, "commit_of", lambda: "another")
     assert run(stages[:1], math.inf, folder) == 1, "what it writes is of the commit before"
-    assert programs.read_text() == "a|fail|c|fail|a|"
+    assert words(programs) == "a|fail|c|fail|a|"
 
 
 def test_a_stage_is_told_how_long_it_has(programs: Path) -> None:
     assert run([stage("x", programs, "rows wait")], 5.0, programs.parent) == 1
-    assert programs.read_text() == "rows wait --minutes 5.0|"
+    assert words(programs) == "rows wait --minutes 5.0|"
     assert run([stage("x", programs, "rows wait")], 0.0, programs.parent) == 1
-    assert programs.read_text() == "rows wait --minutes 5.0|"
+    assert words(programs) == "rows wait --minutes 5.0|"
 
 
 def test_every_stage_is_a_program_of_its_own_table() -> None:
@@ -91,3 +97,15 @@ def test_the_list_and_what_is_refused(capsys: pytest.CaptureFixture[str], monkey
 
 def test_interpreter_is_this_one() -> None:
     assert STAGES[0].command(math.inf) == [sys.executable, "-m", *STAGES[0].arguments]
+
+
+def test_a_second_processor_has_a_folder(programs: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    monkeypatch.setattr(command, "STAGES", (stage("a", programs, "a"),))
+    monkeypatch.setattr(command, "PAGES", ())
+    assert command.main(["--results", str(second)]) == 0
+    assert programs.read_text() == f"a --results {second}|" and not (tmp_path / "a.json").exists()
+    assert command.main(["--results", str(second), "--list"]) == 0
+    assert command.main(["--results", str(tmp_path), "--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["finished", "60"]

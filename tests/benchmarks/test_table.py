@@ -194,3 +194,18 @@ def test_a_table_that_is_not_measured_names_its_command(tmp_path: Path) -> None:
     assert "`python -m benchmarks.gpu.offline`" in table.regenerate(
         "<!-- table:gpu_offline -->\n<!-- /table -->", tmp_path
     )
+
+
+def test_a_table_of_a_second_processor_is_of_its_folder(tmp_path: Path) -> None:
+    seeds = {"a": {"title": "a", "trials": 8, "seconds": {"0": 1e-3, "1": 2e-3}}}
+    (tmp_path / "second").mkdir()
+    document = {"host": {"cpu": "A second one", "cores": 4}, "rows": seeds}
+    (tmp_path / "second" / "seeds.json").write_text(json.dumps(document))
+    text = table.regenerate(
+        "<!-- table:seeds -->\n<!-- /table -->\n<!-- table:second/seeds -->\n<!-- /table -->", tmp_path
+    )
+    first, second = text.split("<!-- table:second/seeds -->")
+    assert "Not measured yet: `python -m benchmarks.seeds`." in first
+    assert "Measured on A second one, 4 cores" in second and "| a | 8 | 2 | 1.000 | 2.000 | 100 % |" in second
+    with pytest.raises(ValueError, match="`table` must be one of .*, but got table:second/speed"):
+        table.regenerate("<!-- table:second/speed -->\n<!-- /table -->", tmp_path)
