@@ -115,7 +115,7 @@ def test_legality_is_the_register_limit(hardware: Hardware) -> None:
 
 
 def test_int8_uses_the_dot_product_where_the_host_has_it(hardware: Hardware) -> None:
-    with_it = dataclasses.replace(hardware, features=("avx512vnni",))
+    with_it = dataclasses.replace(hardware, vector_bytes=64, vector_registers=32, features=("avx512vnni",))
     steps = [s.name for s in generate(SMALL["int8"], with_it).sketches[0].steps.steps]
     assert "tensorize" in steps
     without = dataclasses.replace(hardware, features=())
@@ -179,7 +179,7 @@ def test_nested_tiles_waste_little_at_either_level() -> None:
 
 def test_the_dot_product_runs_along_what_lies_in_memory(hardware: Hardware) -> None:
     """The first layer of a network, its three channels filled up to four: its window is longer than its channels."""
-    with_it = dataclasses.replace(hardware, features=("avx512vnni",))
+    with_it = dataclasses.replace(hardware, vector_bytes=64, vector_registers=32, features=("avx512vnni",))
     first = workloads.conv2d(height=9, width=9, in_channels=4, out_channels=16, kernel=7, stride=2, dtype="int8")
     for sketch in generate(first, with_it, ["direct"]).sketches:
         (step,) = (s for s in sketch.steps.steps if s.name == "tensorize")
