@@ -57,6 +57,9 @@ def summary(rows: Sequence[Row]) -> str:
     if slow := sorted((name for name in ratios if ratios[name] < SLOW), key=ratios.__getitem__):
         named = ", ".join(f"{name} {ratios[name]:.2f}x" for name in slow)
         text += f" Under {SLOW:.1f}x of Inductor: {named}."
+    unsteady = [row["unsteady"] for row in rows if "unsteady" in row]
+    if unsteady:
+        text += f" Halves of a runtime's turns differ by up to {max(unsteady) * 100:.0f} %."
     failed = [f"{row['name']}: {row['failed']}" for row in rows if "failed" in row]
     failed += [f"{TITLES[peer]} on {row['name']}: {why}" for row in rows for peer, why in row["missing"].items()]
     return f"{text} Missing: {'; '.join(failed)}." if failed else text
