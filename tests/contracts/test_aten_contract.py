@@ -98,6 +98,8 @@ def test_a_converted_call_computes_what_pytorch_does(name: str, place: int) -> N
 
 @pytest.mark.parametrize(("name", "place"), [c for c in ALL if not c[0].startswith(JUMPS + FLOAT32)], ids=str)
 def test_a_converted_call_rounds_once_in_bfloat16(name: str, place: int) -> None:
+    if name.startswith("mkldnn_rnn") and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("PyTorch computes these layers in bfloat16 with AVX-512 alone")
     call = Call(name, place, torch.bfloat16)
     for found, wanted in zip(converted(call), call.wanted, strict=True):
         assert (found.shape, str(found.dtype)) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("torch."))

@@ -85,7 +85,7 @@ def test_sums_are_the_same(size: int, kernel: int, stride: int, dilation: int, p
         np.testing.assert_array_equal(found, workload.reference(*arrays))
 
 
-@pytest.mark.skipif("avx512vnni" not in HOST.features, reason="needs dot products of bytes")
+@pytest.mark.skipif("avx512vnni" not in HOST.features, reason="needs avx512vnni")
 @pytest.mark.parametrize(("kernel", "padding"), [(3, 1), (5, 2), (3, ((0, 2), (2, 1))), (3, 3)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_kernels_compute_the_same(kernel: int, padding: Any, stride: int) -> None:
