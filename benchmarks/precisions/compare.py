@@ -31,6 +31,8 @@ from benchmarks.subjects import Subject, outputs, signal_to_noise
 from measure.hostlock import alone
 
 PEERS = ("onnxruntime", "openvino", "openvino-as-installed")
+ROUNDING = ("openvino-as-installed", "torch-autocast", "torch-inductor-autocast")
+"""Peers that compute in 16 bits, or may."""
 EXACT = "onnxruntime"
 """Whose outputs in float32 decibels are of."""
 
@@ -71,9 +73,17 @@ class Plan:
         return {"precisions": list(self.precisions), **accuracy, **{name: getattr(self, name) for name in names}}
 
     @property
+    def peers(self) -> tuple[str, ...]:
+        """Those beside which ours stand; those that may round where ours do so, too."""
+        return tuple(peer for peer in PEERS if self._is_beside(peer))
+
+    @property
     def torch(self) -> tuple[str, ...]:
-        """PyTorch's runtimes."""
-        return EAGER + (INDUCTOR if self.inductor else ())
+        """PyTorch's runtimes, likewise."""
+        return tuple(peer for peer in EAGER + (INDUCTOR if self.inductor else ()) if self._is_beside(peer))
+
+    def _is_beside(self, peer: str) -> bool:
+        return peer not in ROUNDING or any(precision != FULL for precision in self.precisions)
 
 
 def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
@@ -126,7 +136,7 @@ def _opened(
         if mixture is not None:
             row["mixture"] = {name: mixture[name] for name in ("wanted", "predicted", "measured", "narrow", "full")}
         yield label, NetworkProcess, {"folder": str(place)}
-    for peer in PEERS:
+    for peer in plan.peers:
         yield peer, NetworkProcess, {"model": str(whole)}
     model = subject.model
     for peer in plan.torch:

@@ -17,6 +17,7 @@ from benchmarks.subjects import Subject
 from benchmarks.tuning import Tuned, tuned_after
 from search_space import workloads
 from search_space.workloads import Workload
+from targets import registry
 from tests.benchmarks.waiting import waiting
 
 SMALL = Row("small", "matmul", "matmul 8x8x8", lambda: workloads.matmul(8, 8, 8))
@@ -118,6 +119,16 @@ def test_networks_are_measured_until_the_table_is_whole(
     assert "| float32 | unseen | 2.00x | 2.00x | 2.00x | 10 |" in capsys.readouterr().out
     assert networks.main(["--rows", "no_such_network"]) == 2
     assert networks.plan_of("0", 1).inductor and networks.plan_of("1000", 2).precisions == ("float32",)
+
+
+@pytest.mark.parametrize("name, narrow", [("znver4", True), ("haswell", False)])
+def test_16_bits_are_compared_where_the_processor_has_them(name: str, narrow: bool, monkeypatch: Any) -> None:
+    target = registry.get(f"cpu:{name}")
+    monkeypatch.setattr(networks.registry, "get", lambda name: target)
+    plan = networks.plan_of("0", 2)
+    assert ("bfloat16" in plan.precisions) == narrow
+    assert ("openvino-as-installed" in plan.peers) == ("torch-inductor-autocast" in plan.torch) == narrow
+    assert {"onnxruntime", "openvino"} <= set(plan.peers) and {"torch", "torch-inductor"} <= set(plan.torch)
 
 
 def test_both_stand_after_as_many_trials(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
