@@ -26,11 +26,11 @@ NARROW_PEERS = {
 }
 """Peer that rounds to 16 bits, or may."""
 SAID = (
-    "Milliseconds. `ratio` is the time of the fastest peer of those in float32 over ours, `ratio in bfloat16` that of "
-    "the fastest of all peers, whatever they round, over ours in bfloat16; ≈ stands where it is within what the two "
-    "halves of the turns differ by. `built` counts tuning, where there are trials; `MiB` are resident in a process "
-    "that has run."
+    "Milliseconds. `ratio` is the time of the fastest peer of those in float32 over ours{}; ≈ stands where it is "
+    "within what the two halves of the turns differ by. `built` counts tuning, where there are trials; `MiB` are "
+    "resident in a process that has run."
 )
+SAID_OF_NARROW = ", `ratio in bfloat16` that of the fastest of all peers, whatever they round, over ours in bfloat16"
 
 
 def best_of(row: Row, peers: Sequence[str]) -> str | None:
@@ -82,7 +82,7 @@ def networks(document: Mapping[str, Any]) -> str:
         table(["ours in", "networks", "geometric mean", "lowest", "highest", "rows"], summary),
         table(header, lines),
     ]
-    return "\n\n".join([SAID, *parts, *_missing(rows)])
+    return "\n\n".join([SAID.format(SAID_OF_NARROW if both else ""), *parts, *_missing(rows)])
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:

@@ -185,7 +185,10 @@ def test_networks_stand_beside_the_best_of_all_columns() -> None:
     assert "| net | yes | 4.00 | 6.00 | 4.10 | missing | ≈1.03x | 2.00 | 3.00 | 1.50x | 7 | 12 | 5 | 50 | 90 |" in text
     assert "| other |  | 4.00 | 6.00 | 4.10 | 2.00 | 0.50x | 2.00 | 3.00 | ≈1.00x |" in text
     assert "| float32 | unseen | 1.03x | 1.03x | 1.03x | 1 |" in text and "| bfloat16 | all | 1.22x |" in text
-    assert "Missing: torch of net: no module." in text
+    assert "Missing: torch of net: no module." in text and "`ratio in bfloat16` that of" in text
+    float32 = {"autotune float32": 4e-3, "openvino": 6e-3}
+    text = tables.TABLES["networks_0_2"]({"rows": {"a": {**NETWORK, "missing": {}, "seconds": float32}}})
+    assert "| net | yes | 4.00 | 6.00 | 1.50x | 7 |" in text and "bfloat16" not in text
 
 
 def test_a_table_that_is_not_measured_names_its_command(tmp_path: Path) -> None:
