@@ -92,6 +92,6 @@ $(PEERS): $(READY)
 
 # A peer that is compiled on the spot, for some minutes, where there is a compiler.
 $(BENCH): $(PEERS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[llama_cpp]' || \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[llama-cpp]' || \
 		echo "llama.cpp could not be compiled; language models are measured without it, and their table says so" >&2
 	@touch $@

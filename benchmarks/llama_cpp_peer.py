@@ -1,6 +1,6 @@
 """llama.cpp as a peer of `benchmarks.language`: a decoder of Llama's kind, written as a GGUF file of 4 or 8 bits.
 
-It needs `pip install '.[llama_cpp]'`, which compiles it on this machine.
+It needs `pip install '.[llama-cpp]'`, which compiles it on this machine.
 """
 
 from __future__ import annotations

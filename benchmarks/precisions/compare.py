@@ -26,13 +26,12 @@ from autotune.run.resolve import settings_of
 from autotune.run.run import run
 from autotune.run.workloads import limits_of, network_of
 from benchmarks.figures import figures
+from benchmarks.networks_table import NARROW_PEERS
 from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, TorchProcess
 from benchmarks.subjects import Subject, outputs, signal_to_noise
 from measure.hostlock import alone
 
 PEERS = ("onnxruntime", "openvino", "openvino-as-installed")
-ROUNDING = ("openvino-as-installed", "torch-autocast", "torch-inductor-autocast")
-"""Peers that compute in 16 bits, or may."""
 EXACT = "onnxruntime"
 """Whose outputs in float32 decibels are of."""
 
@@ -83,7 +82,7 @@ class Plan:
         return tuple(peer for peer in EAGER + (INDUCTOR if self.inductor else ()) if self._is_beside(peer))
 
     def _is_beside(self, peer: str) -> bool:
-        return peer not in ROUNDING or any(precision != FULL for precision in self.precisions)
+        return peer not in NARROW_PEERS or any(precision != FULL for precision in self.precisions)
 
 
 def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -84,6 +85,22 @@ def test_links_lead_somewhere(page: Path) -> None:
         if anchor:
             heads = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}, link
+
+
+def test_extras_that_are_asked_for_exist() -> None:
+    """Spelled as packages' metadata spell them: an older pip passes over `a_b` of a package that has `a-b`, and says so
+    in a warning alone."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    known = {re.sub(r"[-_.]+", "-", name) for name in declared}
+    places = [*PAGES, ROOT / "Makefile", ROOT / ".ci/run", *(ROOT / "benchmarks").rglob("*.py")]
+    asked = {
+        extra.strip(): place.name
+        for place in places
+        for listed in re.findall(r"pip install[^\n`]*?\.\[([\w,. -]+)\]", place.read_text())
+        for extra in listed.split(",")
+    }
+    assert "all" in asked and "llama-cpp" in asked
+    assert {extra: place for extra, place in asked.items() if extra not in known} == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +46,19 @@ def legal(sketch: Sketch, count: int, seed: int = 0) -> NDArray[np.int32]:
     rows = rows[sketch.legal(rows)]
     assert len(rows) >= min(count, sketch.size), (sketch.name, sketch.violations(drawn(sketch, 4000, seed)))
     return rows[:count]
+
+
+def some_legal(sketches: Iterable[Sketch], rng: np.random.Generator) -> Iterator[tuple[Sketch, NDArray[np.int32]]]:
+    """A legal row of each sketch that has one, in random order.
+
+    On some processors no row of some sketches is legal: it depends on how wide their vectors are.
+    """
+    found = list(sketches)
+    for place in rng.permutation(len(found)):
+        rows = drawn(found[place], 500, int(rng.integers(1 << 32)))
+        kept = found[place].legal(rows)
+        if kept.any():
+            yield found[place], rows[kept][0]
 
 
 def scheduled(hardware: Hardware, seed: int) -> Callable[[Workload], Schedule]:

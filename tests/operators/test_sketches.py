@@ -38,14 +38,8 @@ def test_sketches_mean_the_reference(workload: Workload) -> None:
 def some(
     sketches: Sequence[Sketch], algorithm: str, rng: np.random.Generator
 ) -> list[tuple[Sketch, NDArray[np.int32]]]:
-    """A legal candidate of random sketches of an algorithm, one at least where there is a sketch.
-
-    On some processors no candidate of some sketches is legal.
-    """
+    """A legal candidate of random sketches of an algorithm, one at least where there is a sketch."""
     found = [sketch for sketch in sketches if sketch.algorithm == algorithm]
-    drawn = ((found[place], candidates.drawn(found[place], 500, int(rng.integers(1 << 32)))) for place in
-             rng.permutation(len(found)))  # fmt: skip
-    legal = ((sketch, rows[kept][0]) for sketch, rows in drawn if (kept := sketch.legal(rows)).any())
-    chosen = list(itertools.islice(legal, SKETCHES))
+    chosen = list(itertools.islice(candidates.some_legal(found, rng), SKETCHES))
     assert chosen or not found, algorithm
     return chosen

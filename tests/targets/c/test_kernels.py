@@ -70,9 +70,7 @@ def test_every_operator_means_its_reference(workload: Workload) -> None:
     rng = np.random.default_rng(list(workload.key.encode()))
     space = generate(workload, target().hardware)
     sketches = [sketch for sketch in space.sketches if sketch.algorithm != "library"]
-    drawn = ((sketches[place], candidates.drawn(sketches[place], 500)) for place in rng.permutation(len(sketches)))
-    # of some sketches no candidate is legal: which these are depends on how wide vectors of this processor are
-    sketch, row = next((sketch, rows[legal][0]) for sketch, rows in drawn if (legal := sketch.legal(rows)).any())
+    sketch, row = next(candidates.some_legal(sketches, rng))
     module = target().build(program_of(workload, sketch.algorithm, sketch.trace(row)))
     check(workload, target().load(module).bind(inputs).run(), inputs)
 
