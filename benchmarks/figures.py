@@ -35,6 +35,14 @@ def noise_of(row: Mapping[str, Any], *labels: str) -> float:
     return max((disagreement(tuple(halves[label])) for label in labels if label in halves), default=0.0)
 
 
+def is_known(row: Mapping[str, Any], label: str) -> bool:
+    """Whether the seconds of a runtime are more than the quartiles of its turns differ by.
+
+    They may not be where most of a call was taken off as that of an empty one.
+    """
+    return bool(row.get("spread", {}).get(label, 0.0) <= 1)
+
+
 def beside(row: Mapping[str, Any], ours: str, peer: str) -> str:
     """Seconds of a peer over ours, both of which took turns, as text."""
     return ratio_text(row["seconds"][peer] / row["seconds"][ours], noise_of(row, ours, peer))

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.figures import noise_of, ratio_text
+from benchmarks.figures import is_known, noise_of, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.row_kinds import KINDS
 
 PEERS = ("torch", "onnxruntime", "openvino")
+SAID = (
+    "The cost of an empty call is taken off for all peers. A time in parentheses is less than the quartiles of its "
+    "turns differ by, and counts in no ratio."
+)
 
 
 def row_wise(document: Mapping[str, Any]) -> str:
@@ -21,10 +25,11 @@ def row_wise(document: Mapping[str, Any]) -> str:
     ratios: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         took = row["seconds"]
-        best = min((peer for peer in PEERS if peer in took), key=took.__getitem__, default=None)
-        shown = [f"{took[who] * 1e6:.1f}" if who in took else "" for who in ("untimed", "tuned", *PEERS)]
+        known = {who: seconds for who, seconds in took.items() if is_known(row, who)}
+        best = min((peer for peer in PEERS if peer in known), key=known.__getitem__, default=None)
+        shown = [_us(took[who], who in known) if who in took else "" for who in ("untimed", "tuned", *PEERS)]
         for who in ("untimed", "tuned"):
-            ratio = took[best] / took[who] if best is not None and who in took else None
+            ratio = known[best] / known[who] if best is not None and who in known else None
             shown.append(ratio_text(ratio, noise_of(row, who, best or who)))
             if ratio is not None:
                 ratios.setdefault(row["kind"], {}).setdefault(who, []).append(ratio)
@@ -36,7 +41,12 @@ def row_wise(document: Mapping[str, Any]) -> str:
     head = ["kind", "rows", "without trials µs", "with trials µs", "PyTorch µs", "ONNX Runtime µs", "OpenVINO µs"]
     body = table([*head, "without trials to best", "with trials to best"], lines)
     head = ["kind", "without trials: least", "geometric mean", "with trials: least", "geometric mean", "lengths"]
-    return f"{body}\n\n{table(head, means)}"
+    return f"{body}\n\n{table(head, means)}\n\n{SAID}"
+
+
+def _us(seconds: float, known: bool) -> str:
+    """Microseconds, in parentheses where they are not known."""
+    return f"{seconds * 1e6:.1f}" if known else f"({seconds * 1e6:.1f})"
 
 
 def _summary(ratios: Sequence[float]) -> tuple[str, str]:

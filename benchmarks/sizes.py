@@ -3,7 +3,7 @@
 `python -m benchmarks.sizes [--layers NAME,...] [--beside 1,4,...] [--trials 48] [--repeat 20]` tunes a layer once for
 all of its sizes, and at some of them once more for that size alone with as many trials as one of the searches had,
 prints the table, and writes `benchmarks/results/sizes.json` once all rows are there. Trials are kept in `--records`. A
-row takes about seven minutes.
+layer takes about five minutes.
 """
 
 from __future__ import annotations

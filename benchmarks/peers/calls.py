@@ -31,6 +31,16 @@ def seconds_of(call: Call, samples: int, overhead: float = 0.0) -> NDArray[np.fl
     return np.maximum(found - overhead, 1e-9)
 
 
+def seconds_above(call: Call, empty: Call, samples: int) -> NDArray[np.float64]:
+    """Seconds of each execution, `(samples,)`, above the median of as many empty ones, half of them before, half after.
+
+    For calls that take little more than an empty one: what that costs changes by some microseconds within a minute.
+    """
+    half = max(1, samples // 2)
+    before, found, after = seconds_of(empty, half), seconds_of(call, samples), seconds_of(empty, half)
+    return np.maximum(found - np.median([*before, *after]), 1e-9)
+
+
 def medians(calls: Mapping[str, Call], samples: int = 20, rounds: int = 3) -> dict[str, float]:
     """Best of `rounds` medians of each call, taken in turns."""
     found = dict.fromkeys(calls, float("inf"))

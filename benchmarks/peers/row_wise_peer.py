@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.base import Array, Peer, PeerError, serve
-from benchmarks.peers.calls import seconds_of
+from benchmarks.peers.calls import seconds_above
 from benchmarks.row_kinds import EPSILON
 from search_space.workloads import Workload
 
@@ -140,11 +140,10 @@ class RowWisePeer(Peer):
             raise PeerError(f"`kind` must be one that {runtime} has, but got kind={kind!r}: {error}") from None
         rtol, atol = workload.tolerance
         np.testing.assert_allclose(self._made.output(), workload.reference(*arrays), rtol=10 * rtol, atol=10 * atol)
-        self._overhead = float(np.median(seconds_of(self._made.empty, 500)))
-        return {"variant": kind, "overhead": self._overhead}
+        return {"variant": kind}
 
     def time(self, samples: int) -> NDArray[np.float64]:
-        return seconds_of(self._made.call, samples, self._overhead)
+        return seconds_above(self._made.call, self._made.empty, samples)
 
     def output(self) -> Array:
         return self._made.output()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
+from benchmarks.peers import calls
 from benchmarks.peers.base import inputs_of
 from search_space import workloads
 from search_space.workloads import Workload
@@ -84,3 +87,21 @@ def test_inductor(place: int) -> None:
     finally:
         torch.set_num_threads(threads)
         torch._dynamo.reset()
+
+
+def test_what_an_empty_call_costs_is_that_of_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that only calls move: each costs 1 more than the last, the real one 5 more than an empty one."""
+    now, costs = [0.0], itertools.count(1.0)
+    monkeypatch.setattr(calls.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(calls, "warm_up", lambda _: None)
+
+    def took(more: float) -> None:
+        now[0] += next(costs) + more
+
+    found = calls.seconds_above(lambda: took(5.0), lambda: took(0.0), 4)
+    assert found.tolist() == [3.5, 4.5, 5.5, 6.5]
+
+
+def test_a_call_that_takes_no_longer_than_an_empty_one_takes_some_time() -> None:
+    found = calls.seconds_above(lambda: None, lambda: None, 5)
+    assert found.shape == (5,) and (found > 0).all()

@@ -95,7 +95,19 @@ def test_the_table_compares_with_the_best_peer() -> None:
         "| max | 4x32 | 1.0 | 1.0 | 6.0 |  | 8.0 | 6.00x | 6.00x |",
         "| max | 4x33 | 2.0 | 1.0 | 3.0 | 4.0 |  | 1.50x | 3.00x |",
     ]
-    assert lines[-1] == "| max | 1.50x | 3.00x | 3.00x | 4.24x | 2 |"
+    assert lines[-3] == "| max | 1.50x | 3.00x | 3.00x | 4.24x | 2 |"
+
+
+def test_times_that_are_not_known_count_for_nobody() -> None:
+    """Ours as well as peers'."""
+    peer = row("max", 32, untimed=1e-6, torch=6e-6, openvino=1e-7) | {"spread": {"openvino": 1.1, "torch": 1.0}}
+    ours = row("max", 33, untimed=1e-7, torch=6e-6) | {"spread": {"untimed": 1.1}}
+    lines = shown({"rows": {"peer": peer, "ours": ours}}).splitlines()
+    assert lines[2:4] == [
+        "| max | 4x32 | 1.0 |  | 6.0 |  | (0.1) | 6.00x |  |",
+        "| max | 4x33 | (0.1) |  | 6.0 |  |  |  |  |",
+    ]
+    assert lines[-3].startswith("| max | 6.00x | 6.00x |")
 
 
 @pytest.mark.parametrize("bad", ["0", "1,200000", "a", ""])
