@@ -36,9 +36,9 @@ def noise_of(row: Mapping[str, Any], *labels: str) -> float:
 
 
 def is_known(row: Mapping[str, Any], label: str) -> bool:
-    """Whether the seconds of a runtime are more than the quartiles of its turns differ by.
+    """Whether the quartiles of a runtime's turns differ by no more than their median.
 
-    They may not be where most of a call was taken off as that of an empty one.
+    They may where most of a call was taken off as that of an empty one.
     """
     return bool(row.get("spread", {}).get(label, 0.0) <= 1)
 

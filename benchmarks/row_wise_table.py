@@ -12,8 +12,8 @@ from benchmarks.row_kinds import KINDS
 
 PEERS = ("torch", "onnxruntime", "openvino")
 SAID = (
-    "The cost of an empty call is taken off for all peers. A time in parentheses is less than the quartiles of its "
-    "turns differ by, and counts in no ratio."
+    "The cost of an empty call is taken off for all peers. A time in parentheses is of turns whose quartiles differ by "
+    "more than their median, and counts in no ratio."
 )
 
 

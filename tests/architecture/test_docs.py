@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 
 from autotune.config import RunConfig
@@ -91,7 +92,7 @@ def test_extras_that_are_asked_for_exist() -> None:
     """Spelled as packages' metadata spell them: an older pip passes over `a_b` of a package that has `a-b`, and says so
     in a warning alone."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    known = {re.sub(r"[-_.]+", "-", name) for name in declared}
+    known = set(map(canonicalize_name, declared))
     places = [*PAGES, ROOT / "Makefile", ROOT / ".ci/run", *(ROOT / "benchmarks").rglob("*.py")]
     asked = {
         extra.strip(): place.name
