@@ -66,7 +66,8 @@ def compile_cubin(text: str, arch: str) -> Compiled:
     Raises:
         BuildError: NVRTC does not take the text; MissingCompiler where it is not installed.
     """
-    program, log = _compile(text, [f"--gpu-architecture={arch}", "--ptxas-options=-v"])
+    # Where there is a driver, NVRTC keeps what it made, and what comes out of its cache comes without a report.
+    program, log = _compile(text, [f"--gpu-architecture={arch}", "--ptxas-options=-v", "--no-cache"])
     try:
         notes = tuple(line.strip() for line in log.splitlines() if _NOTE.search(line))
         return Compiled(_result(program, "CUBIN"), read_report(log), notes)

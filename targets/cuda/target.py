@@ -10,7 +10,7 @@ from typing import Any
 
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.stmt import LoopProgram
-from targets.base import Kernel, Module, NetworkPlan, Target
+from targets.base import BuildError, Kernel, Module, NetworkPlan, Target
 from targets.cuda.emit import dynamic_shared_bytes
 from targets.cuda.hardware import DEFAULT_ARCH, GPUS
 from targets.cuda.kernels import device_program
@@ -113,7 +113,13 @@ class CudaTarget(Target):
 
 
 def launches(program: DeviceProgram, resources: dict[str, Resources]) -> dict[str, Any]:
-    """What a program's launches are, as plain data."""
+    """What a program's launches are, as plain data.
+
+    Raises:
+        BuildError: the assembler's report says nothing of a kernel.
+    """
+    if missing := [kernel.name for kernel in program.kernels if kernel.name not in resources]:
+        raise BuildError(f"NVRTC must report on every kernel, but said nothing of {missing[0]}")
     return {
         "kernels": [_launch(kernel, resources[kernel.name]) for kernel in program.kernels],
         "workspace": [[buffer.name, buffer_bytes(buffer)] for buffer in program.workspace],

@@ -17,7 +17,7 @@ from search_space.ir.stmt import Allocate, LoopProgram, Store
 from targets import registry
 from targets.base import BuildError, Module, RunError
 from targets.cuda import driver, nvrtc
-from targets.cuda.nvrtc import MissingCompiler, compile_cubin, compile_ptx, read_report
+from targets.cuda.nvrtc import Compiled, MissingCompiler, compile_cubin, compile_ptx, read_report
 from targets.cuda.target import CudaTarget, get_target
 from tests.targets.cuda.programs import at, buffer, loop, matmul_program
 
@@ -72,6 +72,29 @@ ptxas info    : Compile time = 10.0 ms
   for (int i = 0; i < 300; ++i) x[i] = a[i] * a[299 - i];
 }"""
     assert compile_cubin(text, "sm_90").resources["k"].spill_bytes > 0
+
+
+def test_the_compilers_cache_is_passed_by_as_it_keeps_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    binding, asked = nvrtc._binding(), []
+
+    class Binding:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(binding, name)
+
+        def nvrtcCompileProgram(self, program: Any, count: int, options: list[bytes]) -> Any:
+            asked.extend(options)
+            return binding.nvrtcCompileProgram(program, count, options)
+
+    monkeypatch.setattr(nvrtc, "_binding", Binding)
+    text = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] += 1; }'
+    assert compile_cubin(text, "sm_90").resources.keys() == {"k"}
+    assert b"--no-cache" in asked
+
+
+def test_a_kernel_that_is_not_reported_on_is_an_error_of_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("targets.cuda.target.compile_cubin", lambda text, arch: Compiled(b"", {}))
+    with pytest.raises(BuildError, match="NVRTC must report on every kernel, but said nothing of kernel_0"):
+        CudaTarget().build(matmul_program(16, 16, 32))
 
 
 def test_export(tmp_path: Path) -> None:
