@@ -13,8 +13,10 @@ from typing import Any
 from measure.host import describe_host
 
 ROOT = Path(__file__).resolve().parents[1]
-MEASURED = ("autotune", "search_space", "costmodel", "measure", "targets", "pyproject.toml")
-"""What rows measure: a commit that changes none of these leaves what was measured before true."""
+EVERYWHERE = ("autotune", "search_space", "costmodel", "measure", "targets", "pyproject.toml")
+"""What rows of a GPU measure: a commit that changes none of these leaves what was measured before true."""
+MEASURED = (*EVERYWHERE, ":(exclude)targets/cuda")
+"""What rows of a CPU or a simulator measure. Of a GPU's code they import what asks for its name, and nothing else."""
 MEASURING = ("benchmarks/*.py",)
 """What measures them. Rows say by their settings how; what differs from every commit, nobody can run again."""
 PACKAGES = (

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.provenance import commit_of, is_whole, moment
+from benchmarks.provenance import MEASURED, commit_of, is_whole, moment
 from measure.host import describe_host
 
 FOLDER = Path(__file__).resolve().parent / "results"
 
 
-def save(name: str, document: Mapping[str, Any], folder: Path = FOLDER) -> Path:
+def save(name: str, document: Mapping[str, Any], folder: Path = FOLDER, measured: Sequence[str] = MEASURED) -> Path:
     """Writes `folder/name.json`, each row with where it comes from; rows measured before and not now are kept where the
-    host is the same. Of tables that one machine measures in one go, see `benchmarks.collected`."""
+    host is the same. Of tables that one machine measures in one go, see `benchmarks.collected`.
+
+    Args:
+        name: of the file.
+        document: with `rows`.
+        folder: of result files.
+        measured: what the rows measure, of which the newest commit is theirs.
+    """
     host = describe_host()
     path = folder / f"{name}.json"
-    made = {"commit": commit_of(), "cpu": host["cpu"], "cores": host["cores"], **moment()}
+    made = {"commit": commit_of(measured=measured), "cpu": host["cpu"], "cores": host["cores"], **moment()}
     rows = {key: {"made": made, **row} for key, row in document["rows"].items()}
     if path.exists():
         before = json.loads(path.read_text())

@@ -29,6 +29,7 @@ from autotune.tuning.tuner import prepare
 from benchmarks import results
 from benchmarks.gpu.rows import ROWS, Row
 from benchmarks.gpu.wary import WaryPool
+from benchmarks.provenance import EVERYWHERE
 from measure.local import LocalPool
 from measure.pool import MeasurePool
 from targets import registry
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 traceback.print_exception(error)
                 found, failed = {"kind": row.kind, "problem": f"{type(error).__name__}: {error}"}, True
             rows[row.name] = found
-            results.save("gpu", {**document, "means": means(rows), "rows": {row.name: found}}, folder)
+            results.save("gpu", {**document, "means": means(rows), "rows": {row.name: found}}, folder, EVERYWHERE)
             shown = {k: v for k, v in found.items() if k in ("warm", "ratio_warm", "ratio_cold", "problem")}
             sys.stderr.write(f"{row.name}: {shown}\n")
     sys.stdout.write("\n".join(f"{name}: {ratio:.2f}x" for name, ratio in means(rows).items()) + "\n")

@@ -23,6 +23,7 @@ from autotune.search.population import Seen
 from autotune.tuning.scorer import ModelScorer
 from benchmarks import results, table
 from benchmarks.gpu.offline_table import offline
+from benchmarks.provenance import EVERYWHERE
 from benchmarks.rows import ENDING, convolution
 from benchmarks.throughput import Bench, one_core
 from costmodel.models.lightgbm_model import LightGBMModel
@@ -219,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "rows": rows,
     }
     if not options.dry:
-        results.save("gpu_offline", document)
+        results.save("gpu_offline", document, measured=EVERYWHERE)
         table.main([])
     sys.stdout.write(offline(document) + "\n")
     return 0

@@ -21,11 +21,13 @@ MOST_BYTES = 50 << 20
 PACKAGES = (
     "cuda-pathfinder",
     *("annotated-types", "pydantic", "pydantic-core", "typing-extensions", "typing-inspection"),
-    *("lightgbm>=4.5", "ml_dtypes>=0.5", "orjson>=3.10", "threadpoolctl>=3.5", "PyYAML>=6.0"),
+    *("lightgbm>=4.5", "ml_dtypes>=0.5", "msgspec>=0.19", "orjson>=3.10", "threadpoolctl>=3.5", "PyYAML>=6.0"),
     *("pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "execnet"),
     *("pluggy", "iniconfig", "pygments", "packaging"),
     *("hypothesis>=6.100", "sortedcontainers"),
 )
+WITH_TORCH = ("numpy", "scipy", "scikit-learn", "joblib", "llvmlite", "nvidia-cuda-nvrtc")
+"""What an interpreter with PyTorch for CUDA is taken to have."""
 PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 28, 27, 24, 17)), "manylinux2014_x86_64")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,31 @@ def test_the_commit_is_the_newest_that_changed_what_is_measured(tmp_path: Path) 
     assert commit_of(*of) == f"{first}+"
     assert is_whole(first)
     assert provenance.ROOT.joinpath(provenance.MEASURED[0]).is_dir()
+
+
+def test_what_a_cpu_measures_leaves_the_code_of_gpus_out(tmp_path: Path) -> None:
+    programs = ("networks", "operators", "row_wise", "language", "vta", "throughput")
+    code = f"import sys, {', '.join(f'benchmarks.{name}' for name in programs)}\n"
+    code += "from targets import registry\nfor name in ('cpu', 'vta'): registry.get(name)\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=provenance.ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = set(done.stdout.split())
+    assert "targets.vta" in loaded
+    assert {name for name in loaded if name.startswith("targets.cuda.")} == {"targets.cuda.telemetry"}  # a GPU's name
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    git("init", "-q")
+    for name in ("autotune", "targets/cuda", "targets/cpu"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "a.py").write_text("1")
+        git("add", ".")
+        git("commit", "-qm", name)
+    newest = git("rev-parse", "--short=12", "HEAD").strip()
+    (tmp_path / "targets" / "cuda" / "a.py").write_text("2")
+    assert commit_of(tmp_path) == newest and commit_of(tmp_path, provenance.EVERYWHERE) == f"{newest}+"
+    git("commit", "-qam", "a GPU's")
+    assert commit_of(tmp_path) == newest != commit_of(tmp_path, provenance.EVERYWHERE)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from benchmarks.gpu import all as everything
+from benchmarks.gpu import wheels
 from benchmarks.gpu.all import outcomes, summary
 from benchmarks.gpu.ladder import kernels, rungs
 from benchmarks.gpu.ladder.rungs import RUNGS, WrongResult, module_for, pack, sources_digest
@@ -228,3 +234,38 @@ def test_a_plain_interpreter_says_that_there_is_no_gpu(tmp_path: Path, driver: P
         done.stderr
     )
     assert json.loads((tmp_path / "ladder.jsonl").read_text())["packages"]["numpy"] == ""
+
+
+def _at_the_top(path: Path) -> list[str]:
+    """Modules that a file imports whenever it is imported."""
+    body = ast.parse(path.read_text()).body
+    names = [name.name for node in body if isinstance(node, ast.Import) for name in node.names]
+    return names + [node.module or "" for node in body if isinstance(node, ast.ImportFrom) and not node.level]
+
+
+def test_the_wheels_are_all_that_a_machine_with_pytorch_lacks() -> None:
+    """What the stages import is fetched, in the versions that the project asks for, or comes with PyTorch."""
+    tests = [f"tests.gpu_device.{path.stem}" for path in sorted((ROOT / "tests" / "gpu_device").glob("*.py"))]
+    modules = ["benchmarks.gpu.all", "benchmarks.gpu.__main__", "benchmarks.gpu.beside", *tests]
+    modules += ["lightgbm", "measure.worker", "targets.cuda.network", "pytest_timeout", "xdist.plugin"]
+    code = (
+        "import importlib, sys\nfrom _pytest.outcomes import Skipped\nfor name in sys.argv[1:]:\n"
+        "    try:\n        importlib.import_module(name)\n    except Skipped:\n        pass\n"
+        "print(*(m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)))"
+    )
+    command = [sys.executable, "-c", code, *modules]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100)
+    ours = [path for path in map(Path, done.stdout.split()) if path.is_relative_to(ROOT) and ".venv" not in path.parts]
+    assert len(ours) > 100
+    imported = {name.partition(".")[0] for path in ours for name in _at_the_top(path)}
+    owners = packages_distributions()
+    packages = {canonicalize_name(owner) for module in imported for owner in owners.get(module, ())}
+    wanted = [Requirement(text) for text in (*wheels.pinned(), *wheels.PACKAGES)]
+    known = {canonicalize_name(name) for name in (*(r.name for r in wanted), *wheels.WITH_TORCH)}
+    assert "msgspec" in packages and packages - known <= {"autotune-tensor"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    declared = {requirement.name: requirement for requirement in map(Requirement, asked)}
+    for requirement in wanted:
+        if requirement.specifier and requirement.name in declared:
+            assert requirement.specifier == declared[requirement.name].specifier, requirement.name
