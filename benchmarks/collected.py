@@ -3,7 +3,7 @@
 Hours may lie between its first row and its last, so rows wait in `results/unfinished/NAME.json` until all that the
 table must have are there; then they take the place of those before. What was measured in another state is not mixed in:
 it is measured anew. Rows of changed files make no table: they lie in `unfinished/NAME+.json`, to be looked at. Rows of
-another processor are kept: tables of a second one have a folder of their own.
+another processor are kept: tables of a second one have a folder of their own. Those of `LONG` take rows of any.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -23,6 +24,10 @@ from benchmarks import results
 from benchmarks.provenance import is_whole, moment, state_of
 from benchmarks.rows import pick
 
+LONG = ("language_1", "networks_10_2", "networks_1000_2", "tvm", "tvm_long", "pytorch")
+"""Tables that take longer than a machine may be had for: their rows may be of several processors, and say of which.
+What a ratio compares is of one row, and so of one processor."""
+MACHINE = ("cpu", "cores")
 UNFINISHED = "unfinished"
 """Folder beside the results."""
 
@@ -48,7 +53,7 @@ class Collected:
         self, name: str, settings: Mapping[str, Any], rows: Sequence[str], folder: Path = results.FOLDER
     ) -> None:
         self.name, self.wanted, self._folder = name, tuple(rows), folder
-        self.state = state_of(json.loads(json.dumps(dict(settings))))
+        self.state = self._now(json.loads(json.dumps(dict(settings))))
         self._whole = is_whole(self.state["commit"])
         self._file = folder / UNFINISHED / (f"{name}.json" if self._whole else f"{name}+.json")
         self.rows: dict[str, Any] = {}
@@ -60,10 +65,15 @@ class Collected:
                 self._refuse_to_lose(found)
                 sys.stderr.write(f"{len(found['rows'])} rows in {path.name} are of another state: measured anew\n")
 
+    def _now(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What rows must have in common."""
+        found = state_of(settings)
+        return {key: value for key, value in found.items() if self.name not in LONG or key not in MACHINE}
+
     def _refuse_to_lose(self, found: Mapping[str, Any]) -> None:
         other = found["state"]
-        here, there = (f"{state['cpu']}, {state['cores']} cores" for state in (self.state, other))
-        if here != there:
+        if any(other.get(key) != self.state.get(key) for key in MACHINE):
+            here, there = (f"{state['cpu']}, {state['cores']} cores" for state in (self.state, other))
             raise MixedTable(
                 f"`results` of {self.name} must be a folder for {here}, but {len(found['rows'])} rows of {there} wait "
                 f"in {self._file}: take another folder, or remove the file"
@@ -87,12 +97,13 @@ class Collected:
         """
         if name not in self.wanted:
             raise MixedTable(f"`row` must be one of {', '.join(self.wanted)}, but got row={name!r}")
-        now = state_of(self.state["settings"])
+        now = self._now(self.state["settings"])
         if now != self.state:
             raise MixedTable(
                 f"rows must be of one state, but {self.name} began at {self.state['commit']} and is at {now['commit']}"
             )
-        made = {key: self.state[key] for key in ("commit", "cpu", "cores")}
+        host = state_of(self.state["settings"])
+        made = {key: host[key] for key in ("commit", *MACHINE)}
         self.rows[name] = {**row, "made": {**made, **moment()}}
         self._write(self._file)
         if self._whole and not self.missing:
@@ -189,7 +200,9 @@ def check(name: str, document: Mapping[str, Any]) -> None:
     if not is_whole(state["commit"]):
         raise MixedTable(f"rows of {name} must be of a commit, but are of changed files: {state['commit'] or 'none'}")
     for row, found in document["rows"].items():
-        for key in ("commit", "cpu", "cores"):
+        for key in ("commit", *MACHINE):
+            if key not in state and name in LONG:
+                continue
             if found.get("made", {}).get(key) != state[key]:
                 got = found.get("made", {}).get(key)
                 raise MixedTable(f"`{key}` of rows of {name} must be {state[key]}, but that of {row} is {got}")
@@ -208,8 +221,12 @@ def said_of(document: Mapping[str, Any]) -> str:
     settings = ", ".join(f"{key.replace('_', ' ')} {_shown(value)}" for key, value in state["settings"].items())
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     versions = ", ".join(f"{key} {value}" for key, value in state["versions"].items())
-    machine = f"{state['cpu']}, {state['cores']} cores; commit {state['commit']}, {when}, load up to {busiest:.1f}"
-    return f"{machine}; {settings}.{_noise(document)} {versions}.\n\n"
+    counts = Counter(f"{row['made']['cpu']}, {row['made']['cores']} cores" for row in document["rows"].values())
+    machines = " and ".join(
+        f"{machine}{f' ({count} rows)' if len(counts) > 1 else ''}" for machine, count in counts.items()
+    )
+    said = f"{machines}; commit {state['commit']}, {when}, load up to {busiest:.1f}; {settings}."
+    return f"{said}{_noise(document)} {versions}.\n\n"
 
 
 def _noise(document: Mapping[str, Any]) -> str:

@@ -53,3 +53,19 @@ def ratio_text(ratio: float | None, noise: float = 0.0) -> str:
     if ratio is None:
         return ""
     return f"{'≈' if max(ratio, 1 / ratio) <= 1 + noise else ''}{ratio:.2f}x"
+
+
+def with_processors(
+    header: Sequence[str], lines: Sequence[Sequence[object]], rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[list[object]]]:
+    """A table with a last column of the processors that its rows are of, where those are several.
+
+    Args:
+        header: of the table.
+        lines: its cells.
+        rows: of each line.
+    """
+    processors = [row.get("made", {}).get("cpu", "") for row in rows]
+    if len(set(processors)) < 2:
+        return list(header), [list(line) for line in lines]
+    return [*header, "processor"], [[*line, cpu] for line, cpu in zip(lines, processors, strict=True)]

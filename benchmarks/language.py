@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.collected import add_options, collect
-from benchmarks.figures import beside, figures, milliseconds
+from benchmarks.figures import beside, figures, milliseconds, with_processors
 from benchmarks.interleave import FEWEST_ROUNDS, Timed, turns_of
 from benchmarks.llama_cpp_peer import installed
 from benchmarks.markdown import table
@@ -223,7 +223,7 @@ def _part(
         lines.append([of, *cells])
     head = [title, *(f"{TITLES[who]} ms" for who in (*ours, *peers))]
     head += ["our tokens/s", "ratio to best peer", "of a plain read's rate"]
-    return table(head, lines)
+    return table(*with_processors(head, lines, rows))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.figures import noise_of, ratio_text
+from benchmarks.figures import noise_of, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 
@@ -80,7 +80,7 @@ def networks(document: Mapping[str, Any]) -> str:
     ]
     parts = [
         table(["ours in", "networks", "geometric mean", "lowest", "highest", "rows"], summary),
-        table(header, lines),
+        table(*with_processors(header, lines, rows)),
     ]
     return "\n\n".join([SAID.format(SAID_OF_NARROW if both else ""), *parts, *_missing(rows)])
 

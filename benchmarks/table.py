@@ -66,7 +66,8 @@ def _said(name: str, document: dict[str, object]) -> str:
         return ""
     rows, host = document["rows"], document["host"]
     assert isinstance(rows, dict) and isinstance(host, dict)
-    of = {key: dict.fromkeys(row[key] for row in rows.values() if key in row) for key in ("cpu", "commit")}
+    made = [row.get("made", row) for row in rows.values()]
+    of = {key: dict.fromkeys(each[key] for each in made if key in each) for key in ("cpu", "commit")}
     commits = f", commit {', '.join(of['commit'])}" if of["commit"] else ""
     return f"Measured on {', '.join(of['cpu'] or [host['cpu']])}, {host['cores']} cores{commits}.\n\n"
 

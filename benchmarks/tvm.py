@@ -109,10 +109,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     name = "tvm_long" if options.long else "tvm"
     known = {row.name: row for row in (LONG if options.long else ROWS)}
-    options.mcpu = options.mcpu or host_cpu()
     counts = TRIALS[name]
-    settings = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed", "mcpu")}}
-    settings["peer"] = REQUIREMENTS[0]
+    settings = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed")}}
+    settings |= {"peer": REQUIREMENTS[0], "mcpu": options.mcpu or "host"}
+    options.mcpu = options.mcpu or host_cpu()
 
     def measure(place: str) -> Document:
         return compare(known[place], counts, interpreter(options.env), options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.figures import noise_of, ratio_text
+from benchmarks.figures import noise_of, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 
@@ -20,6 +20,7 @@ def tvm(document: Mapping[str, Any]) -> str:
     header = ["operator", "trials", "autotune ms", "TVM ms", "ratio", "ours s", "TVM s", "trials/s", "TVM's"]
     header += ["nearly there after s", "TVM after s"]
     lines: list[list[object]] = []
+    of: list[Mapping[str, Any]] = []
     ratios: dict[tuple[int, str], list[float]] = {}
     refused = []
     for row in document["rows"].values():
@@ -34,6 +35,7 @@ def tvm(document: Mapping[str, Any]) -> str:
             for kind in ("all", row["class"]):
                 ratios.setdefault((trials, kind), []).append(theirs / ours)
             last = trials == counts[-1]
+            of.append(row)
             lines.append(
                 [
                     row["title"],
@@ -50,7 +52,7 @@ def tvm(document: Mapping[str, Any]) -> str:
         [f"{kind}, {trials:,} trials", f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", len(found)]
         for (trials, kind), found in sorted(ratios.items(), key=lambda item: (item[0][1] != "all", item[0]))
     ]
-    parts = [table(["class", "geometric mean", "lowest", "rows"], means), table(header, lines)]
+    parts = [table(["class", "geometric mean", "lowest", "rows"], means), table(*with_processors(header, lines, of))]
     parts.append(NEARLY)
     return "\n\n".join(parts + ([f"Refused by TVM's definitions here: {'; '.join(refused)}."] if refused else []))
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from measure.steadiness import spread_of
+
 TURNS, SAMPLES = 7, 16
 PEER_LAUNCHES = 8
 """What a call of PyTorch takes the host, in launches of ours; were it more, gaps would count as the peer's time."""
@@ -21,7 +23,7 @@ def compare(workload: Any, module: Any, seed: int) -> dict[str, Any]:
     """The error of a module's output, and seconds of it and of PyTorch, warm and cold."""
     import torch
 
-    from benchmarks.gpu.peer import torch_calls
+    from benchmarks.gpu.peer import recorded, settle, torch_calls
     from targets.cuda.device import CudaDevice
     from targets.cuda.kernel import CudaKernel
     from targets.cuda.stopwatch import Stopwatch
@@ -37,6 +39,8 @@ def compare(workload: Any, module: Any, seed: int) -> dict[str, Any]:
     }
     with torch.inference_mode(), torch.cuda.stream(torch.cuda.ExternalStream(device.stream)):
         calls = torch_calls(workload, inputs, "cuda")
+        settle(calls)  # not between fills of the device's memory, where it would choose otherwise
+        calls |= {f"{name}_graph": recorded(call) for name, call in calls.items()}
         works = {"ours": bound.start, **{f"torch_{name}": call for name, call in calls.items()}}
         for state in ("warm", "cold"):
             watches = {
@@ -51,6 +55,7 @@ def compare(workload: Any, module: Any, seed: int) -> dict[str, Any]:
                     seconds = watch.time(SAMPLES)
                     samples[name] += seconds.tolist() if turn else []  # the first turn warms up
             found[state] = {name: float(np.median(s)) for name, s in samples.items()}
+            found[f"spread_{state}"] = {name: spread_of(s) for name, s in samples.items()}
             best = min(s for name, s in found[state].items() if name != "ours")
             found[f"ratio_{state}"] = best / found[state]["ours"]
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,26 @@ def torch_calls(workload: Workload, arrays: Sequence[NDArray[Any]], device: str)
 
         calls[name] = call
     return calls
+
+
+def settle(calls: Mapping[str, Call]) -> None:
+    """Makes each call a few times with the device to itself: at the first ones algorithms are chosen by their time."""
+    import torch
+
+    for call in calls.values():
+        for _ in range(4):
+            call()
+        torch.cuda.synchronize()
+
+
+def recorded(call: Call) -> Call:
+    """Replays what a call that is settled gives the device, as a CUDA graph: Python takes no part in it."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+        call()
+    return graph.replay
 
 
 def _is_rounded_product(workload: Workload) -> bool:

@@ -13,6 +13,7 @@ STATES, KEYS = ("warm", "cold"), ("registers", "spill_bytes")
 def beside_torch(document: dict[str, Any]) -> str:
     """Each workload's time beside PyTorch's best, with warm and with cold caches, and geometric means by kind."""
     said = f"On {document['device']} ({document['arch']}), {document['date']}; microseconds."
+    said += f" {document['note']}" if "note" in document else ""
     rows, means = document["rows"], document["means"]
     times = [f"{what}, {state}" for state in STATES for what in ("ours", "PyTorch", "ratio")]
     single = table(
@@ -41,6 +42,8 @@ def beside_torch(document: dict[str, Any]) -> str:
 
 
 def _cells(row: dict[str, Any], state: str) -> list[str]:
-    """Our time, PyTorch's best, and the ratio."""
+    """Our time, PyTorch's best, and the ratio; nothing where PyTorch's is not known."""
+    if state not in row:
+        return ["", "", ""]
     ours, best = row[state]["ours"], min(s for name, s in row[state].items() if name != "ours")
     return [f"{ours * 1e6:.1f}", f"{best * 1e6:.1f}", f"{row[f'ratio_{state}']:.2f}x"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.figures import noise_of, ratio_text
+from benchmarks.figures import noise_of, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
@@ -89,7 +89,8 @@ def _lines(rows: Sequence[Row]) -> str:
     header += [f"of {TITLES[peer]}" for peer in (INDUCTOR, FROZEN) if peer in timed]
     header += [f"{TITLES[name]} compiles, s" for name in compilers]
     lines: list[list[object]] = []
-    for row in sorted(rows, key=lambda row: (row["library"], row["name"])):
+    rows = sorted(rows, key=lambda row: (row["library"], row["name"]))
+    for row in rows:
         error = row.get("errors", {}).get(OURS)
         cells = [row["name"], row["library"], "" if error is None else f"{error:.0e}"]
         cells += [_number(row.get("seconds", {}).get(name), 1e3, ".2f") for name in timed]
@@ -100,7 +101,7 @@ def _lines(rows: Sequence[Row]) -> str:
         ]
         cells += [_both(row, name) for name in compilers]
         lines.append(cells)
-    return table(header, lines)
+    return table(*with_processors(header, lines, rows))
 
 
 def _both(row: Row, name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import provenance, table
-from benchmarks.collected import Collected, MixedTable, check, collect, said_of
+from benchmarks.collected import LONG, Collected, MixedTable, check, collect, said_of
 from benchmarks.provenance import commit_of, is_whole
 from tests.benchmarks.waiting import waiting
 
@@ -76,6 +76,37 @@ def test_rows_that_wait_are_not_lost_to_another_machine(
     Collected("x", SETTINGS, ["a"], tmp_path / "second").add("a", {})
     assert waiting("x", tmp_path)["a"]["of"] == "the first"
     assert json.loads((tmp_path / "second" / "x.json").read_text())["state"][key] == value
+
+
+def test_long_tables_take_rows_of_several_processors_and_say_of_which(tmp_path: Path, state: dict[str, Any]) -> None:
+    name = LONG[1]
+
+    def row(title: str) -> dict[str, Any]:
+        times = {"autotune float32": 1e-3, "onnxruntime": 2e-3}
+        told = {"title": title, "unseen": False, "tasks": 3, "built": {}, "resident_bytes": {}, "missing": {}}
+        return {**told, "seconds": times, "halves": {}, "unsteady": 0.01}
+
+    Collected(name, SETTINGS, ["a", "b", "c"], tmp_path).add("a", row("one"))
+    state["cpu"] = "another"
+    rows = Collected(name, SETTINGS, ["a", "b", "c"], tmp_path)
+    assert rows.missing == ["b", "c"]
+    rows.add("b", row("two"))
+    rows.add("c", row("three"))
+    whole = json.loads((tmp_path / f"{name}.json").read_text())
+    check(name, whole)
+    assert "cpu" not in whole["state"] and {key: found["made"]["cpu"] for key, found in whole["rows"].items()} == {
+        "a": "a processor", "b": "another", "c": "another",
+    }  # fmt: skip
+    text = table.regenerate(f"<!-- table:{name} -->\n<!-- /table -->", tmp_path)
+    assert "a processor, 2 cores (1 rows) and another, 2 cores (2 rows); commit 0123456789ab" in text
+    assert "| processor |" in text and "| a processor |" in text and "| another |" in text
+    state["commit"] = "ba9876543210"
+    assert Collected(name, SETTINGS, ["a", "b", "c"], tmp_path).missing == ["a", "b", "c"]
+    with pytest.raises(MixedTable, match="`cpu` of rows of x must be a processor, but that of b is another"):
+        check("x", {**whole, "state": {**whole["state"], "cpu": "a processor", "cores": 2}})
+    whole["rows"]["b"]["made"]["commit"] = "another"
+    with pytest.raises(MixedTable, match="`commit` of rows of networks_10_2 must be 0123456789ab"):
+        check(name, whole)
 
 
 def options(folder: Path, rows: str | None = None, minutes: float = 1.0) -> argparse.Namespace:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import __main__ as module
+from benchmarks.gpu import network
 from benchmarks.gpu.__main__ import Beside, main, means
 from benchmarks.gpu.peer import torch_calls
 from benchmarks.gpu.rows import ROWS, TARGETS, Row, product
@@ -85,6 +86,30 @@ def test_the_table_tells_ratios_and_what_was_not_measured() -> None:
     assert "| two | no schedule |" in text and "| fp32 | 1 | 1.25x | 1.25x | 1.0x |" in text
     assert "On NVIDIA H200 (sm_90), 2026-01-01" in text
     assert set(TARGETS) == {row.kind for row in ROWS}
+    del measured["cold"], measured["ratio_cold"]
+    document |= {"means": means(rows), "note": "Cold ones are not known."}
+    text = beside_torch(document)
+    assert "| one | 20.0 | 25.0 | 1.25x |  |  |  | 96 | 0 |" in text and "| fp32 | 1 | 1.25x |  | 1.0x |" in text
+    assert "microseconds. Cold ones are not known." in text
+
+
+def test_multiply_adds_are_those_of_layers() -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    layers = [torch.nn.Conv2d(3, 8, 3, padding=1, groups=1), torch.nn.ReLU(), torch.nn.Flatten()]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(8 * 4 * 4, 10))
+    assert network.multiply_adds(model, torch.zeros(2, 3, 4, 4)) == 2 * (8 * 16 * 27 + 10 * 128)
+
+
+def test_a_network_is_timed_on_a_gpu_alone(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(network, "missing_device", lambda: "there is no GPU here")
+    assert network.main([]) == 2
+    assert capfd.readouterr().err == "there is no GPU here\n"
+    monkeypatch.setattr(network.sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="`autotune run` must write a network, but ended with 1"):
+        network.tuned(tmp_path, "sm_90a", 8)
+    assert "target: cuda:sm_90a\n" in (tmp_path / "resnet50.yaml").read_text()
 
 
 def test_products_of_float16_are_written_as_such(tmp_path: Path) -> None:

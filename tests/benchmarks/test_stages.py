@@ -61,6 +61,18 @@ def test_what_is_finished_is_passed_over_until_the_code_changes(programs: Path, 
     assert words(programs) == "a|fail|c|fail|a|"
 
 
+def test_long_tables_are_finished_on_any_processor(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for table, state, finished in (
+        ("tvm", {"commit": "0123456789ab"}, True),
+        ("tvm", {"commit": "another"}, False),
+        ("sizes", {"commit": "0123456789ab"}, False),
+        ("sizes", {"commit": "0123456789ab", "cpu": describe_host()["cpu"]}, True),
+        ("sizes", {"commit": "0123456789ab", "cpu": "another"}, False),
+    ):
+        (programs.parent / f"{table}.json").write_text(json.dumps({"state": state, "rows": {}}))
+        assert Stage(table, (), 1.0).is_finished(programs.parent) is finished
+
+
 def test_a_stage_is_told_how_long_it_has(programs: Path) -> None:
     assert run([stage("x", programs, "rows wait")], 5.0, programs.parent) == 1
     assert words(programs) == "rows wait --minutes 5.0|"
