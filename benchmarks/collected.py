@@ -53,25 +53,24 @@ class Collected:
         self, name: str, settings: Mapping[str, Any], rows: Sequence[str], folder: Path = results.FOLDER
     ) -> None:
         self.name, self.wanted, self._folder = name, tuple(rows), folder
-        self.state = self._now(json.loads(json.dumps(dict(settings))))
+        self.state = self._shared(state_of(json.loads(json.dumps(dict(settings)))))
         self._whole = is_whole(self.state["commit"])
         self._file = folder / UNFINISHED / (f"{name}.json" if self._whole else f"{name}+.json")
         self.rows: dict[str, Any] = {}
         for path in (folder / f"{name}.json", self._file) if self._whole else ():
             found = json.loads(path.read_text()) if path.exists() else {}
-            if found.get("state") == self.state:
+            if self._shared(found.get("state", {})) == self.state:
                 self.rows |= {name: row for name, row in found["rows"].items() if name in self.wanted}
             elif path == self._file and found:
                 self._refuse_to_lose(found)
                 sys.stderr.write(f"{len(found['rows'])} rows in {path.name} are of another state: measured anew\n")
 
-    def _now(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What rows must have in common."""
-        found = state_of(settings)
-        return {key: value for key, value in found.items() if self.name not in LONG or key not in MACHINE}
+    def _shared(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """What rows must have in common of a state."""
+        return {key: value for key, value in state.items() if self.name not in LONG or key not in MACHINE}
 
     def _refuse_to_lose(self, found: Mapping[str, Any]) -> None:
-        other = found["state"]
+        other = self._shared(found["state"])
         if any(other.get(key) != self.state.get(key) for key in MACHINE):
             here, there = (f"{state['cpu']}, {state['cores']} cores" for state in (self.state, other))
             raise MixedTable(
@@ -97,13 +96,12 @@ class Collected:
         """
         if name not in self.wanted:
             raise MixedTable(f"`row` must be one of {', '.join(self.wanted)}, but got row={name!r}")
-        now = self._now(self.state["settings"])
-        if now != self.state:
+        now = state_of(self.state["settings"])
+        if self._shared(now) != self.state:
             raise MixedTable(
                 f"rows must be of one state, but {self.name} began at {self.state['commit']} and is at {now['commit']}"
             )
-        host = state_of(self.state["settings"])
-        made = {key: host[key] for key in ("commit", *MACHINE)}
+        made = {key: now[key] for key in ("commit", *MACHINE)}
         self.rows[name] = {**row, "made": {**made, **moment()}}
         self._write(self._file)
         if self._whole and not self.missing:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,8 @@ import numpy as np
 
 import autotune
 from benchmarks import results
+from benchmarks.gpu.beside import PEER_LAUNCHES
+from benchmarks.gpu.ladder.__main__ import output_folder
 from benchmarks.gpu.peer import recorded, settle
 from benchmarks.provenance import EVERYWHERE
 from targets.cuda.driver import devices, missing_device
@@ -39,7 +40,8 @@ def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
     """Runs the configuration; what its summary says.
 
     Raises:
-        RuntimeError: it did not end well, or not within `RUN_SECONDS`.
+        RuntimeError: it wrote no network.
+        TimeoutExpired: it did not end within `RUN_SECONDS`.
     """
     config, summary = folder / "resnet50.yaml", folder / "summary.json"
     config.write_text(CONFIG.read_text().replace("target: cuda:sm_90\n", f"target: cuda:{arch}\n"))
@@ -55,30 +57,21 @@ def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
     return {"code": done.returncode, "run_seconds": seconds, "summary": json.loads(summary.read_text())}
 
 
-def peer(device: str = "cuda") -> Any:
+def peer() -> Any:
     """The same network in PyTorch: torchvision's, with the probabilities at its end."""
     from torch import nn
     from torchvision.models import resnet50
 
-    return nn.Sequential(resnet50(weights=None), nn.Softmax(-1)).eval().to(device)
+    return nn.Sequential(resnet50(weights=None), nn.Softmax(-1)).eval().cuda()
 
 
 def multiply_adds(model: Any, data: Any) -> int:
-    """Of its convolutions and dense layers."""
-    import torch
+    """Of its convolutions and products."""
+    from torch.utils.flop_counter import FlopCounterMode
 
-    total, handles = [0], []
-
-    def count(layer: Any, _: Any, output: Any) -> None:
-        total[0] += output.numel() * layer.weight[0].numel()
-
-    for layer in model.modules():
-        if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
-            handles.append(layer.register_forward_hook(count))
-    model(data)
-    for handle in handles:
-        handle.remove()
-    return total[0]
+    with FlopCounterMode(display=False) as counter:
+        model(data)
+    return int(counter.get_total_flops()) // 2
 
 
 def calls(data: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
@@ -105,12 +98,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0, or 2 where there is no GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.network", description=__doc__)
     parser.add_argument("--trials", type=int, default=240, help="measured candidates of all layers together")
-    parser.add_argument("--output", type=Path, help="folder of results; $OUT by default")
+    parser.add_argument("--output", type=Path, help="folder of results; $OUT by default, or runs/gpu")
     options = parser.parse_args(arguments)
     if why := missing_device():
         sys.stderr.write(f"{why}\n")
         return 2
-    out = options.output or (Path(os.environ["OUT"]) if os.environ.get("OUT") else results.FOLDER)
+    out = output_folder(options.output)
     found = devices()[0]
     arch = own_arch(found.target.removeprefix("cuda:"))
     document: dict[str, Any] = {"device": found.name, "arch": arch, "trials": options.trials}
@@ -140,7 +133,8 @@ def _beside(executable: Any, row: dict[str, Any], save: Callable[[], Any]) -> No
     for name, make in calls(data).items():
         try:
             with torch.no_grad():
-                settle({name: (call := make())})
+                call = make()
+                settle({name: call})
                 row["beside"][name] = _in_turns(executable, recorded(call), stream)
         except Exception as error:  # time on a device is short: the other ways are tried, and the row says so
             row["beside"][name] = {"problem": f"{type(error).__name__}: {error}"}
@@ -154,7 +148,7 @@ def _in_turns(executable: Any, replay: Callable[[], None], stream: Any) -> dict[
 
     seconds: dict[str, list[float]] = {"ours": [], "torch": []}
     with torch.cuda.stream(stream):
-        watch = Stopwatch(executable.device, replay, 8, cold=False)
+        watch = Stopwatch(executable.device, replay, PEER_LAUNCHES, cold=False)
         for turn in range(TURNS + 1):
             for who, time_of in (("ours", executable.time), ("torch", watch.time)):
                 took = float(np.median(time_of(SAMPLES)))

@@ -87,6 +87,10 @@ def test_long_tables_take_rows_of_several_processors_and_say_of_which(tmp_path: 
         return {**told, "seconds": times, "halves": {}, "unsteady": 0.01}
 
     Collected(name, SETTINGS, ["a", "b", "c"], tmp_path).add("a", row("one"))
+    file = tmp_path / "unfinished" / f"{name}.json"
+    before = json.loads(file.read_text())
+    before["state"] |= {"cpu": "a processor", "cores": 2}  # as it was kept when these were of one processor, too
+    file.write_text(json.dumps(before))
     state["cpu"] = "another"
     rows = Collected(name, SETTINGS, ["a", "b", "c"], tmp_path)
     assert rows.missing == ["b", "c"]
