@@ -10,7 +10,7 @@ from benchmarks import transfer_figures
 from benchmarks.choices import choices
 from benchmarks.figures import beside
 from benchmarks.gpu.offline_table import offline
-from benchmarks.gpu.table import beside_torch
+from benchmarks.gpu.table import beside_torch, network_beside_torch
 from benchmarks.hub_table import hub
 from benchmarks.in_network import in_network
 from benchmarks.language import language
@@ -298,6 +298,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "in_network": in_network,
     "survey": survey,
     "gpu": beside_torch,
+    "gpu_network": network_beside_torch,
     "gpu_offline": offline,
     "hub": hub,
     "warm_start": warm_start,

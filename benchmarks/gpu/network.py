@@ -34,10 +34,12 @@ from targets.cuda.stopwatch import Stopwatch
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "resnet50_cuda.yaml"
 TURNS, SAMPLES = 9, 16
 RUN_SECONDS = 400.0
+KEPT = ("trials", "seed", "precision", "max_error", "tasks_seconds", "memory")
+"""What a row has of the summary's network."""
 
 
 def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
-    """Runs the configuration; what its summary says.
+    """Runs the configuration; what its summary says of the network, and how long it took.
 
     Raises:
         RuntimeError: it wrote no network.
@@ -54,7 +56,8 @@ def tuned(folder: Path, arch: str, trials: int) -> dict[str, Any]:
     if not (folder / "run" / "network" / "manifest.json").exists():
         raise RuntimeError(f"`autotune run` must write a network, but ended with {done.returncode}")
     seconds = time.perf_counter() - begun
-    return {"code": done.returncode, "run_seconds": seconds, "summary": json.loads(summary.read_text())}
+    network = json.loads(summary.read_text())["network"]
+    return {"code": done.returncode, "run_seconds": seconds, **{name: network[name] for name in KEPT}}
 
 
 def peer() -> Any:

@@ -1,4 +1,4 @@
-"""The table of `benchmarks.gpu`."""
+"""The tables of `benchmarks.gpu` and of `benchmarks.gpu.network`."""
 
 from __future__ import annotations
 
@@ -47,3 +47,26 @@ def _cells(row: dict[str, Any], state: str) -> list[str]:
         return ["", "", ""]
     ours, best = row[state]["ours"], min(s for name, s in row[state].items() if name != "ours")
     return [f"{ours * 1e6:.1f}", f"{best * 1e6:.1f}", f"{row[f'ratio_{state}']:.2f}x"]
+
+
+def network_beside_torch(document: dict[str, Any]) -> str:
+    """Milliseconds of an inference in turns with each of PyTorch's ways, those of ours beside each."""
+    (row,) = document["rows"].values()
+    said = f"On {document['device']} ({document['arch']}), {row['made']['date']}; milliseconds of a CUDA graph. "
+    said += f"{row['trials']} trials of all layers; `autotune run` took {row['run_seconds']:.0f} s, and no output is "
+    said += f"further than {row['max_error']:.1e} from the reference. PyTorch {row['torch']}.\n\n"
+    rows = [
+        [name.replace("_", ", ", 1).replace("_", " "), *_milliseconds(found)] for name, found in row["beside"].items()
+    ]
+    return said + table(["PyTorch", "ours", "spread", "PyTorch's", "spread", "ratio"], rows)
+
+
+def _milliseconds(found: dict[str, Any]) -> list[str]:
+    """Ours, PyTorch's, each with the spread of its turns, and the ratio; why there is none where there is none."""
+    if "problem" in found:
+        return [found["problem"], *[""] * 4]
+    cells = []
+    for who in ("ours", "torch"):
+        turns, middle = found[who]["turns"], found[who]["seconds"]
+        cells += [f"{middle * 1e3:.3f}", f"{(max(turns) - min(turns)) / middle * 100:.1f} %"]
+    return [*cells, f"{found['torch']['seconds'] / found['ours']['seconds']:.2f}x"]

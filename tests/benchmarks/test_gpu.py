@@ -16,7 +16,7 @@ from benchmarks.gpu import network
 from benchmarks.gpu.__main__ import Beside, main, means
 from benchmarks.gpu.peer import torch_calls
 from benchmarks.gpu.rows import ROWS, TARGETS, Row, product
-from benchmarks.gpu.table import beside_torch
+from benchmarks.gpu.table import beside_torch, network_beside_torch
 from benchmarks.gpu.wary import WaryPool
 from measure.errors import ErrorClass
 from measure.outcome import Outcome
@@ -91,6 +91,26 @@ def test_the_table_tells_ratios_and_what_was_not_measured() -> None:
     text = beside_torch(document)
     assert "| one | 20.0 | 25.0 | 1.25x |  |  |  | 96 | 0 |" in text and "| fp32 | 1 | 1.25x |  | 1.0x |" in text
     assert "microseconds. Cold ones are not known." in text
+
+
+def test_a_network_stands_beside_each_way_of_pytorch() -> None:
+    ours = {"seconds": 5e-4, "turns": [4.9e-4, 5e-4, 5.1e-4]}
+    ways = {
+        "eager_channels_last": {"ours": ours, "torch": {"seconds": 1e-3, "turns": [1e-3]}},
+        "inductor": {"problem": "no"},
+    }
+    row = {
+        "made": {"date": "2026-01-01"},
+        "trials": 8,
+        "run_seconds": 60.4,
+        "max_error": 1e-6,
+        "torch": "2",
+        "beside": ways,
+    }
+    text = network_beside_torch({"device": "NVIDIA H200", "arch": "sm_90a", "rows": {"resnet50": row}})
+    assert "On NVIDIA H200 (sm_90a), 2026-01-01; " in text and "took 60 s" in text
+    assert "| eager, channels last | 0.500 | 4.0 % | 1.000 | 0.0 % | 2.00x |" in text
+    assert "| inductor | no |  |  |  |  |" in text
 
 
 def test_multiply_adds_are_those_of_layers() -> None:
