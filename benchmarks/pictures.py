@@ -19,7 +19,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 METRICS = {"normalised1": "normalised top-1", "top1": "top-1", "pairwise": "pairwise", "tau": "Kendall's τ"}
 """Metric of a cost model → what its panel is called."""
 Documents = Mapping[str, Mapping[str, Any] | None]
-"""Results by name; None: not measured."""
+"""Results by name; None: not measured. Those of a second processor are `FOLDER/NAME`."""
 
 
 def _figure(width: float, height: float) -> Any:
@@ -76,12 +76,13 @@ BUDGETS = {"none": "networks_0_2", "10 a kernel": "networks_10_2", "1,000": "net
 
 def draw_trials(documents: Documents) -> Any | None:
     """Times after more trials: of networks over those after none, and of operators beside TVM's after as many."""
-    if any(documents[name] is None for name in BUDGETS.values()):
+    lines = _over_trials(documents)
+    if not lines:
         return None
     tvm = documents["tvm_long"] or documents["tvm"]
     figure = _figure(9.0 if tvm else 6.0, 3.6)
     panels = figure.subplots(1, 2 if tvm else 1, squeeze=False)[0]
-    _networks_over_trials(panels[0], documents)
+    _networks_over_trials(panels[0], lines)
     if tvm:
         _operators_over_trials(panels[1], tvm)
     for panel in panels:
@@ -92,17 +93,31 @@ def draw_trials(documents: Documents) -> Any | None:
     return figure
 
 
-def _networks_over_trials(panel: Any, documents: Documents) -> None:
-    rows = {label: (documents[name] or {})["rows"].values() for label, name in BUDGETS.items()}
-    seconds = {
-        label: {r["title"]: r["seconds"][OURS] for r in of if OURS in r["seconds"]} for label, of in rows.items()
+def _over_trials(documents: Documents) -> dict[tuple[str, str], list[float]]:
+    """Of a network on a processor that timed it after every number of trials: times over that after none."""
+    seconds: dict[str, dict[tuple[str, str], float]] = {
+        label: {
+            (row["title"], row["made"]["cpu"]): row["seconds"][OURS]
+            for name, document in documents.items()
+            if document is not None and name.rpartition("/")[2] == wanted
+            for row in document["rows"].values()
+            if OURS in row["seconds"]
+        }
+        for label, wanted in BUDGETS.items()
     }
-    names = [name for name in seconds["none"] if all(name in of for of in seconds.values())]
-    lines = {name: [seconds[label][name] / seconds["none"][name] for label in BUDGETS] for name in names}
+    none = seconds["none"]
+    return {
+        key: [of[key] / none[key] for of in seconds.values()]
+        for key in none
+        if all(key in of for of in seconds.values())
+    }
+
+
+def _networks_over_trials(panel: Any, lines: Mapping[tuple[str, str], Sequence[float]]) -> None:
     for line in lines.values():
         panel.plot(range(len(BUDGETS)), line, color="C0", alpha=0.3, linewidth=0.8)
     means = [geometric_mean([line[place] for line in lines.values()]) for place in range(len(BUDGETS))]
-    panel.plot(range(len(BUDGETS)), means, "o-", color="C0", label=f"geometric mean of {len(names)} networks")
+    panel.plot(range(len(BUDGETS)), means, "o-", color="C0", label=f"geometric mean of {len(lines)} networks")
     panel.set(
         xticks=range(len(BUDGETS)), xticklabels=list(BUDGETS), xlabel="trials", title="time / time after no trial"
     )
@@ -156,11 +171,17 @@ def draw(folder: Path = DOCS, measured: Path = results.FOLDER) -> list[Path]:
     """Draws all that was measured; the files."""
     made = []
     for name, (picture, wanted) in PICTURES.items():
-        figure = picture({of: results.load(of, measured) for of in wanted})
+        figure = picture(_documents(wanted, measured))
         if figure is not None:
             figure.savefig(folder / name, dpi=110)
             made.append(folder / name)
     return made
+
+
+def _documents(wanted: Sequence[str], measured: Path) -> Documents:
+    second = (f"{path.parent.name}/{path.stem}" for path in sorted(measured.glob("*/*.json")) if path.stem in wanted)
+    names = [*wanted, *(name for name in second if not name.startswith("unfinished/"))]
+    return {name: results.load(name, measured) for name in names}
 
 
 def main() -> int:

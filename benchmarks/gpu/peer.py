@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ from numpy.typing import NDArray
 from search_space.workloads import Workload
 
 Call = Callable[[], Any]
+CHOICES = 3
+"""How often cuDNN chooses the algorithms of a call."""
+_CHOSE: list[ThreadPoolExecutor] = []
+"""Threads that chose: what they chose must outlive its graphs."""
 
 
 def torch_calls(workload: Workload, arrays: Sequence[NDArray[Any]], device: str) -> dict[str, Call]:
@@ -65,13 +70,29 @@ def settle(calls: Mapping[str, Call]) -> None:
         torch.cuda.synchronize()
 
 
-def recorded(call: Call) -> Call:
-    """Replays what a call that is settled gives the device, as a CUDA graph: Python takes no part in it."""
+def recorded(call: Call, choices: int = CHOICES) -> list[Call]:
+    """Each replays what a call gives the device, as a CUDA graph: Python takes no part in it.
+
+    cuDNN times every algorithm once, which for a short one is a draw, and PyTorch keeps what it drew by thread; so each
+    graph is that of a new thread, for the fastest to be the peer.
+    """
+    return [_in_thread(lambda: _recorded(call)) for _ in range(choices)]
+
+
+def _in_thread(make: Callable[[], Call]) -> Call:
+    """What a new thread makes; it waits then for the process to end."""
+    _CHOSE.append(ThreadPoolExecutor(1))
+    return _CHOSE[-1].submit(make).result()
+
+
+def _recorded(call: Call) -> Call:
     import torch
 
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
-        call()
+    with torch.no_grad():  # a mode is a thread's, too
+        settle({"": call})
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+            call()
     return graph.replay
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import __main__ as module
-from benchmarks.gpu import network
+from benchmarks.gpu import network, peer
 from benchmarks.gpu.__main__ import Beside, main, means
 from benchmarks.gpu.peer import torch_calls
 from benchmarks.gpu.rows import ROWS, TARGETS, Row, product
@@ -111,6 +112,19 @@ def test_a_network_stands_beside_each_way_of_pytorch() -> None:
     assert "On NVIDIA H200 (sm_90a), 2026-01-01; " in text and "took 60 s" in text
     assert "| eager, channels last | 0.500 | 4.0 % | 1.000 | 0.0 % | 2.00x |" in text
     assert "| inductor | no |  |  |  |  |" in text
+
+
+def test_each_graph_is_of_a_thread_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN's choices are kept by thread."""
+    threads: list[threading.Thread] = []
+
+    def record(call: peer.Call) -> peer.Call:
+        threads.append(threading.current_thread())
+        return call
+
+    monkeypatch.setattr(peer, "_recorded", record)
+    assert [replay() for replay in peer.recorded(lambda: 7, 3)] == [7, 7, 7]
+    assert len({*threads, threading.current_thread()}) == 4 and all(thread.is_alive() for thread in threads)
 
 
 def test_multiply_adds_are_those_of_layers() -> None:

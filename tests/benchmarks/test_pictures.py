@@ -13,8 +13,12 @@ from benchmarks import pictures, results
 pytest.importorskip("matplotlib", reason="needs the package matplotlib")
 
 
-def row(title: str, ours: float) -> dict[str, Any]:
-    return {"title": title, "seconds": {"autotune float32": ours, "onnxruntime": 2e-3, "openvino": 1e-3}}
+def row(title: str, ours: float, cpu: str = "a first") -> dict[str, Any]:
+    return {
+        "title": title,
+        "made": {"cpu": cpu},
+        "seconds": {"autotune float32": ours, "onnxruntime": 2e-3, "openvino": 1e-3},
+    }
 
 
 def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
@@ -22,7 +26,7 @@ def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
     measured.mkdir()
     pages.mkdir()
     assert pictures.draw(pages, measured) == []
-    rows = {"a": row("a", 1e-3), "b": row("b", 5e-4), "c": {"title": "c", "seconds": {"onnxruntime": 1e-3}}}
+    rows = {"a": row("a", 1e-3), "b": row("b", 5e-4), "c": {"title": "c", "made": {}, "seconds": {"onnxruntime": 1e-3}}}
     assert pictures.ratios({"rows": rows}, "openvino") == {"a": 1.0, "b": 2.0}
     for name in ("networks_0_2", "networks_10_2"):
         (measured / f"{name}.json").write_text(json.dumps({"rows": rows}))
@@ -39,3 +43,24 @@ def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
     assert pages / "trials.png" in pictures.draw(pages, measured)
     assert (pages / "trials.png").read_bytes() != alone, "TVM stands in a panel of its own"
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pages.iterdir())
+
+
+def test_times_of_two_processors_are_not_divided() -> None:
+    documents: dict[str, Any] = {
+        "networks_0_2": {"rows": {"a": row("a", 4e-3), "b": row("b", 4e-3)}},
+        "networks_10_2": {"rows": {"a": row("a", 2e-3), "b": row("b", 1e-3, "a second")}},
+        "networks_1000_2": {"rows": {"a": row("a", 1e-3), "b": row("b", 5e-4, "a second")}},
+        "tvm": None,
+        "tvm_long": None,
+    }
+    assert pictures._over_trials(documents) == {("a", "a first"): [1.0, 0.5, 0.25]}
+    documents["second/networks_0_2"] = {"rows": {"b": row("b", 2e-3, "a second")}}
+    assert pictures._over_trials(documents)["b", "a second"] == [1.0, 0.5, 0.25]
+    assert pictures.draw_trials({**documents, "networks_10_2": None}) is None
+
+
+def test_results_of_a_second_processor_are_found(tmp_path: Path) -> None:
+    for place in ("", "second/", "unfinished/"):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / f"{place}tvm.json").write_text("{}")
+    assert pictures._documents(("tvm", "tvm_long"), tmp_path) == {"tvm": {}, "tvm_long": None, "second/tvm": {}}
