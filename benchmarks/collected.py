@@ -32,6 +32,11 @@ UNFINISHED = "unfinished"
 """Folder beside the results."""
 
 
+def _common(name: str) -> tuple[str, ...]:
+    """What all rows of a table, which may be of a second processor's folder, must have in common of their origin."""
+    return ("commit",) if name.rpartition("/")[2] in LONG else ("commit", *MACHINE)
+
+
 class MixedTable(ValueError):
     """Rows that must not stand in one table."""
 
@@ -67,7 +72,7 @@ class Collected:
 
     def _shared(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """What rows must have in common of a state."""
-        return {key: value for key, value in state.items() if self.name not in LONG or key not in MACHINE}
+        return {key: value for key, value in state.items() if key not in MACHINE or key in _common(self.name)}
 
     def _refuse_to_lose(self, found: Mapping[str, Any]) -> None:
         other = self._shared(found["state"])
@@ -198,9 +203,7 @@ def check(name: str, document: Mapping[str, Any]) -> None:
     if not is_whole(state["commit"]):
         raise MixedTable(f"rows of {name} must be of a commit, but are of changed files: {state['commit'] or 'none'}")
     for row, found in document["rows"].items():
-        for key in ("commit", *MACHINE):
-            if key not in state and name in LONG:
-                continue
+        for key in _common(name):
             if found.get("made", {}).get(key) != state[key]:
                 got = found.get("made", {}).get(key)
                 raise MixedTable(f"`{key}` of rows of {name} must be {state[key]}, but that of {row} is {got}")

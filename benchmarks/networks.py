@@ -38,8 +38,8 @@ BUDGETS = {"0": (0, False), "10": (10, True), "1000": (1000, False)}
 
 def plan_of(budget: str, threads: int, seed: int = 0, turns: int = 20) -> Plan:
     """What is measured of each network. PyTorch's compiler is a peer where there are no trials: it has no budget, and
-    one comparison of it says all; so is bfloat16, which would be searched for anew, and on processors that have no
-    products of it OpenVINO as installed computes in float32, too."""
+    one comparison of it says all. bfloat16 is measured there, too, as a search would begin anew for it, and not on
+    processors that have no products of it, where OpenVINO as installed computes in float32."""
     trials, each_task = BUDGETS[budget]
     has_products = "avx512bf16" in registry.get("cpu").hardware.features
     precisions = ("float32", "bfloat16") if not trials and has_products else ("float32",)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results
+from benchmarks.collected import UNFINISHED
 from benchmarks.interleave import geometric_mean
 from benchmarks.networks_table import OURS, PEERS
 
@@ -179,9 +180,9 @@ def draw(folder: Path = DOCS, measured: Path = results.FOLDER) -> list[Path]:
 
 
 def _documents(wanted: Sequence[str], measured: Path) -> Documents:
-    second = (f"{path.parent.name}/{path.stem}" for path in sorted(measured.glob("*/*.json")) if path.stem in wanted)
-    names = [*wanted, *(name for name in second if not name.startswith("unfinished/"))]
-    return {name: results.load(name, measured) for name in names}
+    second = [path for path in sorted(measured.glob("*/*.json")) if path.stem in wanted]
+    names = [f"{path.parent.name}/{path.stem}" for path in second if path.parent.name != UNFINISHED]
+    return {name: results.load(name, measured) for name in (*wanted, *names)}
 
 
 def main() -> int:

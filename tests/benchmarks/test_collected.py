@@ -98,6 +98,7 @@ def test_long_tables_take_rows_of_several_processors_and_say_of_which(tmp_path: 
     rows.add("c", row("three"))
     whole = json.loads((tmp_path / f"{name}.json").read_text())
     check(name, whole)
+    check(f"second/{name}", whole)
     assert "cpu" not in whole["state"] and {key: found["made"]["cpu"] for key, found in whole["rows"].items()} == {
         "a": "a processor", "b": "another", "c": "another",
     }  # fmt: skip
