@@ -122,6 +122,8 @@ class FakeBound:
         seconds = self.step.get("seconds", 1e-3)
         if self.step.get("run") != "idle":  # what is timed works, too
             self.output[...] = self.inputs[0]
+        if self.step.get("run") == "spoil":
+            self.inputs[0][0] += iterations
         if self.step.get("sleep"):
             time.sleep(seconds * iterations)
         if self.step.get("run") == "spoil_late":  # checked already: nothing tells on it
