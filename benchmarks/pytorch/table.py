@@ -37,6 +37,12 @@ def ratio(row: Row, name: str, peer: str) -> float | None:
     return found[peer] / found[OURS] if is_right(row) and OURS in found and peer in found else None
 
 
+def ratio_to_best(row: Row) -> float | None:
+    """The seconds of the fastest of all others over ours; None as of `ratio`."""
+    found = [value for peer in TITLES if peer != OURS and (value := ratio(row, "seconds", peer)) is not None]
+    return min(found, default=None)
+
+
 def is_right(row: Row) -> bool:
     """Whether our output is that of eager PyTorch."""
     error = row.get("errors", {}).get(OURS)
@@ -57,27 +63,24 @@ def summary(rows: Sequence[Row]) -> str:
     if slow := sorted((name for name in ratios if ratios[name] < SLOW), key=ratios.__getitem__):
         named = ", ".join(f"{name} {ratios[name]:.2f}x" for name in slow)
         text += f" Under {SLOW:.1f}x of Inductor: {named}."
-    unsteady = [row["unsteady"] for row in rows if "unsteady" in row]
-    if unsteady:
-        text += f" Halves of a runtime's turns differ by up to {max(unsteady) * 100:.0f} %."
     failed = [f"{row['name']}: {row['failed']}" for row in rows if "failed" in row]
     failed += [f"{TITLES[peer]} on {row['name']}: {why}" for row in rows for peer, why in row["missing"].items()]
     return f"{text} Missing: {'; '.join(failed)}." if failed else text
 
 
 def _means(rows: Sequence[Row]) -> str:
-    lines: list[list[object]] = []
+    given = {"inference, the fastest of all": [ratio_to_best(row) for row in rows]}
     for title, name, peers in (
         ("inference", "seconds", (INDUCTOR, FROZEN, EAGER)),
         ("compiling, empty cache", "cold_seconds", (INDUCTOR, FROZEN)),
         ("compiling, filled cache", "warm_seconds", (INDUCTOR, FROZEN)),
     ):
-        for peer in peers:
-            found = [value for row in rows if (value := ratio(row, name, peer)) is not None]
-            if found:
-                mean = f"{geometric_mean(found):.2f}x"
-                slower = sum(value < 1 for value in found)
-                lines.append([f"{title}, {TITLES[peer]}", mean, f"{min(found):.2f}x", slower, len(found)])
+        given |= {f"{title}, {TITLES[peer]}": [ratio(row, name, peer) for row in rows] for peer in peers}
+    lines: list[list[object]] = []
+    for beside, ratios in given.items():
+        if found := [value for value in ratios if value is not None]:
+            slower = sum(value < 1 for value in found)
+            lines.append([beside, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", slower, len(found)])
     return table(["beside", "geometric mean", "lowest", "we are slower on", "of models"], lines) if lines else ""
 
 
