@@ -60,7 +60,7 @@ bench: $(BENCH) ## measure all that the pages claim, an hour at a time if wanted
 bench-quick: $(PEERS) ## say which networks have become slower than at a release (ten minutes): ARGS="--base v0.1.0"
 	$(BIN)/python -m benchmarks.quick $(ARGS)
 
-tables: $(READY) ## write the measured tables and pictures into docs
+tables: $(READY) ## write the measured tables and pictures into README and docs
 	$(BIN)/python -m benchmarks.table
 	$(BIN)/python -m benchmarks.pictures
 

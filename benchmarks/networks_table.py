@@ -46,11 +46,16 @@ def ratio(row: Row, ours: str, peers: Sequence[str]) -> tuple[float | None, floa
     return row["seconds"][best] / row["seconds"][ours], noise_of(row, ours, best)
 
 
+def peers_of(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Peers that were timed: in float32, and those that round to 16 bits, or may."""
+    timed = {label for row in document["rows"].values() for label in row["seconds"]}
+    return [peer for peer in PEERS if peer in timed], [peer for peer in NARROW_PEERS if peer in timed]
+
+
 def networks(document: Mapping[str, Any]) -> str:
     """Every network, then geometric means over those that this package was made with and the others."""
     rows = list(document["rows"].values())
-    peers = [peer for peer in PEERS if any(peer in row["seconds"] for row in rows)]
-    narrow = [peer for peer in NARROW_PEERS if any(peer in row["seconds"] for row in rows)]
+    peers, narrow = peers_of(document)
     both = any(NARROW in row["seconds"] for row in rows)
     header = ["network", "unseen", "autotune", *(PEERS[p] for p in peers), "ratio"]
     header += ["autotune bfloat16", *(NARROW_PEERS[p] for p in narrow), "ratio in bfloat16"] if both else []

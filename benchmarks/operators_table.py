@@ -28,6 +28,12 @@ def best_of(row: Mapping[str, Any]) -> str | None:
     return min((name for name in PEERS if name in row["seconds"]), key=row["seconds"].__getitem__, default=None)
 
 
+def ratio_to_best(row: Mapping[str, Any]) -> tuple[float | None, float]:
+    """Seconds of the fastest peer over ours, and the noise of the two; None where no peer has the operator."""
+    best, seconds = best_of(row), row["seconds"]
+    return (None, 0.0) if best is None else (seconds[best] / seconds["ours"], noise_of(row, "ours", best))
+
+
 def operators(document: Mapping[str, Any]) -> str:
     """Ours against every peer, and the geometric mean of the ratios in each class."""
     header = [
@@ -44,9 +50,9 @@ def operators(document: Mapping[str, Any]) -> str:
     ratios: dict[str, list[float]] = {}
     for row in document["rows"].values():
         seconds, peak = row["seconds"], row["peak_flops"]
-        rate, best = row["flops"] / seconds["ours"], best_of(row)
-        ratio = None if best is None else seconds[best] / seconds["ours"]
-        if ratio is not None and best is not None:
+        rate = row["flops"] / seconds["ours"]
+        ratio, noise = ratio_to_best(row)
+        if ratio is not None:
             for kind in ("all", row["class"]):
                 ratios.setdefault(kind, []).append(ratio)
         above = "*" if rate > peak else ""
@@ -57,7 +63,7 @@ def operators(document: Mapping[str, Any]) -> str:
                 f"{rate / 1e9:.0f}{above}",
                 f"{rate / peak:.0%}",
                 *(_ms(seconds.get(name)) for name in (*PEERS, "library")),
-                ratio_text(ratio, 0.0 if best is None else noise_of(row, "ours", best)),
+                ratio_text(ratio, noise),
                 "constant" if row["constant_weight"] else "",
             ]
         )

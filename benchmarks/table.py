@@ -1,6 +1,6 @@
-"""Puts tables of `benchmarks/results` into the pages of docs, between `<!-- table:NAME -->` and `<!-- /table -->`.
+"""Puts tables of `benchmarks/results` into README and docs, between `<!-- table:NAME -->` and `<!-- /table -->`.
 
-Tables of a second processor lie in a folder of it: `<!-- table:FOLDER/NAME -->`.
+Tables of a second processor lie in a folder of it: `<!-- table:FOLDER/NAME -->`. `headline` is of all of them.
 
 `python -m benchmarks.table [FILE...] [--check]`: `--check` writes nothing; code 1 where a table is stale.
 """
@@ -15,9 +15,10 @@ from pathlib import Path
 
 from benchmarks import results
 from benchmarks.collected import check, said_of
+from benchmarks.headline import headline
 from benchmarks.tables import TABLES
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
 OF_MANY_STATES = ("survey",)
 """Tables whose rows say themselves where they come from."""
 _MARKED = re.compile(r"(<!-- table:(?P<name>(?:[\w-]+/)?(?P<kind>[\w-]+)) -->\n).*?(?P<end><!-- /table -->)", re.DOTALL)
@@ -33,6 +34,8 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
 
     def filled(match: re.Match[str]) -> str:
         name, kind = match["name"], match["kind"]
+        if name == "headline":
+            return f"{match[1]}{headline(folder)}\n{match['end']}"
         if kind not in TABLES:
             raise ValueError(f"`table` must be one of {', '.join(TABLES)}, but got table:{name}")
         document = results.load(name, folder)
@@ -75,11 +78,11 @@ def _said(name: str, document: dict[str, object]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrites the pages that have tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, help="by default all pages of docs")
+    parser.add_argument("files", nargs="*", type=Path, help="by default README and all pages of docs")
     parser.add_argument("--check", action="store_true", help="write nothing; code 1 where a table is stale")
     options = parser.parse_args(arguments)
     stale = []
-    for page in options.files or sorted(DOCS.glob("*.md")):
+    for page in options.files or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         before = page.read_text()
         after = regenerate(before)
         if after != before:

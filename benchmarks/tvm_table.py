@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from benchmarks.figures import noise_of, ratio_text, with_processors
@@ -13,6 +13,21 @@ NEARLY = (
     "`nearly there` is where the best so far has 95 % of the speed of the best in the end, by what each search timed "
     "itself; trials count as equally long."
 )
+
+
+def counts_of(rows: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Numbers of trials after which some rows were timed, in rising order."""
+    labels = {label for row in rows for label in row.get("seconds", {})}
+    return sorted(int(label.partition(" ")[2]) for label in labels if label.startswith("ours "))
+
+
+def ratio(row: Mapping[str, Any], trials: int) -> tuple[float | None, float]:
+    """Seconds of TVM's over ours, both after so many trials, and the noise of the two; None where it has none."""
+    labels = f"ours {trials}", f"tvm {trials}"
+    if not set(labels) <= row.get("seconds", {}).keys():
+        return None, 0.0
+    ours, theirs = (row["seconds"][label] for label in labels)
+    return theirs / ours, noise_of(row, *labels)
 
 
 def tvm(document: Mapping[str, Any]) -> str:
@@ -28,21 +43,21 @@ def tvm(document: Mapping[str, Any]) -> str:
             refused.append(f"{row['title']} ({row['refused'].partition(', but')[0]})")
             continue
         took, seconds = row["tuning"], row["seconds"]
-        counts = sorted(int(name.partition(" ")[2]) for name in seconds if name.startswith("ours "))
+        counts = counts_of([row])
         for trials in counts:
-            labels = f"ours {trials}", f"tvm {trials}"
-            ours, theirs = (seconds[label] for label in labels)
+            found, noise = ratio(row, trials)
+            if found is None:
+                continue
             for kind in ("all", row["class"]):
-                ratios.setdefault((trials, kind), []).append(theirs / ours)
+                ratios.setdefault((trials, kind), []).append(found)
             last = trials == counts[-1]
             of.append(row)
             lines.append(
                 [
                     row["title"],
                     trials,
-                    f"{ours * 1e3:.3f}",
-                    f"{theirs * 1e3:.3f}",
-                    ratio_text(theirs / ours, noise_of(row, *labels)),
+                    *(f"{seconds[f'{who} {trials}'] * 1e3:.3f}" for who in ("ours", "tvm")),
+                    ratio_text(found, noise),
                     *(f"{took[name]['seconds']:.0f}" if last else "" for name in ("ours", "tvm")),
                     *(f"{took[name]['trials_per_second']:.1f}" if last else "" for name in ("ours", "tvm")),
                     *(_nearly(took[name]) if last else "" for name in ("ours", "tvm")),

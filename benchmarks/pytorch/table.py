@@ -37,10 +37,11 @@ def ratio(row: Row, name: str, peer: str) -> float | None:
     return found[peer] / found[OURS] if is_right(row) and OURS in found and peer in found else None
 
 
-def ratio_to_best(row: Row) -> float | None:
-    """The seconds of the fastest of all others over ours; None as of `ratio`."""
-    found = [value for peer in TITLES if peer != OURS and (value := ratio(row, "seconds", peer)) is not None]
-    return min(found, default=None)
+def ratio_to_best(row: Row) -> tuple[float | None, float]:
+    """The seconds of the fastest of all others over ours, and the noise of the two; None as of `ratio`."""
+    found = {peer: value for peer in TITLES if peer != OURS and (value := ratio(row, "seconds", peer)) is not None}
+    best = min(found, key=found.__getitem__, default=None)
+    return (None, 0.0) if best is None else (found[best], noise_of(row, OURS, best))
 
 
 def is_right(row: Row) -> bool:
@@ -69,7 +70,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def _means(rows: Sequence[Row]) -> str:
-    given = {"inference, the fastest of all": [ratio_to_best(row) for row in rows]}
+    given = {"inference, the fastest of all": [ratio_to_best(row)[0] for row in rows]}
     for title, name, peers in (
         ("inference", "seconds", (INDUCTOR, FROZEN, EAGER)),
         ("compiling, empty cache", "cold_seconds", (INDUCTOR, FROZEN)),

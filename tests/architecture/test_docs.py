@@ -118,7 +118,9 @@ def test_paths_and_commands_exist(page: Path) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+    """A table of results counts as a line: it grows by what is measured."""
+    written = re.sub(r"<!-- table:.*?<!-- /table -->", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len(written.splitlines()) <= 150
 
 
 def test_the_tables_are_those_of_the_results() -> None:

@@ -1,0 +1,138 @@
+"""The table of README: every claim of a speed beside peers in one line, from the result files.
+
+A line is of all rows of a table, those that lost, too. Tables of before results knew where they come from have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import networks_table, operators_table, results, tvm_table
+from benchmarks.collected import UNFINISHED, check
+from benchmarks.figures import noise_of, ratio_text
+from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
+from benchmarks.pytorch import table as pytorch_table
+from benchmarks.stacks import STACKS
+
+Document = Mapping[str, Any]
+Row = Mapping[str, Any]
+Ratio = tuple[float | None, float]
+"""Seconds of the fastest peer over ours, None where either was not timed, and the noise of the two."""
+
+HEADER = ["what", "processor", "threads", "trials", "its time / ours", "unseen", "of", "fastest of", "halves apart"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A line.
+
+    Attributes:
+        what: is compared.
+        peers: with whom.
+        ratio: of a row.
+        of: whether a row counts.
+        trials: of it; None: as the table's settings say.
+    """
+
+    what: str
+    peers: Sequence[str]
+    ratio: Callable[[Row], Ratio]
+    of: Callable[[Row], bool] = lambda row: True
+    trials: int | None = None
+
+
+def _networks(document: Document) -> Iterator[Claim]:
+    wide, narrow = networks_table.peers_of(document)
+    yield Claim(
+        "networks, float32",
+        [networks_table.PEERS[peer].partition(",")[0] for peer in wide],
+        lambda row: networks_table.ratio(row, networks_table.OURS, wide),
+    )
+    if any(networks_table.NARROW in row["seconds"] for row in document["rows"].values()):
+        yield Claim(
+            "networks, bfloat16",
+            ["these", *(networks_table.NARROW_PEERS[peer] for peer in narrow)],
+            lambda row: networks_table.ratio(row, networks_table.NARROW, [*wide, *narrow]),
+        )
+
+
+def _pytorch(document: Document) -> Iterator[Claim]:
+    yield Claim("models by `torch.compile`", ["Inductor", "Inductor frozen", "eager"], pytorch_table.ratio_to_best)
+
+
+def _int8(document: Document) -> Iterator[Claim]:
+    def ratio(row: Row) -> Ratio:
+        if not row["seconds"]:
+            return None, 0.0
+        ours, *peers = row["seconds"]
+        best = min(peers, key=row["seconds"].__getitem__)
+        return row["seconds"][best] / row["seconds"][ours], noise_of(row, ours, best)
+
+    peers = ["ONNX Runtime", "OpenVINO", "OpenVINO as installed"]
+    yield Claim("networks, int8", peers, ratio, lambda row: row["title"] not in STACKS)
+    yield Claim("stacks of eight layers, int8", peers, ratio, lambda row: row["title"] in STACKS)
+
+
+def _operators(document: Document) -> Iterator[Claim]:
+    peers = ["oneDNN", "Inductor", "ONNX Runtime", "its blocked layout", "OpenVINO"]
+    yield Claim("operators, float32", peers, operators_table.ratio_to_best)
+
+
+def _tvm(document: Document) -> Iterator[Claim]:
+    for trials in tvm_table.counts_of(document["rows"].values()):
+        yield Claim("operators, float32", ["TVM"], lambda row, n=trials: tvm_table.ratio(row, n), trials=trials)
+
+
+CLAIMS: dict[str, Callable[[Document], Iterator[Claim]]] = {
+    **{f"networks_{budget}_{threads}": _networks for budget, threads in (("0", 2), ("0", 1), ("10", 2), ("1000", 2))},
+    "pytorch": _pytorch,
+    "quantized_networks": _int8,
+    "operators": _operators,
+    "tvm": _tvm,
+    "tvm_long": _tvm,
+}
+"""Table → what it claims."""
+
+
+def headline(folder: Path = results.FOLDER) -> str:
+    """The table, of all results in a folder and in those of second processors in it."""
+    others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != UNFINISHED)
+    lines: list[list[object]] = []
+    for name, claims in CLAIMS.items():
+        for place in (name, *(f"{other}/{name}" for other in others)):
+            document = results.load(place, folder)
+            if document is None or "state" not in document:
+                continue
+            check(place, document)
+            lines += [line for claim in claims(document) if (line := _line(claim, document)) is not None]
+    return table(HEADER, lines)
+
+
+def _line(claim: Claim, document: Document) -> list[object] | None:
+    rows = [row for row in document["rows"].values() if claim.of(row)]
+    found = [(ratio, noise, row) for row in rows for ratio, noise in [claim.ratio(row)] if ratio is not None]
+    if not found:
+        return None
+    ratios = [ratio for ratio, _, _ in found]
+    ends = [ratio_text(*end(found, key=itemgetter(0))[:2]) for end in (min, max)]
+    unseen = [ratio for ratio, _, row in found if row.get("unseen")]
+    settings = document["state"]["settings"]
+    trials = settings.get("trials", 0) if claim.trials is None else claim.trials
+    apart = [noise_of(row, *row["halves"]) for _, _, row in found]
+    return [
+        claim.what,
+        " and ".join(dict.fromkeys(row["made"]["cpu"] for row in rows)),
+        settings["threads"],
+        (f"{trials:,}" if trials else "none") + (" a kernel" if settings.get("each_task") else ""),
+        f"{geometric_mean(ratios):.2f}x ({' to '.join(ends)})",
+        f"{geometric_mean(unseen):.2f}x" if unseen else "",
+        len(found),
+        ", ".join(claim.peers),
+        f"{median(apart) * 100:.0f} %, at most {max(apart) * 100:.0f} %",
+    ]
