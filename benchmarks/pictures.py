@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results
+from benchmarks import results, tvm_table
 from benchmarks.collected import UNFINISHED
 from benchmarks.interleave import geometric_mean
 from benchmarks.networks_table import OURS, PEERS
@@ -80,7 +80,7 @@ def draw_trials(documents: Documents) -> Any | None:
     lines = _over_trials(documents)
     if not lines:
         return None
-    tvm = documents["tvm_long"] or documents["tvm"]
+    tvm = next((found for name in ("tvm_long", "tvm") if (found := documents[name]) and len(_counts(found)) > 1), None)
     figure = _figure(9.0 if tvm else 6.0, 3.6)
     panels = figure.subplots(1, 2 if tvm else 1, squeeze=False)[0]
     _networks_over_trials(panels[0], lines)
@@ -125,9 +125,15 @@ def _networks_over_trials(panel: Any, lines: Mapping[tuple[str, str], Sequence[f
     panel.legend(fontsize=8, frameon=False, loc="lower left")
 
 
+def _counts(document: Mapping[str, Any]) -> list[int]:
+    """Trials after which ours and TVM's were timed of every operator that TVM takes."""
+    rows = [row for row in document["rows"].values() if "seconds" in row]
+    return [n for n in tvm_table.counts_of(rows) if all(tvm_table.ratio(row, n)[0] is not None for row in rows)]
+
+
 def _operators_over_trials(panel: Any, document: Mapping[str, Any]) -> None:
     rows = [row for row in document["rows"].values() if "seconds" in row]
-    counts = sorted(int(label.partition(" ")[2]) for label in rows[0]["seconds"] if label.startswith("ours "))
+    counts = _counts(document)
     end = f"ours {counts[-1]}"
     for who, title, color in (("ours", "autotune", "C0"), ("tvm", "TVM", "C1")):
         line = [geometric_mean([row["seconds"][f"{who} {n}"] / row["seconds"][end] for row in rows]) for n in counts]
