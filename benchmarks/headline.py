@@ -68,11 +68,7 @@ def _pytorch(document: Document) -> Iterator[Claim]:
 
 def _int8(document: Document) -> Iterator[Claim]:
     def ratio(row: Row) -> Ratio:
-        if not row["seconds"]:
-            return None, 0.0
-        ours, *peers = row["seconds"]
-        best = min(peers, key=row["seconds"].__getitem__)
-        return row["seconds"][best] / row["seconds"][ours], noise_of(row, ours, best)
+        return networks_table.ratio(row, "autotune", [label for label in row["seconds"] if label != "autotune"])
 
     peers = ["ONNX Runtime", "OpenVINO", "OpenVINO as installed"]
     yield Claim("networks, int8", peers, ratio, lambda row: row["title"] not in STACKS)
