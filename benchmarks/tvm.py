@@ -40,6 +40,8 @@ TRIALS = {"tvm": (64, 256), "tvm_long": (64, 256, 1000)}
 """Result file → numbers of trials after which both stand beside each other."""
 LONG = ROWS[::5]
 """Those that are searched for long, a quarter of an hour each: every fifth."""
+PAUSE = 0.5
+"""Seconds between turns: TVM's idle threads spin for .16 to .19 s (Zen 4), and the next to take its turn would pay."""
 ENVIRONMENT = Path("~/.cache/autotune-bench/tvm")
 Document = dict[str, Any]
 
@@ -88,7 +90,7 @@ def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Name
             running[f"ours {trials}"] = ours
         rate = said["records"] / said["tuning_seconds"]
         found["tuning"] = {"ours": took, "tvm": {**said, "seconds": said["tuning_seconds"], "trials_per_second": rate}}
-        return {**found, **figures(turns_of(running, options.repeat))}
+        return {**found, **figures(turns_of(running, options.repeat, pause=PAUSE))}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -111,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = {row.name: row for row in (LONG if options.long else ROWS)}
     counts = TRIALS[name]
     settings = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed")}}
-    settings |= {"peer": REQUIREMENTS[0], "mcpu": options.mcpu or "host"}
+    settings |= {"pause": PAUSE, "peer": REQUIREMENTS[0], "mcpu": options.mcpu or "host"}
     options.mcpu = options.mcpu or host_cpu()
 
     def measure(place: str) -> Document:

@@ -118,13 +118,15 @@ def _placeholders(workload: Workload) -> list[te.Tensor]:
 
 
 def _conv2d(workload: Workload) -> list[te.Tensor]:
-    if int(workload.args.get("groups", 1)) != 1 or len(workload.inputs) > 2 or workload.args.get("activation"):
-        raise PeerError(f"`workload` must be a plain convolution of one group, but got {workload.key}")
+    if len(workload.inputs) > 2 or workload.args.get("activation"):
+        raise PeerError(f"`workload` must be a plain convolution, but got {workload.key}")
     data, weight = _placeholders(workload)
     stride, padding, dilation = (
         _pair(workload.args.get(n, d)) for n, d in (("stride", 1), ("padding", 0), ("dilation", 1))
     )
-    return [data, weight, topi.nn.conv2d_nhwc(data, weight, stride, padding, dilation)]
+    groups = int(workload.args.get("groups", 1))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO", "auto_scheduler_should_rewrite_layout": True}
+    return [data, weight, topi.nn.conv(data, weight, stride, padding, dilation, groups, **layouts)]
 
 
 def _depthwise(workload: Workload) -> list[te.Tensor]:

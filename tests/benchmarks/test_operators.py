@@ -136,7 +136,15 @@ def test_both_stand_after_as_many_trials(folder: Path, monkeypatch: pytest.Monke
     schedules = {64: {"at": 64}, 256: {"at": 256}}
     took = {"seconds": 4.0, "trials_per_second": 64.0}
     monkeypatch.setattr(tvm, "tuned_after", lambda *given: (schedules, took))
+    pauses: list[float] = []
+
+    def turns(peers: Mapping[str, Any], repeat: int, pause: float = 0.12) -> dict[str, list[float]]:
+        pauses.append(pause)
+        return turns_of(peers, repeat, pause=0.0)
+
+    monkeypatch.setattr(tvm, "turns_of", turns)
     assert tvm.main(["--rows", ROWS[0].name, "--mcpu", "x", "--results", str(folder)]) == 0
+    assert pauses and min(pauses) >= 0.3  # its idle threads were seen to spin for a fifth of a second
     theirs = [given for module, given in Process.made if module.endswith("tvm_peer")]
     assert [given["upto"] for given in theirs] == [256, 64] and {given["trials"] for given in theirs} == {256}
     (row,) = waiting("tvm", folder).values()
