@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Protocol
 
 FEWEST_ROUNDS = 20
 """Of which the faster half counts: a shared host has slow seconds, 1.4 times slower, and no peer is to pay for them."""
+_LOOK = 0.03
+"""Seconds at the end of a pause in which nobody may be at work: three ticks of the system's clock."""
+_LONGEST = 2.0
+"""Seconds that are waited for whoever never rests."""
 
 
 class Timed(Protocol):
@@ -35,7 +41,8 @@ def turns_of(
         peers: what takes turns, in this order: A/B/A/B.
         repeat: rounds, at least 20.
         turn_seconds: time of a turn, by which the samples in it are chosen: 5 to 200.
-        pause: seconds between turns, in which idle threads of the last peer stop spinning.
+        pause: seconds between turns, in which idle threads of the last peer stop spinning; longer where they have not:
+            how long they spin is theirs and the processor's (TVM's a fifth of a second, on Zen 4).
         warm_seconds: execution before the samples of a turn: a processor that was idle takes a while to come back
             to its full clock.
     """
@@ -45,7 +52,7 @@ def turns_of(
     rounds: dict[str, list[float]] = {name: [] for name in peers}
     for _ in range(repeat):
         for name, peer in peers.items():
-            time.sleep(pause)
+            _rest(pause)
             peer.warm(warm_seconds)
             rounds[name].append(median(peer.time(samples[name])))
     return rounds
@@ -54,6 +61,35 @@ def turns_of(
 def geometric_mean(values: Sequence[float]) -> float:
     """Geometric mean of positive values; nan of none."""
     return math.exp(math.fsum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def _rest(pause: float) -> None:
+    """Sleeps for `pause` seconds, and on until this process and all that it started leave the cores alone."""
+    if not pause:
+        return
+    time.sleep(max(0.0, pause - _LOOK))
+    end = time.monotonic() + _LONGEST
+    while True:
+        before = _seconds_used()
+        time.sleep(_LOOK)
+        if _seconds_used() - before < _LOOK / 2 or time.monotonic() > end:
+            return
+
+
+def _seconds_used() -> float:
+    """Seconds of all cores that this process and all that it started have used so far; 0 where `/proc` is not."""
+    parents, ticks = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        process = int(path.parent.name)
+        parents[process], ticks[process] = int(fields[1]), int(fields[11]) + int(fields[12])
+    ours = {os.getpid()}
+    while more := {process for process, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(ticks.get(process, 0) for process in ours) / os.sysconf("SC_CLK_TCK")
 
 
 def _samples(seconds: float, turn_seconds: float) -> int:

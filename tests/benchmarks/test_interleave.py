@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+import time
 from dataclasses import dataclass, field
 
 import pytest
 
 from autotune.network.process import of_turns
+from benchmarks import interleave
 from benchmarks.interleave import geometric_mean, turns_of
 from benchmarks.rows import ROWS, select
 
@@ -82,3 +86,27 @@ def test_selection_keeps_order_and_names_what_there_is() -> None:
 def test_slow_turns_count_for_nobody() -> None:
     peer = Scripted("a", [1.0, *(1.4 if turn % 2 else 1.0 for turn in range(5 * 20)), 1.0], [])
     assert of_turns(turns_of({"a": peer}, pause=0.0)["a"]) == 1.0
+
+
+SPINNING = (
+    "import os, time; end = time.monotonic() + 1.0\nprint(flush=True)\nwhile time.monotonic() < end: pass\ninput()"
+)
+
+
+def test_a_turn_waits_for_threads_that_still_spin() -> None:
+    """Otherwise it would share a core with them: TVM's spin for longer than the usual pause."""
+    with subprocess.Popen([sys.executable, "-c", SPINNING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as spinning:
+        assert spinning.stdin is not None and spinning.stdout is not None
+        spinning.stdout.readline()
+        start = time.monotonic()
+        interleave._rest(0.06)
+        assert time.monotonic() - start > 0.5
+        spinning.stdin.write(b"\n")
+
+
+def test_nobody_is_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interleave, "_LONGEST", 0.1)
+    used = iter(range(1000))
+    monkeypatch.setattr(interleave, "_seconds_used", lambda: next(used))
+    interleave._rest(0.06)
+    assert 2 < next(used) < 100
