@@ -212,6 +212,8 @@ def check(name: str, document: Mapping[str, Any]) -> None:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):  # whole in the file: what has a name is known by it
+        return str(value["name"]) if "name" in value else ", ".join(f"{key} {_shown(value[key])}" for key in value)
     return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -118,11 +118,19 @@ def _networks_over_trials(panel: Any, lines: Mapping[tuple[str, str], Sequence[f
     for line in lines.values():
         panel.plot(range(len(BUDGETS)), line, color="C0", alpha=0.3, linewidth=0.8)
     means = [geometric_mean([line[place] for line in lines.values()]) for place in range(len(BUDGETS))]
-    panel.plot(range(len(BUDGETS)), means, "o-", color="C0", label=f"geometric mean of {len(lines)} networks")
+    _with_values(panel, range(len(BUDGETS)), means, "C0", f"geometric mean of {len(lines)} networks")
     panel.set(
         xticks=range(len(BUDGETS)), xticklabels=list(BUDGETS), xlabel="trials", title="time / time after no trial"
     )
     panel.legend(fontsize=8, frameon=False, loc="lower left")
+
+
+def _with_values(panel: Any, places: Sequence[int], values: Sequence[float], color: str, label: str) -> None:
+    """A line of points, each with its value over it."""
+    panel.plot(places, values, "o-", color=color, label=label)
+    for place, value in zip(places, values, strict=True):
+        above = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 8}
+        panel.annotate(f"{value:.2f}", (place, value), color=color, **above)
 
 
 def _counts(document: Mapping[str, Any]) -> list[int]:
@@ -137,7 +145,7 @@ def _operators_over_trials(panel: Any, document: Mapping[str, Any]) -> None:
     end = f"ours {counts[-1]}"
     for who, title, color in (("ours", "autotune", "C0"), ("tvm", "TVM", "C1")):
         line = [geometric_mean([row["seconds"][f"{who} {n}"] / row["seconds"][end] for row in rows]) for n in counts]
-        panel.plot(counts, line, "o-", color=color, label=title)
+        _with_values(panel, counts, line, color, title)
     panel.set_xscale("log")
     panel.set_xticks(counts, [f"{n:,}" for n in counts])
     panel.minorticks_off()

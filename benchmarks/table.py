@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks import results
 from benchmarks.collected import check, said_of
 from benchmarks.headline import headline
+from benchmarks.stages import STAGES
 from benchmarks.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,14 +53,12 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
 
 
 def command_of(name: str) -> str:
-    """The command that measures a table: that of its name, of a module in a folder, or with the options behind it."""
-    if (results.FOLDER.parent / f"{name}.py").exists():
-        return f"python -m benchmarks.{name}"
-    if found := re.fullmatch(r"networks_(\d+)_(\d+)", name):
-        return f"python -m benchmarks.networks --budget {found[1]} --threads {found[2]}"
-    if found := re.fullmatch(r"language_(\d+)", name):
-        return f"python -m benchmarks.language --threads {found[1]}"
-    return f"python -m benchmarks.{name.replace('_', '.')}"
+    """The command that measures a table: that of its stage, or else of the module that is called as it is."""
+    stages = {stage.table: stage for stage in STAGES}
+    if name in stages:
+        return stages[name].shown
+    module = name if (results.FOLDER.parent / f"{name}.py").exists() else name.replace("_", ".")
+    return f"python -m benchmarks.{module}"
 
 
 def _said(name: str, document: dict[str, object]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.figures import noise_of, ratio_text, with_processors
@@ -68,8 +68,19 @@ def tvm(document: Mapping[str, Any]) -> str:
         for (trials, kind), found in sorted(ratios.items(), key=lambda item: (item[0][1] != "all", item[0]))
     ]
     parts = [table(["class", "geometric mean", "lowest", "rows"], means), table(*with_processors(header, lines, of))]
-    parts.append(NEARLY)
+    searched = [row["tuning"] for row in document["rows"].values() if "tuning" in row]
+    parts += [_cost(searched), NEARLY] if searched else []
     return "\n\n".join(parts + ([f"Refused by TVM's definitions here: {'; '.join(refused)}."] if refused else []))
+
+
+def _cost(took: Sequence[Mapping[str, Any]]) -> str:
+    """How long the searches took, and how many times as many trials a second ours made."""
+    ours, theirs = (sum(each[who]["seconds"] for each in took) for who in ("ours", "tvm"))
+    rates = [each["ours"]["trials_per_second"] / each["tvm"]["trials_per_second"] for each in took]
+    return (
+        f"All searches took ours {ours:,.0f} s, TVM {theirs:,.0f} s: {theirs / ours:.1f} times as long. Trials a second "
+        f"are {geometric_mean(rates):.1f} times TVM's ({min(rates):.1f} to {max(rates):.1f})."
+    )
 
 
 def _nearly(took: Mapping[str, Any]) -> str:

@@ -164,7 +164,7 @@ def _product(workload: Workload) -> list[te.Tensor]:
 
 def _softmax(workload: Workload) -> list[te.Tensor]:
     (data,) = _placeholders(workload)
-    return [data, topi.nn.softmax(data, axis=1)]
+    return [data, topi.nn.fast_softmax(data, axis=1)]  # by a polynomial, as ours: the plain one calls `expf` a value
 
 
 def _layer_norm(workload: Workload) -> list[te.Tensor]:

@@ -60,6 +60,8 @@ def test_times_of_two_processors_are_not_divided() -> None:
     assert pictures._over_trials(documents) == {("a", "a first"): [1.0, 0.5, 0.25]}
     documents["second/networks_0_2"] = {"rows": {"b": row("b", 2e-3, "a second")}}
     assert pictures._over_trials(documents)["b", "a second"] == [1.0, 0.5, 0.25]
+    figure = pictures.draw_trials(documents)
+    assert figure is not None and [said.get_text() for said in figure.axes[0].texts] == ["1.00", "0.50", "0.25"]
     assert pictures.draw_trials({**documents, "networks_10_2": None}) is None
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.__main__ import STAGES, Stage, run
+from benchmarks import stages as known
+from benchmarks.__main__ import run
+from benchmarks.stages import STAGES, Stage
 from benchmarks.tables import TABLES
 from measure.host import describe_host
 
@@ -33,7 +35,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stages are lines in a file; one whose first word is `fail` fails, one whose first is a table writes it."""
     (tmp_path / "stage_of_a_test.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(command, "commit_of", lambda: "0123456789ab")
+    for module in (command, known):
+        monkeypatch.setattr(module, "commit_of", lambda: "0123456789ab")
     return tmp_path / "said"
 
 
@@ -56,7 +59,7 @@ def test_what_is_finished_is_passed_over_until_the_code_changes(programs: Path, 
     assert run(stages, math.inf, folder) == 1
     assert words(programs) == "a|fail|c|fail|"
     assert run([stages[0], stages[2]], math.inf, folder) == 0
-    monkeypatch.setattr(command, "commit_of", lambda: "another")
+    monkeypatch.setattr(known, "commit_of", lambda: "another")
     assert run(stages[:1], math.inf, folder) == 1, "what it writes is of the commit before"
     assert words(programs) == "a|fail|c|fail|a|"
 

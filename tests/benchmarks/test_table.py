@@ -69,11 +69,16 @@ def test_tvm_has_a_line_and_a_mean_for_every_number_of_trials() -> None:
     halves = {"tvm 256": [1e-3, 1.02e-3]}
     row = {"title": "conv A", "class": "convolution", "tuning": took, "seconds": seconds, "halves": halves}
     refused = {"title": "conv B", "class": "convolution", "refused": "`workload` must be of one group, but got x"}
-    text = tables.TABLES["tvm"]({"rows": {"a": row, "b": refused}})
+    slow = {"ours": {"seconds": 16.0, "trials_per_second": 16.0}, "tvm": took["tvm"]}
+    rows = {"a": row, "b": refused, "c": {**row, "title": "conv C", "tuning": slow}}
+    text = tables.TABLES["tvm"]({"rows": rows})
     assert "| conv A | 64 | 1.000 | 1.500 | 1.50x |  |  |  |  |  |  |" in text
     assert "| conv A | 256 | 1.000 | 1.010 | ≈1.01x | 4 | 256 | 64.0 | 1.0 | 0.5 |  |" in text
-    assert "| all, 64 trials | 1.50x | 1.50x | 1 |" in text and "| convolution, 256 trials | 1.01x |" in text
+    assert "| all, 64 trials | 1.50x | 1.50x | 2 |" in text and "| convolution, 256 trials | 1.01x |" in text
+    assert "took ours 20 s, TVM 512 s: 25.6 times as long" in text
+    assert "are 32.0 times TVM's (16.0 to 64.0)." in text
     assert "Refused by TVM's definitions here: conv B (`workload` must be of one group)." in text
+    assert "took ours" not in tables.TABLES["tvm"]({"rows": {"b": refused}})
 
 
 def test_throughput_shows_the_share_of_the_target_and_where_time_goes() -> None:
@@ -191,12 +196,18 @@ def test_networks_stand_beside_the_best_of_all_columns() -> None:
     assert "| net | yes | 4.00 | 6.00 | 1.50x | 7 |" in text and "bfloat16" not in text
 
 
-def test_a_table_that_is_not_measured_names_its_command(tmp_path: Path) -> None:
-    text = table.regenerate("<!-- table:networks_10_2 -->\n<!-- /table -->", tmp_path)
-    assert "Not measured yet: `python -m benchmarks.networks --budget 10 --threads 2`." in text
-    assert "`python -m benchmarks.gpu.offline`" in table.regenerate(
-        "<!-- table:gpu_offline -->\n<!-- /table -->", tmp_path
-    )
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("networks_10_2", "networks --budget 10"),
+        ("tvm_long", "tvm --long"),
+        ("gpu_offline", "gpu.offline"),
+        ("survey", "survey"),
+    ],
+)
+def test_a_table_that_is_not_measured_names_its_command(tmp_path: Path, name: str, command: str) -> None:
+    text = table.regenerate(f"<!-- table:{name} -->\n<!-- /table -->", tmp_path)
+    assert f"Not measured yet: `python -m benchmarks.{command}`." in text
 
 
 def test_a_table_of_a_second_processor_is_of_its_folder(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""Programs of this package that measure a table each, in the order in which `python -m benchmarks` runs them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import results
+from benchmarks.collected import LONG
+from benchmarks.provenance import commit_of
+from measure.host import describe_host
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A program that collects a table, a row at a time.
+
+    Attributes:
+        table: of the result file, by which `--only` takes it.
+        arguments: behind `python -m`.
+        minutes: that it takes on two cores, about.
+    """
+
+    table: str
+    arguments: tuple[str, ...]
+    minutes: float
+
+    def is_finished(self, folder: Path = results.FOLDER) -> bool:
+        """Whether its table is of this commit and processor, or takes rows of any."""
+        state = (results.load(self.table, folder) or {}).get("state", {})
+        if not state or state["commit"] != commit_of():
+            return False
+        return self.table in LONG or state.get("cpu") == describe_host()["cpu"]
+
+    @property
+    def shown(self) -> str:
+        """The command line that measures it, as a page names it."""
+        return " ".join(("python -m", *self.arguments))
+
+    def command(self, minutes: float, folder: Path = results.FOLDER) -> list[str]:
+        """What runs it for at most so long, and writes its table there."""
+        bound = ["--minutes", f"{max(minutes, 0.1):.1f}"] if math.isfinite(minutes) else []
+        place = ["--results", str(folder)] if folder != results.FOLDER else []
+        return [sys.executable, "-m", *self.arguments, *bound, *place]
+
+
+STAGES = (
+    Stage("operators", ("benchmarks.operators",), 75),
+    Stage("networks_0_2", ("benchmarks.networks",), 75),
+    Stage("networks_0_1", ("benchmarks.networks", "--threads", "1"), 80),
+    Stage("networks_10_2", ("benchmarks.networks", "--budget", "10"), 90),
+    Stage("networks_1000_2", ("benchmarks.networks", "--budget", "1000"), 120),
+    Stage("precisions", ("benchmarks.precisions",), 40),
+    Stage("quantized_networks", ("benchmarks.quantized_networks",), 20),
+    Stage("weights_only", ("benchmarks.weights_only",), 10),
+    Stage("language_2", ("benchmarks.language",), 30),
+    Stage("language_1", ("benchmarks.language", "--threads", "1"), 30),
+    Stage("lengths", ("benchmarks.lengths",), 30),
+    Stage("sizes", ("benchmarks.sizes",), 10),
+    Stage("row_wise", ("benchmarks.row_wise",), 45),
+    Stage("serving", ("benchmarks.serving",), 5),
+    Stage("in_network", ("benchmarks.in_network",), 10),
+    Stage("choices", ("benchmarks.choices",), 30),
+    Stage("seeds", ("benchmarks.seeds",), 20),
+    Stage("tvm", ("benchmarks.tvm",), 120),
+    Stage("tvm_long", ("benchmarks.tvm", "--long"), 90),
+    Stage("models", ("benchmarks.models",), 15),
+    Stage("search", ("benchmarks.search",), 15),
+    Stage("warm_start", ("benchmarks.warm_start",), 16),
+    Stage("transfer", ("benchmarks.transfer",), 5),
+    Stage("scheduling", ("benchmarks.scheduling",), 20),
+    Stage("throughput", ("benchmarks.throughput",), 5),
+    Stage("vta", ("benchmarks.vta",), 10),
+    Stage("pytorch", ("benchmarks.pytorch",), 120),
+)
+"""Apart from what needs a GPU, files of others (`benchmarks.hub`), or a day (`benchmarks.survey`)."""
