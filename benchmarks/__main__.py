@@ -21,7 +21,6 @@ from benchmarks import results
 from benchmarks.provenance import ROOT, commit_of, is_whole
 from benchmarks.stages import STAGES, Stage
 
-
 PAGES = ("table", "pictures")
 """Programs that write what was measured into the pages."""
 

@@ -78,8 +78,8 @@ def _cost(took: Sequence[Mapping[str, Any]]) -> str:
     ours, theirs = (sum(each[who]["seconds"] for each in took) for who in ("ours", "tvm"))
     rates = [each["ours"]["trials_per_second"] / each["tvm"]["trials_per_second"] for each in took]
     return (
-        f"All searches took ours {ours:,.0f} s, TVM {theirs:,.0f} s: {theirs / ours:.1f} times as long. Trials a second "
-        f"are {geometric_mean(rates):.1f} times TVM's ({min(rates):.1f} to {max(rates):.1f})."
+        f"All searches took ours {ours:,.0f} s, TVM {theirs:,.0f} s: {theirs / ours:.1f} times as long. Trials a "
+        f"second are {geometric_mean(rates):.1f} times TVM's ({min(rates):.1f} to {max(rates):.1f})."
     )
 
 

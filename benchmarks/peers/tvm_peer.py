@@ -10,18 +10,19 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import te, topi
+from tvm import te
 from tvm.s_tir import meta_schedule
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from benchmarks.peers.base import Array, Peer, PeerError, serve
+from benchmarks.peers.tvm_definitions import definitions_of
 from benchmarks.reached import trials_to
 from search_space.workloads import Workload
 
@@ -29,7 +30,8 @@ from search_space.workloads import Workload
 class TvmPeer(Peer):
     """The best of the first `options["upto"]` schedules that MetaSchedule tries in `options["trials"]` trials.
 
-    Its database is kept in `options["folder"]`: whoever finds it there reads it, and searches nothing.
+    Of an operator that two algorithms fit it searches as many trials of each, and the better one stands. Its databases
+    are kept in `options["folder"]`: whoever finds them there reads them, and searches nothing.
     """
 
     name = "tvm"
@@ -37,43 +39,28 @@ class TvmPeer(Peer):
     def prepare(
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Tunes, or reads what was tuned, on LLVM's CPU `options["mcpu"]` from `options["seed"]`."""
-        if workload.operator not in _DEFINITIONS:
-            raise PeerError(f"`workload` must be one of {', '.join(_DEFINITIONS)}, but got {workload.key}")
+        """Tunes, or reads what was tuned, on LLVM's CPU `options["mcpu"]` from `options["seed"]`.
+
+        Returns:
+            What the search of the algorithm that stands took, alone.
+        """
         target = tvm.target.Target({"kind": "llvm", "mcpu": options["mcpu"], "num-cores": threads})
-        tensors = _DEFINITIONS[workload.operator](workload)
-        function = te.create_prim_func(tensors)
-        trials, upto, folder = options["trials"], options["upto"], Path(options["folder"])
-        said: dict[str, Any] = {"version": tvm.__version__}
-        kept = [str(folder / f"database_{part}.json") for part in ("workload", "tuning_record")]
-        if not Path(kept[1]).exists():
-            start = time.perf_counter()
-            with tempfile.TemporaryDirectory() as work:
-                meta_schedule.tir_integration.tune_tir(
-                    function,
-                    target,
-                    work,
-                    trials,
-                    num_trials_per_iter=min(64, trials),
-                    num_tuning_cores=threads,
-                    builder=meta_schedule.builder.LocalBuilder(max_workers=threads, f_build=build),
-                    database=meta_schedule.database.JSONDatabase(*kept),
-                    seed=options.get("seed", 0),
-                )
-            said["tuning_seconds"] = time.perf_counter() - start
-        lines = Path(kept[1]).read_text().splitlines()  # in order of time, which the database itself is not
-        said["records"] = len(lines)
-        said["nearly_after"] = trials_to([_seconds_of(line) for line in lines])
-        first = folder / f"first_{upto}.json"
-        first.write_text("".join(f"{line}\n" for line in lines[:upto]))
-        database = meta_schedule.database.JSONDatabase(kept[0], str(first))
-        schedule = meta_schedule.tir_integration.compile_tir(database, function, target)
+        upto, folder = options["upto"], Path(options["folder"])
+        found = {}
+        for algorithm, definition in definitions_of(workload).items():
+            search = _Search(te.create_prim_func(definition(workload)), folder / algorithm)
+            if not search.folder.exists():
+                search.run(target, options["trials"], threads, options.get("seed", 0))
+            found[algorithm] = search
+        algorithm = min(found, key=lambda each: min(found[each].seconds[:upto]))
+        search = found[algorithm]
+        schedule = meta_schedule.tir_integration.compile_tir(search.first(upto), search.function, target)
         if schedule is None:
             raise PeerError(f"MetaSchedule must find a schedule, but got none in {upto} trials of {workload.key}")
         module, device = build(schedule.mod, target), tvm.cpu(0)
         self._arguments = [tvm.runtime.tensor(array, device) for array in _as_laid_out(schedule.mod, arrays)]
         self._evaluate = lambda repeat: module.time_evaluator("main", device, number=1, repeat=repeat)(*self._arguments)
-        return said
+        return {"version": tvm.__version__, "algorithm": algorithm, **search.said()}
 
     def time(self, samples: int) -> NDArray[np.float64]:
         self._evaluate(3)
@@ -82,6 +69,48 @@ class TvmPeer(Peer):
     def output(self) -> Array:
         """The output as it is; weights were taken in the layout that tuning chose, so values differ."""
         return np.asarray(self._arguments[-1].numpy())
+
+
+class _Search:
+    """One of one algorithm, whose database is kept in `folder`, a line a trial in order of time."""
+
+    def __init__(self, function: tvm.tirx.PrimFunc, folder: Path) -> None:
+        self.function, self.folder = function, folder
+        self._workloads, self._records = folder / "workload.json", folder / "records.json"
+
+    def run(self, target: tvm.target.Target, trials: int, threads: int, seed: int) -> None:
+        """Tries so many schedules."""
+        self.folder.mkdir()
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory() as work:
+            meta_schedule.tir_integration.tune_tir(
+                self.function,
+                target,
+                work,
+                trials,
+                num_trials_per_iter=min(64, trials),
+                num_tuning_cores=threads,
+                builder=meta_schedule.builder.LocalBuilder(max_workers=threads, f_build=build),
+                database=meta_schedule.database.JSONDatabase(str(self._workloads), str(self._records)),
+                seed=seed,
+            )
+        (self.folder / "seconds.json").write_text(json.dumps(time.perf_counter() - start))
+
+    @property
+    def seconds(self) -> list[float]:
+        """What its own runs of each trial took; the database itself would sort them."""
+        return [_seconds_of(line) for line in self._records.read_text().splitlines()]
+
+    def first(self, trials: int) -> meta_schedule.database.Database:
+        """The database as it was after so many."""
+        file = self.folder / f"first_{trials}.json"
+        file.write_text("".join(f"{line}\n" for line in self._records.read_text().splitlines()[:trials]))
+        return meta_schedule.database.JSONDatabase(str(self._workloads), str(file))
+
+    def said(self) -> dict[str, Any]:
+        """What all of it took."""
+        took = json.loads((self.folder / "seconds.json").read_text())
+        return {"records": len(self.seconds), "nearly_after": trials_to(self.seconds), "tuning_seconds": took}
 
 
 def _seconds_of(line: str) -> float:
@@ -108,84 +137,6 @@ def build(module: tvm.IRModule, target: tvm.target.Target, _params: object = Non
 
     return compile_module(_relaid(module), target=target)
 
-
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
-
-
-def _placeholders(workload: Workload) -> list[te.Tensor]:
-    return [te.placeholder(spec.shape, name=spec.name) for spec in workload.inputs]
-
-
-def _conv2d(workload: Workload) -> list[te.Tensor]:
-    if len(workload.inputs) > 2 or workload.args.get("activation"):
-        raise PeerError(f"`workload` must be a plain convolution, but got {workload.key}")
-    data, weight = _placeholders(workload)
-    stride, padding, dilation = (
-        _pair(workload.args.get(n, d)) for n, d in (("stride", 1), ("padding", 0), ("dilation", 1))
-    )
-    groups = int(workload.args.get("groups", 1))
-    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO", "auto_scheduler_should_rewrite_layout": True}
-    return [data, weight, topi.nn.conv(data, weight, stride, padding, dilation, groups, **layouts)]
-
-
-def _depthwise(workload: Workload) -> list[te.Tensor]:
-    data, weight = _placeholders(workload)
-    (stride_h, stride_w), (pad_h, pad_w) = _pair(workload.args["stride"]), _pair(workload.args["padding"])
-    padded = topi.nn.pad(data, (0, pad_h, pad_w, 0), (0, pad_h, pad_w, 0), name="padded")
-    rows = te.reduce_axis((0, weight.shape[0]), name="rows")
-    columns = te.reduce_axis((0, weight.shape[1]), name="columns")
-    result = te.compute(
-        workload.output.shape,
-        lambda n, h, w, c: te.sum(
-            padded[n, h * stride_h + rows, w * stride_w + columns, c] * weight[rows, columns, c],
-            axis=[rows, columns],
-        ),
-        name="depthwise",
-        attrs={"layout_free_placeholders": [weight]},
-    )
-    return [data, weight, result]
-
-
-def _product(workload: Workload) -> list[te.Tensor]:
-    if len(workload.inputs) > 2 or workload.args.get("activation"):
-        raise PeerError(f"`workload` must be a plain product, but got {workload.key}")
-    data, weight = _placeholders(workload)
-    depth = te.reduce_axis((0, data.shape[1]), name="depth")
-    free = {"layout_free_placeholders": [weight]} if workload.inputs[1].constant else {}
-    result = te.compute(
-        workload.output.shape,
-        lambda i, j: te.sum(data[i, depth] * weight[depth, j], axis=depth),
-        name="product",
-        attrs=free,
-    )
-    return [data, weight, result]
-
-
-def _softmax(workload: Workload) -> list[te.Tensor]:
-    (data,) = _placeholders(workload)
-    return [data, topi.nn.fast_softmax(data, axis=1)]  # by a polynomial, as ours: the plain one calls `expf` a value
-
-
-def _layer_norm(workload: Workload) -> list[te.Tensor]:
-    data, *affine = _placeholders(workload)
-    if not affine:
-        raise PeerError(f"`workload` must have a scale and a shift, but got {workload.key}")
-    return [
-        data,
-        *affine,
-        topi.nn.layer_norm(data, affine[0], affine[1], [1], float(workload.args.get("epsilon", 1e-5))),
-    ]
-
-
-_DEFINITIONS: dict[str, Callable[[Workload], list[te.Tensor]]] = {
-    "conv2d": _conv2d,
-    "depthwise_conv2d": _depthwise,
-    "matmul": _product,
-    "dense": _product,
-    "softmax": _softmax,
-    "layer_norm": _layer_norm,
-}
 
 if __name__ == "__main__":
     os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
