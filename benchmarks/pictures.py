@@ -87,7 +87,7 @@ def draw_trials(documents: Documents) -> Any | None:
     if tvm:
         _operators_over_trials(panels[1], tvm)
     for panel in panels:
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, panel.get_ylim()[1] * 1.06)  # the values stand over their points
         panel.grid(alpha=0.25, linewidth=0.5)
         panel.tick_params(labelsize=8)
         panel.title.set_fontsize(9)
