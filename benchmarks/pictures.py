@@ -125,12 +125,14 @@ def _networks_over_trials(panel: Any, lines: Mapping[tuple[str, str], Sequence[f
     panel.legend(fontsize=8, frameon=False, loc="lower left")
 
 
-def _with_values(panel: Any, places: Sequence[int], values: Sequence[float], color: str, label: str) -> None:
-    """A line of points, each with its value over it."""
+def _with_values(
+    panel: Any, places: Sequence[int], values: Sequence[float], color: str, label: str, under: bool = False
+) -> None:
+    """A line of points, each with its value over it, or `under` it."""
     panel.plot(places, values, "o-", color=color, label=label)
     for place, value in zip(places, values, strict=True):
-        above = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 8}
-        panel.annotate(f"{value:.2f}", (place, value), color=color, **above)
+        beside = {"xytext": (0, -14 if under else 6), "textcoords": "offset points", "ha": "center", "fontsize": 8}
+        panel.annotate(f"{value:.2f}", (place, value), color=color, **beside)
 
 
 def _counts(document: Mapping[str, Any]) -> list[int]:
@@ -145,7 +147,7 @@ def _operators_over_trials(panel: Any, document: Mapping[str, Any]) -> None:
     end = f"ours {counts[-1]}"
     for who, title, color in (("ours", "autotune", "C0"), ("tvm", "TVM", "C1")):
         line = [geometric_mean([row["seconds"][f"{who} {n}"] / row["seconds"][end] for row in rows]) for n in counts]
-        _with_values(panel, counts, line, color, title)
+        _with_values(panel, counts, line, color, title, under=who == "ours")
     panel.set_xscale("log")
     panel.set_xticks(counts, [f"{n:,}" for n in counts])
     panel.minorticks_off()
