@@ -24,7 +24,7 @@ from benchmarks import results
 from benchmarks.provenance import is_whole, moment, state_of
 from benchmarks.rows import pick
 
-LONG = ("language_1", "networks_10_2", "networks_1000_2", "tvm", "tvm_long", "pytorch")
+LONG = ("language_1", "networks_10_2", "networks_1000_2", "tvm", "tvm_long", "tvm_threads", "pytorch")
 """Tables that take longer than a machine may be had for: their rows may be of several processors, and say of which.
 What a ratio compares is of one row, and so of one processor."""
 MACHINE = ("cpu", "cores")

@@ -27,7 +27,7 @@ from benchmarks.search.summary import speedups
 from benchmarks.serving.table import serving
 from benchmarks.sizes import sizes
 from benchmarks.survey.table import survey
-from benchmarks.tvm_table import tvm
+from benchmarks.tvm_table import tvm, tvm_threads
 from benchmarks.warm_start_table import warm_start
 
 Document = dict[str, Any]
@@ -278,6 +278,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "operators": operators,
     "tvm": tvm,
     "tvm_long": tvm,
+    "tvm_threads": tvm_threads,
     "throughput": throughput,
     "seeds": seeds,
     "quantized_networks": quantized_networks,

@@ -25,6 +25,7 @@ from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row
 from benchmarks.tuning import tuned_after
 from benchmarks.tvm_table import tvm
+from search_space.workloads import Workload
 
 REQUIREMENTS = (
     "apache-tvm==0.27.0.post1",
@@ -67,42 +68,92 @@ def host_cpu() -> str:
     return str(binding.get_host_cpu_name())
 
 
+def searched(
+    stack: ExitStack,
+    workload: Workload,
+    counts: Sequence[int],
+    python: str,
+    options: argparse.Namespace,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[dict[int, PeerProcess], Document]:
+    """What TVM has found after each number of trials, ready to take its turns, and what its search took.
+
+    Args:
+        stack: ends the processes.
+        workload: what it tunes.
+        counts: numbers of trials; it searches once, for the most.
+        python: interpreter of TVM's environment.
+        options: `threads`, `seed` and `mcpu` of the command line.
+        environment: variables of its processes, on top of the number of threads.
+
+    Raises:
+        Refusal: TVM has no definition of the workload.
+    """
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="autotune-tvm-"))
+    kept = {"folder": folder, "mcpu": options.mcpu, "seed": options.seed}
+    variables = {"TVM_NUM_THREADS": str(options.threads), **(environment or {})}
+    running: dict[int, PeerProcess] = {}
+    said: Document = {}
+    for trials in sorted(counts, reverse=True):  # the first of them searches, the others read what it wrote
+        theirs = stack.enter_context(PeerProcess("benchmarks.peers.tvm_peer", python, variables))
+        told = theirs.prepare(workload, options.threads, trials=max(counts), upto=trials, **kept)
+        running[trials], said = theirs, {**told, **said}
+    rate = said["records"] / said["tuning_seconds"]
+    return running, {**said, "seconds": said["tuning_seconds"], "trials_per_second": rate}
+
+
+def searched_by_us(
+    stack: ExitStack, workload: Workload, counts: Sequence[int], options: argparse.Namespace
+) -> tuple[dict[int, PeerProcess], Document]:
+    """What ours has found after each number of trials, as `searched` has it of TVM."""
+    after, took = tuned_after(workload, counts, options.seed, options.threads)
+    running = {trials: stack.enter_context(PeerProcess("benchmarks.peers.ours")) for trials in after}
+    for trials, schedule in after.items():
+        running[trials].prepare(workload, options.threads, **schedule)
+    return running, took
+
+
+def labelled(after: Mapping[str, Mapping[int, PeerProcess]]) -> dict[str, PeerProcess]:
+    """Processes by whose they are and the number of trials, as results name them."""
+    return {f"{who} {trials}": each for who, found in after.items() for trials, each in found.items()}
+
+
 def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Namespace) -> Document:
     """Tunes one row with both, and times what each had found after so many trials, all in turns."""
     workload = row.make()
     found: Document = {"title": row.title, "class": row.kind}
-    threads = {"TVM_NUM_THREADS": str(options.threads)}
-    with tempfile.TemporaryDirectory(prefix="autotune-tvm-") as folder, ExitStack() as stack:
-        kept = {"folder": folder, "mcpu": options.mcpu, "seed": options.seed}
-        running: dict[str, PeerProcess] = {}
-        said: Document = {}
+    with ExitStack() as stack:
         try:
-            for trials in sorted(counts, reverse=True):  # the first of them searches, the others read what it wrote
-                theirs = stack.enter_context(PeerProcess("benchmarks.peers.tvm_peer", python, threads))
-                told = theirs.prepare(workload, options.threads, trials=max(counts), upto=trials, **kept)
-                running[f"tvm {trials}"], said = theirs, {**told, **said}
+            theirs, said = searched(stack, workload, counts, python, options)
         except Refusal as error:
             return {**found, "refused": str(error)}
-        after, took = tuned_after(workload, counts, options.seed, options.threads)
-        for trials, schedule in after.items():
-            ours = stack.enter_context(PeerProcess("benchmarks.peers.ours"))
-            ours.prepare(workload, options.threads, **schedule)
-            running[f"ours {trials}"] = ours
-        rate = said["records"] / said["tuning_seconds"]
-        found["tuning"] = {"ours": took, "tvm": {**said, "seconds": said["tuning_seconds"], "trials_per_second": rate}}
+        ours, took = searched_by_us(stack, workload, counts, options)
+        running = labelled({"tvm": theirs, "ours": ours})
+        found["tuning"] = {"ours": took, "tvm": said}
         return {**found, **figures(turns_of(running, options.repeat, pause=PAUSE))}
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tvm", description=__doc__)
+def add_search_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every table that searches with TVM."""
     add_options(parser)
-    parser.add_argument("--long", action="store_true", help="1,000 trials of every fifth row, in place of 256 of all")
     parser.add_argument("--repeat", type=int, default=FEWEST_ROUNDS, help="rounds of turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--env", type=Path, default=ENVIRONMENT, help="folder of TVM's environment")
     parser.add_argument("--mcpu", default=None, help="LLVM's name of the processor; default: this host's")
+
+
+def settings_of(options: argparse.Namespace, counts: Sequence[int]) -> Document:
+    """Settings of a table of searches of so many trials."""
+    given = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed")}}
+    return given | {"pause": PAUSE, "peer": REQUIREMENTS[0], "mcpu": options.mcpu or "host"}
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tvm", description=__doc__)
+    parser.add_argument("--long", action="store_true", help="1,000 trials of every fifth row, in place of 256 of all")
+    add_search_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -112,8 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = "tvm_long" if options.long else "tvm"
     known = {row.name: row for row in (LONG if options.long else ROWS)}
     counts = TRIALS[name]
-    settings = {"trials": list(counts), **{key: getattr(options, key) for key in ("threads", "repeat", "seed")}}
-    settings |= {"pause": PAUSE, "peer": REQUIREMENTS[0], "mcpu": options.mcpu or "host"}
+    settings = settings_of(options, counts)
     options.mcpu = options.mcpu or host_cpu()
 
     def measure(place: str) -> Document:

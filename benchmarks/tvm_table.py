@@ -14,6 +14,9 @@ NEARLY = (
     "itself; trials count as equally long."
 )
 
+WAYS = ("bound", "free")
+"""How TVM holds its threads: as installed, its worker bound to a core; and none bound."""
+
 
 def counts_of(rows: Iterable[Mapping[str, Any]]) -> list[int]:
     """Numbers of trials after which some rows were timed, in rising order."""
@@ -71,6 +74,30 @@ def tvm(document: Mapping[str, Any]) -> str:
     searched = [row["tuning"] for row in document["rows"].values() if "tuning" in row]
     parts += [_cost(searched), NEARLY] if searched else []
     return "\n\n".join(parts + ([f"Refused by TVM's definitions here: {'; '.join(refused)}."] if refused else []))
+
+
+def tvm_threads(document: Mapping[str, Any]) -> str:
+    """What TVM finds with its worker bound to a core, as installed, and with none bound, beside ours."""
+    header = ["operator", "trials", "autotune ms", "TVM ms", "unbound ms", "TVM over unbound"]
+    lines: list[list[object]] = []
+    of: list[Mapping[str, Any]] = []
+    ratios: dict[int, list[float]] = {}
+    for row in document["rows"].values():
+        for trials in counts_of([row]):
+            labels = [f"{who} {trials}" for who in ("ours", *WAYS)]
+            ours, bound, free = (row["seconds"][label] for label in labels)
+            ratios.setdefault(trials, []).append(bound / free)
+            of.append(row)
+            shown = [f"{seconds * 1e3:.3f}" for seconds in (ours, bound, free)]
+            lines.append([row["title"], trials, *shown, ratio_text(bound / free, noise_of(row, *labels[1:]))])
+    means = [
+        [f"{trials:,}", f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", f"{max(found):.2f}x", len(found)]
+        for trials, found in sorted(ratios.items())
+    ]
+    summary = table(["trials", "TVM over unbound", "lowest", "highest", "rows"], means)
+    took = {way: sum(row["tuning"][way]["seconds"] for row in document["rows"].values()) for way in WAYS}
+    searches = f"Searches took {took['bound']:,.0f} s as installed, {took['free']:,.0f} s unbound."
+    return "\n\n".join([summary, table(*with_processors(header, lines, of)), searches])
 
 
 def _cost(took: Sequence[Mapping[str, Any]]) -> str:

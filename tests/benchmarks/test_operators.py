@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from benchmarks import networks, operators, results, tvm
+from benchmarks import networks, operators, results, tvm, tvm_threads
 from benchmarks.interleave import turns_of
 from benchmarks.peers.base import PeerError, Refusal
 from benchmarks.rows import ROWS, Row
@@ -36,13 +36,13 @@ class Process:
 
     made: ClassVar[list[tuple[str, Mapping[str, Any]]]] = []
 
-    def __init__(self, module: str, *_: Any) -> None:
-        self.module = module
+    def __init__(self, module: str, python: str = "", environment: Mapping[str, str] | None = None) -> None:
+        self.module, self.environment = module, environment or {}
 
     def prepare(self, workload: Workload, threads: int, **options: Any) -> dict[str, Any]:
         if self.module not in SECONDS or options.get("blocked"):
             raise Refusal("`workload` must be another, but got this")
-        self.made.append((self.module, options))
+        self.made.append((self.module, {**options, "environment": self.environment}))
         return {"tuning_seconds": 64.0, "records": 32} if self.module.endswith("tvm_peer") else {}
 
     def warm(self, seconds: float) -> None:
@@ -154,6 +154,26 @@ def test_both_stand_after_as_many_trials(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.delitem(SECONDS, "benchmarks.peers.tvm_peer")
     options = argparse.Namespace(mcpu="x", seed=0, threads=1, repeat=20)
     assert "must be another" in tvm.compare(SMALL, (64,), "python", options)["refused"]
+
+
+def test_tvm_searches_and_runs_with_its_threads_bound_and_free(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tvm, "interpreter", lambda folder: "python")
+    took = {"seconds": 4.0, "trials_per_second": 64.0}
+    monkeypatch.setattr(tvm, "tuned_after", lambda *given: ({64: {}, 256: {}}, took))
+    monkeypatch.setattr(tvm_threads, "turns_of", lambda peers, repeat, pause: turns_of(peers, repeat, pause=0.0))
+    name = tvm.LONG[0].name
+    assert tvm_threads.main(["--rows", name, "--mcpu", "x", "--results", str(folder)]) == 0
+    theirs = [given for module, given in Process.made if module.endswith("tvm_peer")]
+    assert [(given["upto"], given["environment"].get("TVM_BIND_THREADS")) for given in theirs] == [
+        (256, None),
+        (64, None),
+        (256, "0"),
+        (64, "0"),
+    ]
+    assert len({given["folder"] for given in theirs}) == 2  # no search reads what the other found
+    (row,) = waiting("tvm_threads", folder).values()
+    assert set(row["seconds"]) == {f"{who} {trials}" for who in ("bound", "free", "ours") for trials in (64, 256)}
+    assert row["tuning"]["free"]["seconds"] == 64.0
 
 
 def test_fewer_trials_are_the_first_of_more() -> None:

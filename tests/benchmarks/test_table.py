@@ -81,6 +81,25 @@ def test_tvm_has_a_line_and_a_mean_for_every_number_of_trials() -> None:
     assert "took ours" not in tables.TABLES["tvm"]({"rows": {"b": refused}})
 
 
+def test_tvm_unbound_stands_beside_tvm_as_installed() -> None:
+    seconds = {
+        "ours 64": 1e-3,
+        "bound 64": 3e-3,
+        "free 64": 2e-3,
+        "ours 256": 1e-3,
+        "bound 256": 1e-3,
+        "free 256": 1.01e-3,
+    }
+    tuning = {"bound": {"seconds": 1200.0}, "free": {"seconds": 900.0}}
+    row = {"title": "conv A", "seconds": seconds, "tuning": tuning, "halves": {"free 256": [1e-3, 1.02e-3]}}
+    other = {**row, "title": "conv B", "seconds": {**seconds, "bound 64": 6e-3}}
+    text = tables.TABLES["tvm_threads"]({"rows": {"a": row, "b": other}})
+    assert "| conv A | 64 | 1.000 | 3.000 | 2.000 | 1.50x |" in text
+    assert "| conv A | 256 | 1.000 | 1.000 | 1.010 | ≈0.99x |" in text
+    assert "| 64 | 2.12x | 1.50x | 3.00x | 2 |" in text
+    assert text.endswith("Searches took 2,400 s as installed, 1,800 s unbound.")
+
+
 def test_throughput_shows_the_share_of_the_target_and_where_time_goes() -> None:
     row = {
         "scorer": "lightgbm",
