@@ -66,7 +66,7 @@ STAGES = (
     Stage("seeds", ("benchmarks.seeds",), 20),
     Stage("tvm", ("benchmarks.tvm",), 185),
     Stage("tvm_long", ("benchmarks.tvm", "--long"), 150),
-    Stage("tvm_threads", ("benchmarks.tvm_threads",), 95),
+    Stage("tvm_threads", ("benchmarks.tvm_threads",), 70),
     Stage("models", ("benchmarks.models",), 15),
     Stage("search", ("benchmarks.search",), 15),
     Stage("warm_start", ("benchmarks.warm_start",), 16),

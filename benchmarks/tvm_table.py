@@ -14,9 +14,6 @@ NEARLY = (
     "itself; trials count as equally long."
 )
 
-WAYS = ("bound", "free")
-"""How TVM holds its threads: as installed, its worker bound to a core; and none bound."""
-
 
 def counts_of(rows: Iterable[Mapping[str, Any]]) -> list[int]:
     """Numbers of trials after which some rows were timed, in rising order."""
@@ -84,7 +81,7 @@ def tvm_threads(document: Mapping[str, Any]) -> str:
     ratios: dict[int, list[float]] = {}
     for row in document["rows"].values():
         for trials in counts_of([row]):
-            labels = [f"{who} {trials}" for who in ("ours", *WAYS)]
+            labels = [f"{who} {trials}" for who in ("ours", "bound", "free")]
             ours, bound, free = (row["seconds"][label] for label in labels)
             ratios.setdefault(trials, []).append(bound / free)
             of.append(row)
@@ -95,7 +92,7 @@ def tvm_threads(document: Mapping[str, Any]) -> str:
         for trials, found in sorted(ratios.items())
     ]
     summary = table(["trials", "TVM over unbound", "lowest", "highest", "rows"], means)
-    took = {way: sum(row["tuning"][way]["seconds"] for row in document["rows"].values()) for way in WAYS}
+    took = {way: sum(row["tuning"][way]["seconds"] for row in document["rows"].values()) for way in ("bound", "free")}
     searches = f"Searches took {took['bound']:,.0f} s as installed, {took['free']:,.0f} s unbound."
     return "\n\n".join([summary, table(*with_processors(header, lines, of)), searches])
 

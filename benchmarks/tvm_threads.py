@@ -2,9 +2,9 @@
 
 `python -m benchmarks.tvm_threads [--rows NAME,...] [--minutes M]` prints the table and writes
 `benchmarks/results/tvm_threads.json` once all rows of it are there; the same command goes on. TVM as installed binds
-its worker to a core, while the main thread goes where the kernel of the system has it, onto that core too; with
-`TVM_BIND_THREADS=0` it binds none. The variable holds in the search, where MetaSchedule times its trials, and in the
-turns. Rows are those of the long search, a fifth of all.
+its worker to a core, onto which the system may have its main thread go, too; with `TVM_BIND_THREADS=0` it binds none.
+The variable holds in the search, where MetaSchedule times its trials, and in the turns. Rows are those of the long
+search, a fifth of all.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from benchmarks.collected import collect
 from benchmarks.figures import figures, milliseconds
 from benchmarks.interleave import turns_of
 from benchmarks.rows import Row
-from benchmarks.tvm_table import WAYS, tvm_threads
+from benchmarks.tvm_table import tvm_threads
 
 NAME = "tvm_threads"
-VARIABLES = dict(zip(WAYS, ({}, {"TVM_BIND_THREADS": "0"}), strict=True))
+VARIABLES: dict[str, dict[str, str]] = {"bound": {}, "free": {"TVM_BIND_THREADS": "0"}}
 """How TVM holds its threads → variables of its processes."""
 COUNTS = tvm.TRIALS["tvm"]
 
