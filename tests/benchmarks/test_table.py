@@ -96,7 +96,9 @@ def test_tvm_unbound_stands_beside_tvm_as_installed() -> None:
     text = tables.TABLES["tvm_threads"]({"rows": {"a": row, "b": other}})
     assert "| conv A | 64 | 1.000 | 3.000 | 2.000 | 1.50x |" in text
     assert "| conv A | 256 | 1.000 | 1.000 | 1.010 | ≈0.99x |" in text
-    assert "| 64 | 2.12x | 1.50x | 3.00x | 2 |" in text
+    assert "| 64, TVM over unbound | 2.12x | 1.50x | 3.00x | 2 |" in text
+    assert "| 64, the faster of both over ours | 2.00x | 2.00x | 2.00x | 2 |" in text
+    assert "| 256, the faster of both over ours | 1.00x | 1.00x | 1.00x | 2 |" in text
     assert text.endswith("Searches took 2,400 s as installed, 1,800 s unbound.")
 
 
