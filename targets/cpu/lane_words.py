@@ -68,7 +68,8 @@ def _everywhere(values: Values, buffer: str, pointer: str) -> Value:
 
 def _block(values: Values, buffer: str, pointer: str, found: Window, depth: int) -> Value:
     """Neighbouring words; those that may not be there are not read."""
-    text, key = values.text, ("words", pointer, found.size, values.versions.get(buffer, 0), values.epoch)
+    where = (pointer, found.size, found.there)
+    text, key = values.text, ("words", where, values.versions.get(buffer, 0), values.epoch)
     known: Value | None = text.lookup(key)
     if known is None:
         count, mask = found.size * depth, None

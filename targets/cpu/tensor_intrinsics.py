@@ -65,7 +65,7 @@ def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) ->
     """The operand's tile as one register: `kind` loaded whole, or its first 32 bits in every lane."""
     text, values = function.text, function.values
     pointer = _pointer(function, operand)
-    key = ("tile", pointer, kind, values.versions.get(operand.buffer, 0), values.epoch)
+    key = ("tile", pointer, kind, broadcast, values.versions.get(operand.buffer, 0), values.epoch)
     known = text.lookup(key)
     if known is None:
         # The first operand is four bytes (two halves) in every lane, the same for all 16 results.

@@ -261,7 +261,9 @@ class Values:
         if any(holds_load(atom) for monomial, _ in plan.gather for atom in monomial):
             return None
         names = {v for monomial, _ in plan.gather for atom in monomial for v in variables(atom)}
-        key = (plan.gather, self.lane, tuple((v, self.env[v]) for v in sorted(names & self.loops.unrolled)))
+        # Distances between lanes follow from the ranges of loops, so that a new range of any loop asks for them again.
+        numbers = tuple((v, self.env[v]) for v in sorted(names & self.loops.unrolled))
+        key = (plan.gather, self.lane, numbers, self.integers.extents)
         if key not in self._apart:
             self._apart[key] = apart(plan.gather, self.lane, lambda e: self.integers.simplify(self.fixed(e)))
         found = self._apart[key]
@@ -300,7 +302,8 @@ class Values:
             return self.memory.load(pointer, storage.dtype, 0, self.mask)
         # Kept apart from the order of its lanes: the positions of a window take theirs from one block in several
         # orders.
-        where = (name, close.terms, close.constant, close.size)
+        # A block of the same place and size of which fewer elements exist is another one: its last lanes hold zeros.
+        where = (name, close.terms, close.constant, close.size, close.there)
         key = ("block", where, self.versions.get(name, 0), self.mask, self.epoch)
         block: Value | None = self.text.lookup(key)
         if block is None:
@@ -324,7 +327,8 @@ class Values:
         # All of the vectors are made when the first is asked for; the other copies of the unrolled loop find theirs.
         together = columns_of(storage.dtype)
         place = numbers[plan.unrolled[0][0]] % together
-        key = ("across", name, terms, constant - place, plan.lane, self.versions.get(name, 0), self.epoch)
+        where = (name, terms, constant - place, plan.lane, width)
+        key = ("across", where, self.versions.get(name, 0), self.epoch)
         made: list[Value] | None = self.text.lookup(key)
         if made is None:
             starts = [self.addresses.pointer(name, terms, constant - place + i * plan.lane) for i in range(width)]

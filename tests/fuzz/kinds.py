@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tests.fuzz import graphs, programs, streams
+from tests.fuzz import broadcasts, graphs, programs, streams
 
 Case = dict[str, Any]
 """`kind`, `seed`, and `of`: the program as plain data, or the bytes of the model in base64."""
@@ -63,6 +63,7 @@ def _models(generator: Callable[[np.random.Generator], onnx.ModelProto]) -> Kind
 
 KINDS: dict[str, Kind] = {
     "program": Kind(programs.draw, _check_program, programs.smaller),
+    "broadcast": Kind(broadcasts.draw, broadcasts.check, programs.smaller),
     **{name: _models(generator) for name, generator in graphs.GENERATORS.items()},
     "stream": Kind(lambda seed: None, streams.check, lambda of: iter(())),
 }

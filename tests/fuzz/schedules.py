@@ -28,8 +28,14 @@ SKETCHES = 4
 EPSILON = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
-def check(program: Program, seed: int) -> None:
+def check(program: Program, seed: int, processor: str = "cpu", candidates: int = 1) -> None:
     """Builds and runs random schedules of a program.
+
+    Args:
+        program: to run.
+        seed: of its inputs and schedules.
+        processor: target that code is made for, which this host must be able to run.
+        candidates: number of each sketch.
 
     Raises:
         Wrong: no legal schedule, one that is refused, or a result that NumPy does not have.
@@ -39,11 +45,11 @@ def check(program: Program, seed: int) -> None:
     wanted, room = expected(program, arrays)
     workload = Workload.of(found)
     ran = 0
-    for name, lowered in _schedules(workload, seed):
+    for name, lowered in _schedules(workload, seed, processor, candidates):
         try:
-            run(lowered, arrays, wanted, room)
+            run(lowered, arrays, wanted, room, processor)
         except Wrong as error:
-            raise Wrong(f"{name}: {error}") from None
+            raise Wrong(f"{name} on {processor}: {error}") from None
         ran += 1
     if not ran:
         raise Wrong("a program must have a legal schedule, but got none")
@@ -63,13 +69,13 @@ def expected(program: Program, arrays: list[Any]) -> tuple[Any, float]:
     return wide[-1], 32 * off + (64 if coarsest < 1e-5 else 4) * coarsest * max(1.0, min(largest, 500.0))
 
 
-def run(lowered: LoopProgram, arrays: list[Any], wanted: Any, room: float) -> None:
+def run(lowered: LoopProgram, arrays: list[Any], wanted: Any, room: float, processor: str = "cpu") -> None:
     """One kernel, on an output that holds no zeros before.
 
     Raises:
         Wrong: it is refused, or its output is not what is wanted.
     """
-    target = get("cpu")
+    target = get(processor)
     try:
         kernel = target.load(target.build(lowered))
     except BuildError as error:
@@ -94,22 +100,20 @@ def run(lowered: LoopProgram, arrays: list[Any], wanted: Any, room: float) -> No
         )
 
 
-def _schedules(workload: Workload, seed: int) -> Iterator[tuple[str, LoopProgram]]:
-    """One random legal candidate each of some sketches of every algorithm, and a random trace."""
+def _schedules(workload: Workload, seed: int, processor: str, candidates: int) -> Iterator[tuple[str, LoopProgram]]:
+    """Random legal candidates of some sketches of every algorithm, and a random trace."""
     rng = np.random.default_rng([seed, 1])
-    space = generate(workload, get("cpu").hardware)
+    space = generate(workload, get(processor).hardware)
     if not space.sketches:
         raise Wrong("a program must have a sketch, but got none")
     for number in rng.permutation(len(space.sketches))[:SKETCHES].tolist():
         sketch = space.sketches[number]
-        choices = _legal(sketch, rng)
-        if choices is None:
-            continue
-        name = f"sketch {number} ({sketch.name}), choices {choices.tolist()}"
-        try:
-            yield name, program_of(workload, sketch.algorithm, sketch.trace(choices))
-        except ScheduleError as error:
-            raise Wrong(f"{name}: a legal candidate must have a program, but ScheduleError: {error}") from None
+        for choices in _legal(sketch, rng, candidates):
+            name = f"sketch {number} ({sketch.name}), choices {choices.tolist()}"
+            try:
+                yield name, program_of(workload, sketch.algorithm, sketch.trace(choices))
+            except ScheduleError as error:
+                raise Wrong(f"{name}: a legal candidate must have a program, but ScheduleError: {error}") from None
     trace, state = random_trace(Dice(seed), space.sketches[0].initial)
     try:
         lowered = cleanup(lower(state))
@@ -119,9 +123,12 @@ def _schedules(workload: Workload, seed: int) -> Iterator[tuple[str, LoopProgram
         yield f"trace\n{trace}\n", lowered
 
 
-def _legal(sketch: Sketch, rng: np.random.Generator) -> Any:
-    """A random legal row; None where a thousand draws have none."""
+def _legal(sketch: Sketch, rng: np.random.Generator, most: int) -> Any:
+    """Different random legal rows, `most` of them or fewer: (rows, groups); none where a thousand draws have none."""
     rows = [rng.integers(len(g.table), size=1000) for g in sketch.groups]
     choices = np.stack(rows, 1).astype(np.int32) if rows else np.zeros((1, 0), np.int32)
     legal = choices[sketch.legal(choices)]
-    return legal[0] if len(legal) else None
+    if most > 1 and len(legal):
+        _, first = np.unique(legal, axis=0, return_index=True)
+        legal = legal[np.sort(first)]
+    return legal[:most]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.fuzz import kinds, networks, programs, runner, schedules, streams
+from tests.fuzz import broadcasts, kinds, networks, programs, runner, schedules, streams
 from tests.fuzz.__main__ import main
 from tests.fuzz.graphs import random_model
 from tests.fuzz.nodes import OPS
@@ -46,6 +46,37 @@ def test_random_programs_have_every_operation_and_dtype() -> None:
     assert {given["dtype"] for program in drawn for given in program["inputs"]} == set(programs.DTYPES)
     assert sum(1 in given["shape"] for program in drawn for given in program["inputs"]) > 80
     assert drawn[:20] == [programs.draw(seed) for seed in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "other"),
+    [
+        ((2, 3, 10), (2, 1, 10)),
+        ((2, 5, 6), (2, 1, 6)),
+        ((2, 3, 5, 2), (2, 1, 5, 2)),
+    ],
+)
+def test_every_candidate_reads_an_operand_broadcast_along_a_middle_axis(
+    shape: tuple[int, ...], other: tuple[int, ...]
+) -> None:
+    """Two vectors read overlapping blocks of the operand, of which the later one lies further inside of the array."""
+    given = [{"shape": list(s), "dtype": "float32", "constant": False} for s in (shape, other)]
+    program = {"inputs": given, "nodes": [{"op": "binary", "of": [0, 1], "attrs": {"f": "add"}}]}
+    for processor in broadcasts.usable_processors():
+        schedules.check(program, 0, processor, candidates=100)
+
+
+def test_random_broadcasts_agree_with_numpy() -> None:
+    for seed in (*range(40), 96, 405):
+        broadcasts.check(broadcasts.draw(seed), seed)
+
+
+def test_random_broadcasts_differ_in_what_is_broadcast() -> None:
+    drawn = [broadcasts.draw(seed) for seed in range(200)]
+    assert {len(program["inputs"][0]["shape"]) for program in drawn} >= set(broadcasts.RANKS)
+    others = [given["shape"] for program in drawn for given in program["inputs"][1:]]
+    assert sum(1 in shape[1:-1] for shape in others) > 80
+    assert {given["dtype"] for program in drawn for given in program["inputs"]} == set(broadcasts.DTYPES)
 
 
 def test_random_graphs_agree_with_onnx_runtime() -> None:
@@ -131,11 +162,14 @@ def test_the_command_counts_and_ends_with_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["fuzz", "--jobs", "1", "--seed", "2", "--graphs", "0", *arguments])
+        monkeypatch.setattr(
+            sys, "argv", ["fuzz", "--jobs", "1", "--seed", "2", "--graphs", "0", "--broadcasts", "1", *arguments]
+        )
         return main(), capsys.readouterr().out
 
     code, text = call("--programs", "4", "--streams", "1")
-    assert code == 0 and "program: 4 right, 0 wrong, 0 refused" in text and "stream: 1 right" in text
+    assert code == 0 and "program: 4 right, 0 wrong, 0 refused" in text
+    assert "broadcast: 1 right" in text and "stream: 1 right" in text
     code, text = call("--programs", "99", "--minutes", "0")
     assert code == 1 and "too few were run in 0 minutes" in text
     wrong = {"kind": "program", "seed": 0, "of": {"inputs": PRODUCT["inputs"], "nodes": [{"op": "none"}]}}
