@@ -238,6 +238,11 @@ class Network(Section):
     substitutions: Literal["search"] | None = Field(
         default=None, description="search: after the passes, see docs/substitutions.md; null: passes alone."
     )
+    algorithms: list[str] = Field(
+        default_factory=list,
+        description="Algorithms that kernels may use besides the default ones: strassen, whose rounding errors mix "
+        "rows of a batch, and winograd4_dot.",
+    )
     max_algorithm_error: float | None = Field(
         default=None, ge=0, description="Largest relative error of an algorithm, such as Winograd's; null: 0.01."
     )
@@ -266,6 +271,14 @@ class Network(Section):
     tolerance: float = Field(
         default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
     )
+
+    @model_validator(mode="after")
+    def _algorithms_by_name(self) -> Self:
+        if self.algorithms:
+            from search_space.operators.algorithms import check_names  # operators take a while to import
+
+            check_names(self.algorithms)
+        return self
 
     @model_validator(mode="after")
     def _accuracy_of_mixtures(self) -> Self:

@@ -34,6 +34,7 @@ def compile(
     precision: str = "float32",
     quantise: str | None = None,
     quantisation: Mapping[str, Any] | None = None,
+    algorithms: Sequence[str] = (),
     trials: int = 0,
     seed: int = 0,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
@@ -58,6 +59,7 @@ def compile(
         quantise: `weights4` or `weights8`: products read weights of so few bits; `int8`: layers work on bytes; None:
             in floats, see docs/quantisation.md.
         quantisation: the keys of `network.quantisation` in a configuration, such as `group` and `symmetric`.
+        algorithms: algorithms that kernels may use besides the default ones, such as `strassen`, see docs/networks.md.
         trials: candidates to measure, which the tasks share; 0: none.
         seed: of every random draw, and of weights that the model does not carry.
         shapes: of inputs whose dimensions the model leaves open, by name; `sizes` by their name in it stay open.
@@ -96,6 +98,7 @@ def compile(
             "network": {
                 "precision": precision,
                 "quantise": quantise,
+                "algorithms": list(algorithms),
                 "quantisation": dict(quantisation or {}),
                 "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
                 "sizes": {name: list(span) for name, span in (sizes or {}).items()},

@@ -26,7 +26,8 @@ class Limits:
     """What algorithms of an executable must keep.
 
     Attributes:
-        algorithms: names to choose from; None: all.
+        algorithms: names to choose from; None: all but those that are chosen by name alone.
+        named: further names, of `facts.BY_NAME`, to choose from.
         max_error: greatest error of an algorithm, as a share of the greatest output; None: any of those that are named,
             and up to `algorithms.USUAL_ERROR` where none are.
         max_extra_bytes: by which transformed weights may be larger than the weights, all tasks together; None: any.
@@ -35,6 +36,7 @@ class Limits:
     """
 
     algorithms: Sequence[str] | None = None
+    named: Sequence[str] = ()
     max_error: float | None = None
     max_extra_bytes: int | None = None
     hardware: Hardware | None = None
@@ -55,10 +57,9 @@ class Limits:
         if self.algorithms is None and self.hardware is not None and len(own) > 1:
             own = [name for name in own if name in algorithms_on(workload, self.hardware)] or own
         exact = [name for name in own if name not in facts.RELATIVE_ERROR]
-        kept = [name for name in own if self.algorithms is None or name in self.algorithms]
-        if self.max_error is not None or self.algorithms is None:
-            kept = facts.within(kept, self.max_error)
-        return kept or exact
+        named = (*(self.algorithms or ()), *self.named)
+        kept = [name for name in own if self.algorithms is None or name in named]
+        return facts.within(kept, self.max_error, named) or exact
 
 
 def extra_bytes(workload: Workload, algorithm: str) -> int:

@@ -94,7 +94,7 @@ class Plan:
         threads = options.threads or torch.get_num_threads()
         measure = Measure(cache="network", threads=threads)
         settings = Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
-        return cls(settings, Limits(hardware=settings.target.hardware))
+        return cls(settings, Limits(named=tuple(options.algorithms), hardware=settings.target.hardware))
 
     def tasks(self, graph: Graph) -> list[Task]:
         """The distinct kernels of a graph; they hold nothing of its constants."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from autotune.graph.precision import FULL, PRECISIONS
+from search_space.operators.algorithms import check_names
 from search_space.operators.checks import nearest
 
 MODES = ("default", "max-autotune")
@@ -22,6 +23,7 @@ class Options:
         trials: candidates to measure, all kernels of a graph together; 0: the choice of the roofline, none measured.
         threads: that kernels run on; None: those of `torch.get_num_threads()`.
         precision: float32: as the model is; bfloat16 or float16: what it has in float32 is lowered to that.
+        algorithms: algorithms that kernels may use besides the default ones, such as `strassen`.
         seed: of every random draw of a search.
         sizes: up to which a graph of any shape is compiled at once, and twice as far where a call has a larger one;
             0: it is compiled for each shape.
@@ -33,6 +35,7 @@ class Options:
     trials: int = 0
     threads: int | None = None
     precision: str = FULL
+    algorithms: Sequence[str] = ()
     seed: int = 0
     sizes: int = 128
     shapes: int = 16
@@ -49,6 +52,9 @@ class Options:
         for name in ("background", "training"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"`{name}` must be True or False, but got {name}={getattr(self, name)!r}")
+        if isinstance(self.algorithms, str) or not all(isinstance(name, str) for name in self.algorithms):
+            raise ValueError(f"`algorithms` must be a list of names, but got algorithms={self.algorithms!r}")
+        check_names(self.algorithms)
         if self.background and not self.trials:
             raise ValueError("`trials` must be at least 1 where `background` is True, but got trials=0")
         if self.precision not in PRECISIONS:

@@ -52,4 +52,4 @@ def settings_of(config: RunConfig) -> Settings:
 
             models.make(model.transfer.model, model.transfer.model_options, seed)
             Options(**dict(model.transfer))
-    return Settings(target, config.trials, seed, how, model, config.measure)
+    return Settings(target, config.trials, seed, how, model, config.measure, tuple(config.network.algorithms))

@@ -99,7 +99,7 @@ def limits_of(config: RunConfig) -> Limits:
     keys, megabytes = config.network, config.network.max_extra_mb
     extra = None if megabytes is None else int(megabytes * 1e6)
     hardware = target_of(config).hardware
-    return Limits(config.search.algorithms, keys.max_algorithm_error, extra, hardware)
+    return Limits(config.search.algorithms, tuple(keys.algorithms), keys.max_algorithm_error, extra, hardware)
 
 
 def cache_of(config: RunConfig) -> KernelCache | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from autotune.config import Measure, Model, Search
 from autotune.tuning.task import CPU, Task
 from costmodel.models import registry as models
 from costmodel.models.base import CostModel, UncertainModel
+from search_space.operators.algorithms import check_names
 from targets import registry
 from targets.base import Target
 
@@ -26,6 +28,7 @@ class Settings:
         trials: candidates to measure, those resumed included; 0: nothing is searched.
         seed: of every random draw, and of the inputs.
         search, cost_model, measure: sections of the configuration.
+        algorithms: algorithms of `BY_NAME` that may be chosen besides the default ones.
     """
 
     target: Target = field(default_factory=partial(registry.get, CPU))
@@ -34,12 +37,14 @@ class Settings:
     search: Search = Search()
     cost_model: Model = Model()
     measure: Measure = Measure()
+    algorithms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.trials < 0:
             raise ValueError(f"`trials` must not be negative, but got trials={self.trials}")
         if self.seed < 0:
             raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
+        check_names(self.algorithms)
 
     @property
     def threads(self) -> int:

@@ -63,6 +63,7 @@ def tune(
     cost_model: Model | str | type[CostModel] = Model(),
     measure: Measure | str | MeasurePool = Measure(),
     transfer: Transfer | Source | str | os.PathLike[str] | None = None,
+    algorithms: Sequence[str] = (),
     records: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> TuneResult:
@@ -80,6 +81,8 @@ def tune(
         measure: how candidates are measured; or just a pool, by its name or open, which is left open.
         transfer: what is known from other tasks, in place of `cost_model.transfer`; or just the source: a dataset's
             folder, a records file, a saved model, or a `Source` opened before, learned from once for many calls.
+        algorithms: algorithms to search besides the default ones, such as `strassen`; those of `search.algorithms` are
+            all that is searched.
         records: file to append records to. What it holds of this workload is not measured again.
         callbacks: listeners of the run.
 
@@ -105,7 +108,7 @@ def tune(
     name, workload = workload.operator, workload.portable
     if space is not None:
         space = replace(space, workload=workload)
-    settings = settings_for(on, trials, seed, search, cost_model, measure, transfer)
+    settings = settings_for(on, trials, seed, search, cost_model, measure, transfer, algorithms)
     source, task = source_of(settings), Task(name, workload)
     with nullcontext() if records is None else Database(records) as database:
         tuning = prepare(task, settings, known(database, workload, settings), space, source=source)
@@ -129,6 +132,7 @@ def settings_for(
     cost_model: Model | str | type[CostModel] = Model(),
     measure: Measure | str | MeasurePool = Measure(),
     transfer: Transfer | Source | str | os.PathLike[str] | None = None,
+    algorithms: Sequence[str] = (),
 ) -> Settings:
     """What `tune` is given, as settings."""
     model = cost_model if isinstance(cost_model, Model) else Model(name=cost_model)
@@ -142,6 +146,7 @@ def settings_for(
         search if isinstance(search, Search) else Search(strategy=search),
         model,
         measure if isinstance(measure, Measure) else Measure(pool=measure),
+        tuple(algorithms),
     )
 
 
@@ -215,7 +220,9 @@ def prepare(
 def _without_trials(tuning: TaskTuning) -> Candidate | None:
     """What a task would have without any trial, if that is in its space."""
     shown = {sketch.algorithm for sketch in tuning.space.sketches}
-    allowed = [name for name in within(tuning.task.workload.algorithms) if name in shown and name != LIBRARY]
+    named = (*(tuning.settings.search.algorithms or ()), *tuning.settings.algorithms)
+    usual = within(tuning.task.workload.algorithms, named=named)
+    allowed = [name for name in usual if name in shown and name != LIBRARY]
     if not allowed:
         return None
     try:
@@ -284,7 +291,7 @@ def template_space(task: Task, settings: Settings) -> SearchSpace | None:
 
 
 def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
-    """The algorithms that the settings allow; None: all. By default none whose error is unusual.
+    """The algorithms that the settings allow; None: all. By default none of those that are chosen by name alone.
 
     Raises:
         ConfigError: one that the workload has not.
@@ -293,7 +300,7 @@ def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
     for name in wanted or ():
         if name not in names:
             raise ConfigError(f"`algorithms` must be among {', '.join(names)}, but got {name!r}", "search.algorithms")
-    usual = within(names)
+    usual = within(names, named=settings.algorithms)
     if wanted is None and len(usual) < len(names):
         return [name for name in algorithms_on(task.workload, settings.target.hardware) if name in usual]
     return wanted

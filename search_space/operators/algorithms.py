@@ -10,6 +10,12 @@ from search_space.operators.base import Args
 RELATIVE_ERROR: Mapping[str, float] = {**winograd.RELATIVE_ERROR, strassen.STRASSEN: strassen.RELATIVE_ERROR}
 """Greatest error to expect of algorithms that are not exact to rounding, as a share of the greatest output."""
 
+MIXES_ROWS = (strassen.STRASSEN,)
+"""Algorithms whose rounding errors in an output depend on other rows and columns than its own.
+
+Rows of a batch are often inputs of different users, so that no default may let one change another's answer.
+"""
+
 KNOWN_SIZES = (strassen.STRASSEN,)
 """Algorithms that are not one definition at all sizes: they cut rows into halves."""
 
@@ -17,10 +23,37 @@ USUAL_ERROR = 1e-2
 """Greatest error of algorithms that are chosen where nothing is said of errors."""
 
 
-def within(algorithms: Sequence[str], error: float | None = None) -> list[str]:
-    """Those of some algorithms whose greatest error is no more than `error`; by default, than `USUAL_ERROR`."""
+BY_NAME = tuple(sorted({*MIXES_ROWS, *(name for name, largest in RELATIVE_ERROR.items() if largest > USUAL_ERROR)}))
+"""Algorithms that are chosen only where they are asked for by name."""
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuses names that are no algorithm to be asked for by name.
+
+    Raises:
+        ValueError: one of them is none of `BY_NAME`.
+    """
+    for name in names:
+        if name not in BY_NAME:
+            raise ValueError(f"`algorithms` must be among {', '.join(BY_NAME)}, but got {name!r}")
+
+
+def within(algorithms: Sequence[str], error: float | None = None, named: Sequence[str] = ()) -> list[str]:
+    """Keeps the algorithms that may be chosen.
+
+    Args:
+        algorithms: names to choose from.
+        error: largest relative error that is allowed; None: `USUAL_ERROR`, and any of those in `named`.
+        named: algorithms that are asked for by name, of which `BY_NAME` holds those that no default has.
+    """
     most = USUAL_ERROR if error is None else error
-    return [name for name in algorithms if RELATIVE_ERROR.get(name, 0.0) <= most]
+
+    def allowed(name: str) -> bool:
+        if name in MIXES_ROWS and name not in named:
+            return False
+        return RELATIVE_ERROR.get(name, 0.0) <= most or (error is None and name in named)
+
+    return [name for name in algorithms if allowed(name)]
 
 
 def products(args: Args, algorithm: str) -> float:

@@ -10,6 +10,10 @@ A convolution is such a product for every place of its window: of the upper and 
 of its channels, and the halves of its filters. The left factor's sums are taken of the padded input, pixel by pixel.
 
 Columns belong to the two halves in turns of `WIDTH`, so that vectors of the output are stored as they are.
+
+Sums of quarters add rows that have nothing to do with each other, and so do their rounding errors: a large element of
+one row costs digits of the row half the matrix further on, and a NaN or infinity of one reaches the other. No default
+chooses it, therefore; it is asked for by name, and `error_bound` holds on any data.
 """
 
 from __future__ import annotations
@@ -39,7 +43,11 @@ WIDTH = 16
 """Neighbouring columns of the output that lie in the same half."""
 
 RELATIVE_ERROR = 4e-6
-"""Greatest error to expect, as a share of the greatest output; a sum in float32 as it is defined has up to 2.5e-6."""
+"""Greatest error to expect of rows and channels of one scale, as a share of the greatest output; a sum in float32 as it
+is defined has up to 2.5e-6."""
+
+ROUNDING = 2.0**-24
+"""Relative error of one operation in float32."""
 
 LEAST_ROWS = 32
 LEAST_DEPTH = 128
@@ -91,6 +99,21 @@ def convolution(args: Args) -> list[te.Tensor]:
     data, weight = placeholders(args)
     layer = _combined(_Sum(pad(data, window, 0.0), weight, window.output, window.spatial, window), "conv")
     return with_epilogue(args, [data, weight], layer)
+
+
+def error_bound(k: int, left: float, right: float) -> float:
+    """Bounds the error of one output of a product in float32, whatever the data are, but for overflows.
+
+    Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 23.2.2, for one level: seven products of
+    sums of k/2 terms, each at most four times as large as one of elements, twelve of which make an output.
+
+    Args:
+        k: products that the definition adds up, channels and places of a window together.
+        left: largest magnitude in the output's row of the left factor and in the row that is its other half.
+        right: largest magnitude in the output's column of the right factor and in the column `WIDTH` beside it.
+    """
+    depth = k / 2
+    return 12 * depth * (depth + 5) * ROUNDING * left * right * (1 + k * ROUNDING)
 
 
 def multiplies(m: int, n: int, k: int) -> bool:

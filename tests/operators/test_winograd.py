@@ -306,6 +306,24 @@ def test_errors_along_one_axis_are_what_is_documented(kernel: tuple[int, int], c
         assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()
 
 
+@pytest.mark.parametrize("algorithm", WINOGRAD)
+def test_errors_are_within_each_filter_s_own_scale(algorithm: str) -> None:
+    """Scales of channels and filters span twelve decades: errors are shares of each filter's own largest output."""
+    workload, rng = conv(16, 16, (64, 32)), np.random.default_rng(0)
+    data, weight = workload.make_inputs(0)
+    channels, filters = (10 ** rng.uniform(-6, 6, size) for size in (64, 32))
+    data = (data * channels).astype(np.float32)
+    weight = (weight / channels[:, None] * filters).astype(np.float32)
+    exact = workload._operator.reference(workload.args, data.astype(np.float64), weight.astype(np.float64))
+    target = registry.get("cpu")
+    sketch = generate(workload, target.hardware, [algorithm]).sketches[0]
+    (row,) = random_candidates(sketch, rng, 1)
+    kernel = target.load(target.build(program_of(workload, algorithm, sketch.trace(row))))
+    error = np.abs(kernel.bind([data, weight]).run() - exact)
+    axes = tuple(range(exact.ndim - 1))
+    assert (error.max(axes) <= winograd.RELATIVE_ERROR[algorithm] * np.abs(exact).max(axes)).all()
+
+
 @pytest.mark.parametrize("algorithm", DOT)
 @pytest.mark.parametrize(("channels", "part"), [(64, "channels"), (2, "tap"), (64, "tap"), (512, "tap"), (512, "row")])
 def test_the_wider_tolerance_still_refuses_what_is_wrong(algorithm: str, channels: int, part: str) -> None:
