@@ -1,4 +1,4 @@
-"""How far the roofline's choice, which is all that there is without a trial, lies behind other candidates.
+"""How far the roofline's choice lies behind other candidates.
 
 `python -m benchmarks.choices [--targets cpu,cpu:haswell] [--rows NAME,...]` draws candidates of layers, those that the
 estimate puts first and others near them, times all of them in turns, prints the table, and writes

@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 Ratio = tuple[float | None, float]
 """Seconds of the fastest peer over ours, None where either was not timed, and the noise of the two."""
 
-HEADER = ["what", "processor", "threads", "trials", "its time / ours", "unseen", "of", "fastest of", "halves apart"]
+HEADER = ["what", "processor", "threads", "trials", "its time / ours", "held out", "of", "fastest of", "halves apart"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _line(claim: Claim, document: Document) -> list[object] | None:
         return None
     ratios = [ratio for ratio, _, _ in found]
     ends = [ratio_text(*end(found, key=itemgetter(0))[:2]) for end in (min, max)]
-    unseen = [ratio for ratio, _, row in found if row.get("unseen")]
+    held_out = [ratio for ratio, _, row in found if row.get("held_out")]
     settings = document["state"]["settings"]
     trials = settings.get("trials", 0) if claim.trials is None else claim.trials
     apart = [noise_of(row, *row["halves"]) for _, _, row in found]
@@ -127,7 +127,7 @@ def _line(claim: Claim, document: Document) -> list[object] | None:
         settings["threads"],
         (f"{trials:,}" if trials else "none") + (" a kernel" if settings.get("each_task") else ""),
         f"{geometric_mean(ratios):.2f}x ({' to '.join(ends)})",
-        f"{geometric_mean(unseen):.2f}x" if unseen else "",
+        f"{geometric_mean(held_out):.2f}x" if held_out else "",
         len(found),
         ", ".join(claim.peers),
         f"{median(apart) * 100:.0f} %, at most {max(apart) * 100:.0f} %",

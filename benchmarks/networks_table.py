@@ -57,7 +57,7 @@ def networks(document: Mapping[str, Any]) -> str:
     rows = list(document["rows"].values())
     peers, narrow = peers_of(document)
     both = any(NARROW in row["seconds"] for row in rows)
-    header = ["network", "unseen", "autotune", *(PEERS[p] for p in peers), "ratio"]
+    header = ["network", "held out", "autotune", *(PEERS[p] for p in peers), "ratio"]
     header += ["autotune bfloat16", *(NARROW_PEERS[p] for p in narrow), "ratio in bfloat16"] if both else []
     header += ["kernels", "built s", "MiB on disk", "MiB", "ONNX Runtime MiB"]
     lines: list[list[object]] = []
@@ -65,7 +65,7 @@ def networks(document: Mapping[str, Any]) -> str:
     for row in rows:
         seconds, built = row["seconds"], row["built"].get(OURS)
         found, noise = ratio(row, OURS, peers)
-        cells: list[object] = [row["title"], "yes" if row["unseen"] else "", _ms(row, OURS)]
+        cells: list[object] = [row["title"], "yes" if row["held_out"] else "", _ms(row, OURS)]
         cells += [*(_ms(row, peer) for peer in peers), ratio_text(found, noise)]
         kinds = {"float32": found}
         if both:
@@ -77,7 +77,7 @@ def networks(document: Mapping[str, Any]) -> str:
         lines.append([*cells, _mib(resident.get(OURS)), _mib(resident.get("onnxruntime"))])
         for kind, value in kinds.items():
             if value is not None and seconds:
-                for group in ("all", "unseen" if row["unseen"] else "known"):
+                for group in ("all", "held out" if row["held_out"] else "learned from"):
                     means.setdefault((kind, group), []).append(value)
     summary = [
         [kind, group, f"{geometric_mean(of):.2f}x", f"{min(of):.2f}x", f"{max(of):.2f}x", len(of)]

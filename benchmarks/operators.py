@@ -18,7 +18,7 @@ from benchmarks.interleave import FEWEST_ROUNDS, turns_of
 from benchmarks.operators_table import operators
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row
-from benchmarks.tuning import tuned
+from benchmarks.tuning import SHIPPED, tuned
 from search_space.workloads import Workload
 from targets import registry
 
@@ -41,7 +41,11 @@ def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     found["constant_weight"] = any(spec.constant for spec in workload.inputs)
     result = tuned(workload, options.trials, options.seed, options.threads)
     found["tuning"] = result.took
-    own = {"ours": result.generated} | ({"library": result.library} if result.library else {})
+    informed = tuned(workload, options.trials, options.seed, options.threads, SHIPPED)
+    found["tuning_shipped"] = informed.took
+    own = {"ours": result.generated, "shipped": informed.generated} | (
+        {"library": result.library} if result.library else {}
+    )
     modules = {**dict.fromkeys(own, "benchmarks.peers.ours"), **{name: module for name, (module, _) in PEERS.items()}}
     settings = {**own, **{name: extra for name, (_, extra) in PEERS.items()}}
     with ExitStack() as stack:

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.figures import noise_of, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
+from benchmarks.tuning import INFORMED
 
 PEERS = {
     "torch": "oneDNN ms",
@@ -36,9 +37,11 @@ def ratio_to_best(row: Mapping[str, Any]) -> tuple[float | None, float]:
 
 def operators(document: Mapping[str, Any]) -> str:
     """Ours against every peer, and the geometric mean of the ratios in each class."""
+    informed = any("shipped" in row["seconds"] for row in document["rows"].values())
     header = [
         "operator",
         "autotune ms",
+        *(["with shipped knowledge ms"] if informed else []),
         "GFLOP/s",
         "of peak",
         *PEERS.values(),
@@ -60,6 +63,7 @@ def operators(document: Mapping[str, Any]) -> str:
             [
                 row["title"],
                 _ms(seconds["ours"]),
+                *([_ms(seconds.get("shipped"))] if informed else []),
                 f"{rate / 1e9:.0f}{above}",
                 f"{rate / peak:.0%}",
                 *(_ms(seconds.get(name)) for name in (*PEERS, "library")),
@@ -71,8 +75,9 @@ def operators(document: Mapping[str, Any]) -> str:
         [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", f"{max(found):.2f}x", len(found)]
         for kind, found in ratios.items()
     ]
+    note = DIRECT if informed else f"{DIRECT} {INFORMED}"
     return "\n\n".join(
-        [table(header, lines), table(["class", "geometric mean", "lowest", "highest", "rows"], means), DIRECT]
+        [table(header, lines), table(["class", "geometric mean", "lowest", "highest", "rows"], means), note]
     )
 
 

@@ -47,7 +47,7 @@ def draw_networks(documents: Documents) -> Any | None:
     least = {row["title"]: min((f[row["title"]] for f in by_peer.values() if row["title"] in f), default=0.0) for row in
              document["rows"].values()}  # fmt: skip
     names = sorted(least, key=least.__getitem__)
-    unseen = {row["title"] for row in document["rows"].values() if row.get("unseen")}
+    held_out = {row["title"] for row in document["rows"].values() if row.get("held_out")}
     figure = _figure(8.0, 0.42 * len(names) + 1.2)
     axes = figure.subplots()
     high = 0.8 / max(1, len(by_peer))
@@ -58,7 +58,7 @@ def draw_networks(documents: Documents) -> Any | None:
     axes.axvline(1.0, color="0.2", linewidth=1.0)
     axes.set(
         yticks=range(len(names)),
-        yticklabels=[f"{name} (unseen)" if name in unseen else name for name in names],
+        yticklabels=[f"{name} (held out)" if name in held_out else name for name in names],
         xlabel="its time / autotune's, float32, no trial",
         ylim=(-0.6, len(names) - 0.4),
     )

@@ -18,8 +18,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from autotune.config import Quantisation, check_config
 from autotune.graph.ir import Array
 from autotune.graph.onnx_model import load_model
@@ -113,25 +111,20 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
     row |= {"decibels": {}, "seconds": {}, "spread": {}, "halves": {}}
     with NetworkProcess("onnxruntime", options.threads, model=str(file)) as process:
         exact = outputs(process, test, folder)
+    opened = [("autotune", "autotune", {"folder": str(place)})]
     for recipe in RECIPES:
-        quantised = peer_model(file, recipe, train, folder)
-        with ExitStack() as stack:
-            opened = {"autotune": {"folder": str(place)}} | {peer: {"model": str(quantised)} for peer in PEERS}
-            processes = [
-                stack.enter_context(NetworkProcess(runtime, options.threads, **facts))
-                for runtime, facts in opened.items()
-            ]
-            for process in processes:
-                ratio = signal_to_noise(exact, outputs(process, test, folder))
-                row["decibels"][_label(process.runtime, recipe)] = ratio
-            if options.turns:
-                with alone():
-                    took = interleaved(processes, options.turns)
-                found = figures({_label(runtime, recipe): turns for runtime, turns in took.items()})
-                for label, seconds in found["seconds"].items():
-                    if seconds < row["seconds"].get(label, np.inf):  # ours took turns with each recipe's peers
-                        for name in ("seconds", "spread", "halves"):
-                            row[name] |= {label: found[name][label]} if label in found[name] else {}
+        quantised = {"model": str(peer_model(file, recipe, train, folder))}
+        opened += [(_label(peer, recipe), peer, quantised) for peer in PEERS]
+    with ExitStack() as stack:
+        processes = []
+        for label, runtime, facts in opened:
+            process = stack.enter_context(NetworkProcess(runtime, options.threads, **facts))
+            process.runtime = label  # several of a peer's take turns
+            row["decibels"][label] = signal_to_noise(exact, outputs(process, test, folder))
+            processes.append(process)
+        if options.turns:
+            with alone():
+                row |= figures(interleaved(processes, options.turns))
     return row
 
 

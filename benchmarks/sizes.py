@@ -26,6 +26,7 @@ from benchmarks.interleave import FEWEST_ROUNDS, Timed, geometric_mean, turns_of
 from benchmarks.markdown import table
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import pick
+from benchmarks.tuning import KNOWLEDGE, NOTHING
 from search_space import te, workloads
 from search_space.workloads import Workload
 from targets.base import Bound
@@ -181,6 +182,7 @@ def compared(name: str, n: int, found: SizesResult, options: argparse.Namespace)
         seed=options.seed,
         records=_records(options, "alone"),
         measure=Measure(threads=threads),
+        **KNOWLEDGE[NOTHING],
     )
     inputs = alone.workload.make_inputs(options.seed)
     running: dict[str, Timed] = {

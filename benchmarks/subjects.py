@@ -92,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     collected.add_options(parser)
     parser.add_argument("--files", help="comma-separated ONNX files in place of the rows, each named by its file")
     parser.add_argument(
-        "--trials", type=_natural, default=0, help="measured candidates of ours; 0: the roofline's choice"
+        "--trials", type=_natural, default=0, help="measured candidates of ours; 0: chosen without trials"
     )
     parser.add_argument("--turns", type=_natural, default=20, help="turns of each runtime; 0: accuracy alone")
     parser.add_argument("--seed", type=_natural, default=0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from autotune.config import Measure
+from autotune.config import Measure, Model, Search
 from autotune.tuning.tuner import tune
 from benchmarks.reached import trials_to
 from measure.record import Record
@@ -17,6 +17,21 @@ from search_space.workloads import Workload
 
 LIBRARY = "library"
 """Algorithm that calls out to an existing library: shown by itself, no part of any ratio."""
+
+
+NOTHING, SHIPPED = "none", "shipped"
+"""Knowledge that a search begins with: none, or the schedules and the pretrained model that come along."""
+
+KNOWLEDGE: Mapping[str, Mapping[str, Any]] = {
+    name: {"search": Search(database=name), "cost_model": Model(pretrained=name)} for name in (NOTHING, SHIPPED)
+}
+"""Knowledge → arguments of `tune`."""
+
+INFORMED = (
+    "Our searches in this table began with up to eight shipped schedules and with the pretrained model, which may hold "
+    "the very layer. Tables that are measured today begin from nothing; a column shows what shipped knowledge adds."
+)
+"""Sentences under tables that were measured before searches began from nothing."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +49,13 @@ class Tuned:
     took: dict[str, Any]
 
 
-def tuned(workload: Workload, trials: int, seed: int, threads: int) -> Tuned:
-    """Tunes for `trials` trials.
+def tuned(workload: Workload, trials: int, seed: int, threads: int, knowledge: str = NOTHING) -> Tuned:
+    """Tunes for `trials` trials, from nothing or with the knowledge that comes along, see `KNOWLEDGE`.
 
     Raises:
         RuntimeError: no trial of generated code worked.
     """
-    records, seconds = _searched(workload, trials, seed, threads)
+    records, seconds = _searched(workload, trials, seed, threads, knowledge)
     generated = fastest([record for record in records if record.algorithm != LIBRARY])
     library = fastest([record for record in records if record.algorithm == LIBRARY])
     if generated is None:
@@ -56,7 +71,7 @@ def tuned(workload: Workload, trials: int, seed: int, threads: int) -> Tuned:
 
 
 def tuned_after(
-    workload: Workload, counts: Sequence[int], seed: int, threads: int
+    workload: Workload, counts: Sequence[int], seed: int, threads: int, knowledge: str = NOTHING
 ) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
     """Tunes once for the most trials: of each number the best schedule of generated code among so many first ones, and
     what all of it took.
@@ -64,7 +79,7 @@ def tuned_after(
     Raises:
         RuntimeError: none of the first ones worked.
     """
-    records, seconds = _searched(workload, max(counts), seed, threads)
+    records, seconds = _searched(workload, max(counts), seed, threads, knowledge)
     found = {}
     for count in counts:
         best = fastest([record for record in records[:count] if record.algorithm != LIBRARY])
@@ -76,10 +91,11 @@ def tuned_after(
     return found, {**took, "nearly_after": trials_to(generated)}
 
 
-def _searched(workload: Workload, trials: int, seed: int, threads: int) -> tuple[list[Record], float]:
+def _searched(workload: Workload, trials: int, seed: int, threads: int, knowledge: str) -> tuple[list[Record], float]:
     """The records of a search, and the seconds that it took."""
     start = time.perf_counter()
-    result = tune(workload, target="cpu", trials=trials, seed=seed, measure=Measure(threads=threads))
+    measure = Measure(threads=threads)
+    result = tune(workload, target="cpu", trials=trials, seed=seed, measure=measure, **KNOWLEDGE[knowledge])
     return list(result.records), time.perf_counter() - start
 
 

@@ -23,7 +23,7 @@ from benchmarks.figures import figures, milliseconds
 from benchmarks.interleave import FEWEST_ROUNDS, turns_of
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.rows import ROWS, Row
-from benchmarks.tuning import tuned_after
+from benchmarks.tuning import NOTHING, SHIPPED, tuned_after
 from benchmarks.tvm_table import tvm
 from search_space.workloads import Workload
 
@@ -103,10 +103,14 @@ def searched(
 
 
 def searched_by_us(
-    stack: ExitStack, workload: Workload, counts: Sequence[int], options: argparse.Namespace
+    stack: ExitStack,
+    workload: Workload,
+    counts: Sequence[int],
+    options: argparse.Namespace,
+    knowledge: str = NOTHING,
 ) -> tuple[dict[int, PeerProcess], Document]:
-    """What ours has found after each number of trials, as `searched` has it of TVM."""
-    after, took = tuned_after(workload, counts, options.seed, options.threads)
+    """Searches with ours, from nothing or with shipped knowledge; returns what `searched` returns of TVM."""
+    after, took = tuned_after(workload, counts, options.seed, options.threads, knowledge)
     running = {trials: stack.enter_context(PeerProcess("benchmarks.peers.ours")) for trials in after}
     for trials, schedule in after.items():
         running[trials].prepare(workload, options.threads, **schedule)
@@ -128,8 +132,9 @@ def compare(row: Row, counts: Sequence[int], python: str, options: argparse.Name
         except Refusal as error:
             return {**found, "refused": str(error)}
         ours, took = searched_by_us(stack, workload, counts, options)
-        running = labelled({"tvm": theirs, "ours": ours})
-        found["tuning"] = {"ours": took, "tvm": said}
+        informed, took_informed = searched_by_us(stack, workload, counts, options, SHIPPED)
+        running = labelled({"tvm": theirs, "ours": ours, "shipped": informed})
+        found["tuning"] = {"ours": took, "tvm": said, "shipped": took_informed}
         return {**found, **figures(turns_of(running, options.repeat, pause=PAUSE))}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.figures import noise_of, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
+from benchmarks.tuning import INFORMED
 
 NEARLY = (
     "`nearly there` is where the best so far has 95 % of the speed of the best in the end, by what each search timed "
@@ -32,7 +33,12 @@ def ratio(row: Mapping[str, Any], trials: int) -> tuple[float | None, float]:
 
 def tvm(document: Mapping[str, Any]) -> str:
     """Ours against MetaSchedule after every number of trials, the trials a second of both, and what it refuses."""
-    header = ["operator", "trials", "autotune ms", "TVM ms", "ratio", "ours s", "TVM s", "trials/s", "TVM's"]
+    informed = any(
+        label.startswith("shipped ") for row in document["rows"].values() for label in row.get("seconds", {})
+    )
+    header = ["operator", "trials", "autotune ms", "TVM ms", "ratio"]
+    header += ["with shipped knowledge ms"] if informed else []
+    header += ["ours s", "TVM s", "trials/s", "TVM's"]
     header += ["nearly there after s", "TVM after s"]
     lines: list[list[object]] = []
     of: list[Mapping[str, Any]] = []
@@ -58,6 +64,7 @@ def tvm(document: Mapping[str, Any]) -> str:
                     trials,
                     *(f"{seconds[f'{who} {trials}'] * 1e3:.3f}" for who in ("ours", "tvm")),
                     ratio_text(found, noise),
+                    *(_shipped(seconds, trials) if informed else ()),
                     *(f"{took[name]['seconds']:.0f}" if last else "" for name in ("ours", "tvm")),
                     *(f"{took[name]['trials_per_second']:.1f}" if last else "" for name in ("ours", "tvm")),
                     *(_nearly(took[name]) if last else "" for name in ("ours", "tvm")),
@@ -70,6 +77,7 @@ def tvm(document: Mapping[str, Any]) -> str:
     parts = [table(["class", "geometric mean", "lowest", "rows"], means), table(*with_processors(header, lines, of))]
     searched = [row["tuning"] for row in document["rows"].values() if "tuning" in row]
     parts += [_cost(searched), NEARLY] if searched else []
+    parts += [INFORMED] if searched and not informed else []
     return "\n\n".join(parts + ([f"Refused by TVM's definitions here: {'; '.join(refused)}."] if refused else []))
 
 
@@ -106,6 +114,12 @@ def _cost(took: Sequence[Mapping[str, Any]]) -> str:
         f"All searches took ours {ours:,.0f} s, TVM {theirs:,.0f} s: {theirs / ours:.1f} times as long. Trials a "
         f"second are {geometric_mean(rates):.1f} times TVM's ({min(rates):.1f} to {max(rates):.1f})."
     )
+
+
+def _shipped(seconds: Mapping[str, float], trials: int) -> list[str]:
+    """Milliseconds of a search with shipped knowledge, empty where a row has none."""
+    label = f"shipped {trials}"
+    return [f"{seconds[label] * 1e3:.3f}" if label in seconds else ""]
 
 
 def _nearly(took: Mapping[str, Any]) -> str:

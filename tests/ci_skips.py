@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -19,11 +20,16 @@ The extras `all` and `test` have every package that a test needs, and `.ci/run` 
 """
 
 
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Returns the reason that a skipped report states."""
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
 def refused(report: pytest.TestReport | pytest.CollectReport) -> str | None:
-    """Why a skipped report must count as a failure; None if it need not."""
+    """Returns why a skipped report must count as a failure; None if it need not."""
     if not report.skipped or getattr(report, "wasxfail", None) is not None:
         return None
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason_of(report)
     if EXPECTED.search(reason):
         return None
     return f"a skip must have an expected reason where continuous integration is on, but got {reason!r}"
@@ -39,6 +45,19 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Turns unexpected skips of whole modules into errors."""
     return _judged((yield))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists what this machine could not test, by reason, so that a skip never passes in silence."""
+    reasons = Counter(
+        reason_of(report).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if getattr(report, "wasxfail", None) is None
+    )
+    if reasons:
+        terminalreporter.section("not tested on this machine")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.line(f"{count} {'test' if count == 1 else 'tests'}: {reason}")
 
 
 def _judged(report: Report) -> Report:

@@ -16,7 +16,7 @@ def cache(
         Path | None, typer.Option(help="By default what AUTOTUNE_CACHE says, else the user's cache folder.")
     ] = None,
 ) -> None:
-    """Shows the cache of kernels and the roofline's choices, and of executables, or clears it."""
+    """Shows the cache of kernels, of choices without trials and of executables, or clears it."""
     with bad_input():
         from autotune.cache.place import NONE, open_cache, open_networks
         from autotune.cache.store import CacheError

@@ -40,7 +40,7 @@ def compile(
     activations: Literal["floats", "bytes"] = "floats",
     cache: str | os.PathLike[str] | None = None,
 ) -> LanguageModel:
-    """Compiles a decoder for this machine; its kernels are what the roofline chooses.
+    """Compiles a decoder for this machine; its kernels are chosen without trials.
 
         network = autotune.language.compile(model, longest=1024)
         tokens = network.generate([464, 3290], 20)

@@ -43,7 +43,8 @@ def compile(
     lock: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Executable:
-    """Compiles a network for this machine; without trials its kernels are what the roofline chooses.
+    """Compiles a network for this machine; without trials its kernels come from the database, the pretrained model and
+    the roofline, in this order.
 
         network = autotune.compile("model.onnx")
         logits = network(image)

@@ -1,4 +1,4 @@
-"""Schedule of every kernel of a network: the fastest of its records, or the roofline's choice, made side by side.
+"""Schedules of the kernels of a network: the fastest of the records, or choices without trials, made side by side.
 
 The processes that choose schedules then build the kernels.
 """
@@ -41,7 +41,7 @@ FEWEST = 8
 
 
 class Schedules:
-    """Schedule of any workload: the fastest of its records, or what the roofline says where there are none.
+    """Schedules of workloads: the fastest of the records; without records the database's, else the pretrained model's.
 
     Args:
         best: as `select` gives them.
@@ -82,7 +82,7 @@ class Schedules:
         return self._made[workload.key][0]
 
     def estimate(self, workload: Workload) -> float:
-        """Seconds of the roofline's choice for a workload without records, by the roofline."""
+        """Seconds that the roofline estimates for the choice of a workload without records."""
         self(workload)
         return self._made[tuned_as(workload).key][1]
 

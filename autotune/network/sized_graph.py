@@ -1,6 +1,6 @@
 """From a graph function of open sizes to one executable for all of them, see `autotune.executable.opening`.
 
-There are no trials: schedules at known sizes are given, or the roofline's choice.
+There are no trials: schedules at known sizes are given, or chosen without trials.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Plan:
     """How kernels of graphs are chosen.
 
     Attributes:
-        settings: of a search, and of the roofline's choices.
+        settings: of a search, and of choices without trials.
         limits: of all schedules.
     """
 

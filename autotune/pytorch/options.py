@@ -20,7 +20,7 @@ class Options:
     """How graphs are compiled.
 
     Attributes:
-        trials: candidates to measure, all kernels of a graph together; 0: the choice of the roofline, none measured.
+        trials: candidates to measure, all kernels of a graph together; 0: none is measured, see docs/networks.md.
         threads: that kernels run on; None: those of `torch.get_num_threads()`.
         precision: float32: as the model is; bfloat16 or float16: what it has in float32 is lowered to that.
         algorithms: algorithms that kernels may use besides the default ones, such as `strassen`.

@@ -29,6 +29,7 @@ from benchmarks.figures import figures
 from benchmarks.networks_table import NARROW_PEERS
 from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, TorchProcess
 from benchmarks.subjects import Subject, outputs, signal_to_noise
+from benchmarks.tuning import NOTHING
 from measure.hostlock import alone
 
 PEERS = ("onnxruntime", "openvino", "openvino-as-installed")
@@ -48,7 +49,7 @@ class Plan:
     Attributes:
         precisions: of ours.
         accuracy: that mixed precision keeps: decibels, or `as openvino`.
-        trials: measured candidates of each precision; 0: the roofline's choice.
+        trials: measured candidates of each precision; 0: chosen without trials.
         turns: of each runtime; 0: accuracy alone.
         seed: of weights and inputs.
         threads: of each runtime.
@@ -146,7 +147,7 @@ def _opened(
 
 
 def compiled(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> tuple[Path, dict[str, Any] | None]:
-    """Folder of the executable, and what was chosen in mixed precision: tuned, or by the roofline without trials.
+    """Folder of the executable, and what was chosen in mixed precision: tuned, or without trials.
 
     Precisions share their records, so that mixed ones are chosen and compiled by what the others have measured.
 
@@ -175,6 +176,8 @@ def _config(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> 
         "records": str(folder / "records.jsonl"),
         "network": keys,
         "measure": {"cache": "network", "threads": plan.threads},
+        # A search begins from nothing; what is chosen without trials is what a user gets.
+        **({"search": {"database": NOTHING}, "cost_model": {"pretrained": NOTHING}} if plan.trials else {}),
         "tracking": {"backend": "none"},  # nothing else shall go on meanwhile
     }
     return check_config(document, WHERE)

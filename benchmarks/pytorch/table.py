@@ -9,6 +9,7 @@ from benchmarks.figures import noise_of, ratio_text, with_processors
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
+from benchmarks.schedules import OWN, SURVEYED
 
 Row = Mapping[str, Any]
 
@@ -20,7 +21,8 @@ SLOW = 0.9
 SENTENCES = (
     "`error` is the largest difference from eager PyTorch over the largest output. Compiling is the first call, from "
     "an empty cache and from the one that this has filled. `Inductor` is `torch.compile(model)`; frozen, its weights "
-    "are constants and images lie with channels last. A ratio is a runtime's time over ours; "
+    "are constants and images lie with channels last. `learned from` marks models that filled the shipped database. "
+    "A ratio is a runtime's time over ours; "
     "≈ stands where it is within what the halves of turns differ by."
 )
 
@@ -88,7 +90,7 @@ def _means(rows: Sequence[Row]) -> str:
 def _lines(rows: Sequence[Row]) -> str:
     timed = [name for name in TITLES if any(name in row.get("seconds", {}) for row in rows)]
     compilers = [name for name in TITLES if any(name in row.get("cold_seconds", {}) for row in rows)]
-    header = ["model", "library", "error"]
+    header = ["model", "library", "learned from", "error"]
     header += [f"{TITLES[name]} ms" for name in timed]
     header += [f"of {TITLES[peer]}" for peer in (INDUCTOR, FROZEN) if peer in timed]
     header += [f"{TITLES[name]} compiles, s" for name in compilers]
@@ -96,7 +98,8 @@ def _lines(rows: Sequence[Row]) -> str:
     rows = sorted(rows, key=lambda row: (row["library"], row["name"]))
     for row in rows:
         error = row.get("errors", {}).get(OURS)
-        cells = [row["name"], row["library"], "" if error is None else f"{error:.0e}"]
+        learned = "yes" if row["name"] in (*OWN, *SURVEYED) else ""
+        cells = [row["name"], row["library"], learned, "" if error is None else f"{error:.0e}"]
         cells += [_number(row.get("seconds", {}).get(name), 1e3, ".2f") for name in timed]
         cells += [
             ratio_text(ratio(row, "seconds", peer), noise_of(row, OURS, peer))

@@ -107,7 +107,7 @@ def _config(request: Mapping[str, Any], tasks: int) -> RunConfig:
 
 
 def compiled(network: Network, config: RunConfig, settings: Settings, folder: Path) -> Path:
-    """Folder of the executable: tuned from nothing, or by the roofline's choice where there are no trials."""
+    """Folder of the executable: tuned from nothing, or chosen without trials."""
     if config.trials:
         run(config, WHERE)
         return config.folder / FOLDER

@@ -36,7 +36,12 @@ def test_known_to_fail():
 
 
 def outcome(folder: Path, plugin: list[str]) -> str:
-    """Last line of pytest over `TESTS`."""
+    """Returns the last line of pytest over `TESTS`."""
+    return printed(folder, plugin)[-1]
+
+
+def printed(folder: Path, plugin: list[str]) -> list[str]:
+    """Returns the lines that pytest prints over `TESTS`."""
     (folder / "test_skips.py").write_text(TESTS)
     (folder / "pytest.ini").write_text("[pytest]\n")
     command = [
@@ -51,7 +56,7 @@ def outcome(folder: Path, plugin: list[str]) -> str:
         str(folder),
     ]
     run = subprocess.run([*command, str(folder)], cwd=ROOT, env=_without_plugins(), capture_output=True, text=True)
-    return run.stdout.splitlines()[-1]
+    return run.stdout.splitlines()
 
 
 def _without_plugins() -> dict[str, str]:
@@ -73,6 +78,13 @@ def _without_plugins() -> dict[str, str]:
 )
 def test_only_what_no_installation_cures_is_expected(reason: str, cured: bool) -> None:
     assert bool(EXPECTED.search(reason)) is not cured
+
+
+def test_what_a_processor_lacks_is_listed_before_the_last_line(tmp_path: Path) -> None:
+    lines = printed(tmp_path, ["-p", "tests.ci_skips"])
+    head = next(place for place, line in enumerate(lines) if "not tested on this machine" in line)
+    assert "1 test: needs avx512vnni" in lines[head:-1]
+    assert not any("torch is not installed" in line for line in lines[head:-1] if line.startswith("1 test"))
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_long_tables_take_rows_of_several_processors_and_say_of_which(tmp_path: 
 
     def row(title: str) -> dict[str, Any]:
         times = {"autotune float32": 1e-3, "onnxruntime": 2e-3}
-        told = {"title": title, "unseen": False, "tasks": 3, "built": {}, "resident_bytes": {}, "missing": {}}
+        told = {"title": title, "held_out": False, "tasks": 3, "built": {}, "resident_bytes": {}, "missing": {}}
         return {**told, "seconds": times, "halves": {}, "unsteady": 0.01}
 
     Collected(name, SETTINGS, ["a", "b", "c"], tmp_path).add("a", row("one"))

@@ -26,11 +26,11 @@ def store(folder: Path, name: str, settings: Mapping[str, Any], rows: Mapping[st
     path.write_text(json.dumps({"state": state, "rows": {key: {"made": made, **row} for key, row in rows.items()}}))
 
 
-def network(unseen: bool, **seconds: float) -> dict[str, Any]:
+def network(held_out: bool, **seconds: float) -> dict[str, Any]:
     named = {"ours": "autotune float32", "narrow": "autotune bfloat16", "installed": "openvino-as-installed"}
     labelled = {named.get(label, label): value for label, value in seconds.items()}
     halves = {label: [value, value * 1.25] for label, value in labelled.items()}
-    return {"title": "net", "unseen": unseen, "seconds": labelled, "halves": halves}
+    return {"title": "net", "held_out": held_out, "seconds": labelled, "halves": halves}
 
 
 ROWS = {
@@ -45,7 +45,7 @@ def test_networks_have_a_line_for_each_precision_and_processor(tmp_path: Path) -
     store(tmp_path, "other/networks_10_2", {"threads": 2, "trials": 10, "each_task": True}, alone, cpu="another")
     store(tmp_path, "unfinished/networks_1000_2", {"threads": 2, "trials": 1000}, ROWS)
     head, _, *lines = headline(tmp_path).splitlines()
-    assert head.startswith("| what | processor | threads | trials | its time / ours | unseen | of | fastest of |")
+    assert head.startswith("| what | processor | threads | trials | its time / ours | held out | of | fastest of |")
     assert lines == [
         "| networks, float32 | a processor | 2 | none | 2.19x (≈1.20x to 4.00x) | 1.20x | 2 "
         "| ONNX Runtime, OpenVINO | 25 %, at most 25 % |",

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from benchmarks import networks, operators, results, tvm, tvm_threads
+from benchmarks import networks, operators, results, tuning, tvm, tvm_threads
 from benchmarks.interleave import turns_of
 from benchmarks.peers.base import PeerError, Refusal
 from benchmarks.rows import ROWS, Row
 from benchmarks.subjects import Subject
-from benchmarks.tuning import Tuned, tuned_after
+from benchmarks.tuning import INFORMED, Tuned, tuned_after
 from search_space import workloads
 from search_space.workloads import Workload
 from targets import registry
@@ -75,16 +75,17 @@ def test_operators_are_measured_until_the_table_is_whole(
     words = ["--trials", "3", "--results", str(folder)]
     assert operators.main([*words, "--minutes", "0"]) == 0
     assert operators.main([*words, "--rows", ROWS[1].name]) == 0
-    assert results.load("operators", folder) is None and len(Process.made) == 4
+    assert results.load("operators", folder) is None and len(Process.made) == 5
     assert operators.main(words) == 0
     saved = results.load("operators", folder)
     assert saved is not None and list(saved["rows"]) == [row.name for row in ROWS]
-    assert len(Process.made) == 4 * len(ROWS), "no row was measured twice"
+    assert len(Process.made) == 5 * len(ROWS), "no row was measured twice"
     row = saved["rows"][ROWS[0].name]
-    assert row["seconds"] == {"ours": 1e-3, "torch": 2e-3, "inductor": 3e-3, "onnxruntime": 4e-3}
+    assert row["seconds"] == {"ours": 1e-3, "shipped": 1e-3, "torch": 2e-3, "inductor": 3e-3, "onnxruntime": 4e-3}
     assert "must be another" in row["peers"]["openvino"]["error"] and row["tuning"] == {"trials": 3}
     assert saved["state"]["settings"] == {"threads": 2, "trials": 3, "repeat": 20, "seed": 0}
-    assert "| all | 2.00x |" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "| all | 2.00x |" in out and "| with shipped knowledge ms |" in out and INFORMED not in out
     assert operators.main(["--rows", "conv9"]) == 2
 
 
@@ -115,8 +116,8 @@ def test_networks_are_measured_until_the_table_is_whole(
     assert {rest for _, *rest_ in measured for rest in [tuple(rest_)]} == {(10, True, False)}
     saved = results.load("networks_10_2", folder)
     assert saved is not None and list(saved["rows"]) == list(networks.NETWORKS)
-    assert [row["unseen"] for row in saved["rows"].values()] == [False] * 10 + [True] * 10
-    assert "| float32 | unseen | 2.00x | 2.00x | 2.00x | 10 |" in capsys.readouterr().out
+    assert [row["held_out"] for row in saved["rows"].values()] == [False] * 10 + [True] * 10
+    assert "| float32 | held out | 2.00x | 2.00x | 2.00x | 10 |" in capsys.readouterr().out
     assert networks.main(["--rows", "no_such_network"]) == 2
     assert networks.plan_of("0", 1).inductor and networks.plan_of("1000", 2).precisions == ("float32",)
 
@@ -148,7 +149,7 @@ def test_both_stand_after_as_many_trials(folder: Path, monkeypatch: pytest.Monke
     theirs = [given for module, given in Process.made if module.endswith("tvm_peer")]
     assert [given["upto"] for given in theirs] == [256, 64] and {given["trials"] for given in theirs} == {256}
     (row,) = waiting("tvm", folder).values()
-    assert set(row["seconds"]) == {"ours 64", "ours 256", "tvm 64", "tvm 256"}
+    assert set(row["seconds"]) == {f"{who} {trials}" for who in ("ours", "shipped", "tvm") for trials in (64, 256)}
     assert row["tuning"]["tvm"]["trials_per_second"] == 0.5
     assert tvm.main(["--rows", "conv9"]) == 2
     monkeypatch.delitem(SECONDS, "benchmarks.peers.tvm_peer")
@@ -174,6 +175,23 @@ def test_tvm_searches_and_runs_with_its_threads_bound_and_free(folder: Path, mon
     (row,) = waiting("tvm_threads", folder).values()
     assert set(row["seconds"]) == {f"{who} {trials}" for who in ("bound", "free", "ours") for trials in (64, 256)}
     assert row["tuning"]["free"]["seconds"] == 64.0
+
+
+@pytest.mark.parametrize("knowledge", ["none", "shipped"])
+def test_a_search_begins_with_what_its_table_says(knowledge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    real = tuning.tune
+
+    def tune(*given: Any, **named: Any) -> Any:
+        asked.append(named)
+        return real(*given, **named)
+
+    monkeypatch.setattr(tuning, "tune", tune)
+    more = () if knowledge == tuning.NOTHING else (knowledge,)  # nothing is what a table begins with unless it says so
+    tuning.tuned(SMALL.make(), 2, 0, 1, *more)
+    tuned_after(SMALL.make(), (2,), 0, 1, *more)
+    assert [named["search"].database for named in asked] == [knowledge] * 2
+    assert [named["cost_model"].pretrained for named in asked] == [knowledge] * 2
 
 
 def test_fewer_trials_are_the_first_of_more() -> None:

@@ -6,6 +6,7 @@ import argparse
 import logging
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -80,11 +81,17 @@ def test_a_stack_of_layers_keeps_the_size_of_its_activations(name: str, tmp_path
     assert sum(node.op_type in ("Conv", "Gemm") for node in model.graph.node) == int(name.partition("_")[0])
 
 
-def test_times_are_of_the_faster_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours takes turns with the peers of each recipe, and stands with the faster of both."""
-    took = iter(([3.0] * 6, [2.0, 2.0, 2.0, 1.0, 1.0, 1.0]))
-    monkeypatch.setattr(quantized_networks, "PEERS", [])
-    monkeypatch.setattr(quantized_networks, "interleaved", lambda processes, turns: {"autotune": next(took)})
+def test_ours_and_the_peers_of_both_recipes_take_turns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions: list[list[str]] = []
+
+    def interleaved(processes: Any, turns: int) -> dict[str, list[float]]:
+        sessions.append([process.runtime for process in processes])
+        return {process.runtime: [2.0, 2.0, 2.0, 1.0, 1.0, 1.0] for process in processes}
+
+    monkeypatch.setattr(quantized_networks, "interleaved", interleaved)
+    monkeypatch.setattr(quantized_networks, "PEERS", quantized_networks.PEERS[:1])
     options = argparse.Namespace(seed=0, trials=0, turns=4, threads=1)
     row = quantized_networks.compare("two", two_layers(tmp_path / "two.onnx"), tmp_path, options)
-    assert row["seconds"] == {"autotune": 1.0} and row["halves"] == {"autotune": [2.0, 1.0]}
+    (peer,) = quantized_networks.PEERS
+    assert sessions == [["autotune", *(f"{peer}, {recipe}" for recipe in quantized_networks.RECIPES)]]
+    assert set(row["seconds"]) == set(sessions[0]) and row["halves"]["autotune"] == [2.0, 1.0]

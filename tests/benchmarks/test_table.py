@@ -145,7 +145,7 @@ def test_tables_are_replaced_and_the_rest_is_kept(folder: Path) -> None:
     assert text.startswith(
         "before\n<!-- table:operators -->\nMeasured on Some CPU, 2 cores.\n\n| operator | autotune ms |"
     )
-    assert "old" not in text
+    assert "\nold\n" not in text
     assert "\n<!-- /table -->\nbetween\n<!-- table:tvm -->\nNot measured yet: `python -m benchmarks.tvm`.\n" in text
     assert text.endswith("\n<!-- /table -->\nafter\n")
     assert table.regenerate(text, folder) == text
@@ -183,7 +183,7 @@ def test_saved_rows_add_up_on_one_host_and_not_across_hosts(tmp_path: Path, monk
 
 NETWORK: dict[str, Any] = {
     "title": "net",
-    "unseen": True,
+    "held_out": True,
     "tasks": 7,
     "missing": {"torch": "no module"},
     "seconds": {
@@ -203,14 +203,14 @@ def test_networks_stand_beside_the_best_of_all_columns() -> None:
     known = {
         **NETWORK,
         "title": "other",
-        "unseen": False,
+        "held_out": False,
         "missing": {},
         "seconds": {**NETWORK["seconds"], "torch": 2e-3},
     }
     text = tables.TABLES["networks_0_2"]({"rows": {"a": NETWORK, "b": known}})
     assert "| net | yes | 4.00 | 6.00 | 4.10 | missing | ≈1.03x | 2.00 | 3.00 | 1.50x | 7 | 12 | 5 | 50 | 90 |" in text
     assert "| other |  | 4.00 | 6.00 | 4.10 | 2.00 | 0.50x | 2.00 | 3.00 | ≈1.00x |" in text
-    assert "| float32 | unseen | 1.03x | 1.03x | 1.03x | 1 |" in text and "| bfloat16 | all | 1.22x |" in text
+    assert "| float32 | held out | 1.03x | 1.03x | 1.03x | 1 |" in text and "| bfloat16 | all | 1.22x |" in text
     assert "Missing: torch of net: no module." in text and "`ratio in bfloat16` that of" in text
     float32 = {"autotune float32": 4e-3, "openvino": 6e-3}
     text = tables.TABLES["networks_0_2"]({"rows": {"a": {**NETWORK, "missing": {}, "seconds": float32}}})
