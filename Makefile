@@ -57,7 +57,7 @@ format: $(READY) ## sort imports and lay the code out
 bench: $(BENCH) ## measure all that the pages claim, an hour at a time if wanted: ARGS="--minutes 60" (two working days)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-quick: $(PEERS) ## say which networks have become slower than at a release (ten minutes): ARGS="--base v0.1.0"
+bench-quick: $(PEERS) ## say which networks have become slower than at a release (ten minutes): ARGS="--base REVISION"
 	$(BIN)/python -m benchmarks.quick $(ARGS)
 
 tables: $(READY) ## write the measured tables and pictures into README and docs

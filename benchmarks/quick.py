@@ -1,7 +1,8 @@
 """What has become slower: this tree beside a release, in turns, in ten minutes.
 
 `python -m benchmarks.quick [--base REVISION] [--networks NAME,...] [--turns 12]` compiles networks without trials by
-the code of REVISION, the newest tag where none is named, and by the files as they are here, and times both in turns.
+the code of REVISION and by the files as they are here, and times both in turns. REVISION is the newest tag by default,
+and in a repository without tags the commit of the networks' table.
 What a revision has compiled is kept in `~/.cache/autotune-bench/quick`, and runs by its own code. The exit status is 1
 where a network takes longer than before by more than `--slower` and by more than the two halves of its turns differ.
 """
@@ -26,6 +27,7 @@ from autotune.graph.onnx_model import load_model
 from autotune.network.build import make_feeds
 from autotune.network.load import load_network
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved
+from benchmarks import results
 from benchmarks.figures import figures, noise_of, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
@@ -39,6 +41,8 @@ Row = Mapping[str, Any]
 LABELS = ("before", "now")
 STORE = Path("~/.cache/autotune-bench/quick")
 NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet1_0", "densenet121", "vit_small_patch16_224", "distilbert_base")
+MEASURED = "networks_0_2"
+"""Result file whose commit stands in for a release where none is tagged."""
 _COMPILE = """
 import sys
 from pathlib import Path
@@ -76,16 +80,21 @@ def git(*words: str, folder: Path = ROOT) -> str:
 
 
 def base_of(named: str | None, folder: Path = ROOT) -> str:
-    """Twelve digits of the commit to compare with: what is named, or the newest tag.
+    """Returns twelve digits of the commit to compare with.
+
+    Args:
+        named: a revision; None: the newest tag, or in a repository without tags the commit of the networks' table.
+        folder: repository.
 
     Raises:
-        QuickError: there is none.
+        QuickError: there is no such commit.
     """
     if named is None:
         tags = git("tag", "--sort=-creatordate", folder=folder).splitlines()
-        if not tags:
+        measured = results.load(MEASURED)
+        if not tags and measured is None:
             raise QuickError("a release must be tagged, or a revision named by `--base`, but there is no tag")
-        named = tags[0]
+        named = tags[0] if tags else measured["state"]["commit"]  # type: ignore[index]
     return git("rev-parse", "--short=12", f"{named}^{{commit}}", folder=folder)
 
 
@@ -173,7 +182,9 @@ def lines_of(rows: Mapping[str, Row], slower: float) -> tuple[list[list[object]]
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quick", description=__doc__.partition("\n")[0])
-    parser.add_argument("--base", help="revision to compare with; default: the newest tag")
+    parser.add_argument(
+        "--base", help="revision to compare with; default: the newest tag, else the commit of the networks' table"
+    )
     parser.add_argument("--networks", default=",".join(NETWORKS), help="of the survey's list, or ONNX files")
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import quick
+from benchmarks import quick, results
 from benchmarks.quick import QuickError, base_of, compiled, lines_of, tree_of
 from tests.autotune.test_network import two_layers
 
@@ -46,7 +46,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_newest_tag_is_the_release(repository: Path, tmp_path: Path) -> None:
+def test_the_newest_tag_is_the_release(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_of(None, repository)
     assert len(base) == 12 and base != base_of("HEAD", repository)
     for _ in range(2):  # the second time it is there
@@ -54,6 +54,10 @@ def test_the_newest_tag_is_the_release(repository: Path, tmp_path: Path) -> None
     with pytest.raises(QuickError, match="git rev-parse --short=12 no_such.* must work, but: fatal"):
         base_of("no_such", repository)
     subprocess.run(["git", "tag", "-d", "v1"], cwd=repository, capture_output=True, check=True)
+    head = base_of("HEAD", repository)
+    monkeypatch.setattr(results, "load", lambda name: {"state": {"commit": head}})
+    assert base_of(None, repository) == head
+    monkeypatch.setattr(results, "load", lambda name: None)
     with pytest.raises(QuickError, match="a release must be tagged, or a revision named by `--base`"):
         base_of(None, repository)
 
