@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from search_space import te, te_json
 from search_space.dtypes import numpy_dtype
 from search_space.operators import LIBRARY, OPERATORS, Operator, find, named
+from search_space.operators.algorithms import products
 from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.definitions import DEFINITIONS, arguments_of, check_reference
@@ -183,6 +184,11 @@ class Workload:
     def flops(self) -> int:
         """Additions and multiplications, a multiply-add counted as 2."""
         return int(self._operator.flops(self.args))
+
+    def flops_of(self, algorithm: str) -> float:
+        """Counts the operations of an algorithm: fewer products than `flops` has, transforms around them left out."""
+        anchor = Workload.from_json(self.args["anchor"]) if self.operator == "fused" else self
+        return self.flops - anchor.flops * (1.0 - products(anchor.args, algorithm))
 
     @property
     def tolerance(self) -> tuple[float, float]:

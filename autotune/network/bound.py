@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from autotune.network.selection import Limits, extra_bytes, share_of_products
-from autotune.tuning.result import multiplied, peak_flops
+from autotune.network.selection import Limits, extra_bytes
+from autotune.tuning.result import peak_of
 from autotune.tuning.task import Task
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes
-from search_space.operators import winograd
 from search_space.workloads import Workload
 
 
 def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limits: Limits | None = None) -> float:
     """Seconds of a network in floats that ran at the machine's peak, each task by the algorithm that is best for it.
-
-    The peak is that of the types that an algorithm multiplies: Winograd's, but for those of `winograd.DOT`, multiply
-    float32 whatever is stored.
 
     Weights are read from memory once in each place of a task; in a loop they stay in the last cache if they fit.
 
@@ -32,14 +28,10 @@ def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limit
     """
     limits = limits or Limits()
 
-    def peak(workload: Workload, algorithm: str) -> float:
-        wide = algorithm in winograd.TILES and algorithm not in winograd.DOT
-        return peak_flops(hardware, threads, () if wide else multiplied(workload))
-
     def seconds(task: Task, algorithm: str) -> float:
         workload, nbytes = task.workload, _constant_bytes(task.workload, algorithm)
         reads = task.places or task.weight if nbytes <= hardware.l3_bytes else task.weight
-        products = workload.flops * share_of_products(workload, algorithm) / peak(workload, algorithm)
+        products = workload.flops_of(algorithm) / peak_of(workload, algorithm, hardware, threads)
         return max(task.weight * products, reads * nbytes / hardware.bandwidth)
 
     return sum((min(seconds(task, name) for name in limits.allowed(task.workload)) for task in tasks), 0.0)

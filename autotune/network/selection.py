@@ -70,11 +70,6 @@ def extra_bytes(workload: Workload, algorithm: str) -> int:
     return facts.extra_bytes(anchor.args, anchor.inputs[1].shape, algorithm)
 
 
-def share_of_products(workload: Workload, algorithm: str) -> float:
-    """Products of an algorithm as a share of those of the definition."""
-    return facts.products(_anchor(workload).args, algorithm)
-
-
 def _anchor(workload: Workload) -> Workload:
     return Workload.from_json(workload.args["anchor"]) if workload.operator == "fused" else workload
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -78,8 +77,6 @@ class LiveProgress(callbacks.Callback):
             self._bar.stop()
 
     def _draw(self, progress: callbacks.Progress) -> None:
-        if not self._bar.live.is_started:
-            self._bar.start()
         self._bar.update(
             self._task,
             completed=progress.trials,
@@ -87,15 +84,17 @@ class LiveProgress(callbacks.Callback):
             description=progress.task,
             best=_best(progress),
         )
+        if not self._bar.live.is_started:  # only now, as the first drawing has all numbers then
+            self._bar.start()
         if time.monotonic() - self._drawn > 0.1:
             self._bar.refresh()
             self._drawn = time.monotonic()
 
 
 def _best(progress: callbacks.Progress) -> str:
-    if math.isnan(progress.gflops):
-        return "nothing works yet"
-    return f"best {latency(progress.best_seconds)}, {progress.gflops:.1f} GFLOP/s, {progress.peak_share:.0%} of peak"
+    if not progress.rate:
+        return "nothing works yet" if progress.task_trials else "nothing measured yet"
+    return f"best {latency(progress.best_seconds)}, {progress.rate}, {progress.peak_share:.0%} of peak"
 
 
 def _remaining(progress: callbacks.Progress) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from autotune.report.mixed import mixture_table
 from autotune.report.tables import Column, console_width, fitted
-from autotune.tuning.result import TuneResult, multiplied, peak_flops
+from autotune.tuning.result import TuneResult
 from autotune.units import latency, share
 from costmodel.transfer import summary
 from measure.steadiness import DISAGREE, disagreement
@@ -118,7 +118,7 @@ def result_table(results: Sequence[TuneResult], references: Sequence[float | Non
     rows: list[tuple[str, ...]] = [
         (
             *_measured(result),
-            *_rates(result.gflops, result.peak_share),
+            *_rates(result.gflops, result.peak_share, result.effective),
             *_against(seconds, result.best_seconds),
         )
         for result, seconds in zip(results, references, strict=True)
@@ -156,7 +156,7 @@ def network_table(results: Sequence[TuneResult], width: int) -> Table:
             )
         )
     timed = [r for r in results if not math.isnan(r.best_seconds)]
-    ideal = sum(r.weight * r.workload.flops / peak_flops(r.hardware, r.threads, multiplied(r.workload)) for r in timed)
+    ideal = sum(_spent(result) * result.peak_share for result in timed)
     trials = sum(len(result.records) for result in results)
     failed = sum(sum(result.errors.values()) for result in results)
     times = sum(result.weight for result in results)
@@ -225,13 +225,16 @@ def _total(results: Sequence[TuneResult], references: Sequence[float | None]) ->
         str(sum(sum(result.errors.values()) for result in results)),
         latency(ours),
         "",
-        *_rates(flops / ours * 1e-9, shares / ours),
+        *_rates(flops / ours * 1e-9, shares / ours, any(result.effective for result in results)),
         *_against(None if math.isnan(theirs) else theirs, ours),
     )
 
 
-def _rates(gflops: float, peak_share: float) -> tuple[str, str]:
-    return ("-", "-") if math.isnan(gflops) else (f"{gflops:.1f}", f"{peak_share:.0%}")
+def _rates(gflops: float, peak_share: float, effective: bool) -> tuple[str, str]:
+    """Cells of a rate, of which an effective one counts operations that the algorithm saves, and of its peak share."""
+    if math.isnan(gflops):
+        return "-", "-"
+    return f"{gflops:.1f}{' eff.' if effective else ''}", f"{peak_share:.0%}"
 
 
 def _against(reference: float | None, ours: float) -> tuple[str, str]:

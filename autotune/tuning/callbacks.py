@@ -24,11 +24,13 @@ class Progress:
         trials, total: the same over all tasks; `total` shrinks where a space has fewer candidates.
         best_seconds: that the best candidate of the task stands with by now, see `autotune.tuning.finals`; NaN where
             nothing has worked yet.
-        gflops: the same as 1e9 operations a second; NaN likewise.
-        peak_share: share of the machine's peak in [0, 1]; NaN likewise.
+        gflops: the same as 1e9 operations a second, as defined; NaN likewise.
+        peak_share: rate of what the algorithm computes, as a share of the machine's peak; NaN likewise.
         seconds: since the run began.
         rank_accuracy: share of the pairs of the last round's trials that the cost model had ordered right before they
             were measured; NaN where it had not learned yet, or nothing tells them apart.
+        rate: `gflops` as text, "effective" where the best algorithm computes less than the definition; empty where
+            nothing has worked yet.
     """
 
     task: str
@@ -41,6 +43,7 @@ class Progress:
     peak_share: float
     seconds: float
     rank_accuracy: float = math.nan
+    rate: str = ""
 
 
 @dataclass(frozen=True)

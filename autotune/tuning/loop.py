@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from autotune.schedulers import RoundRobin, TaskScheduler, TaskState
 from autotune.search.base import NoLegalSchedule
 from autotune.tuning.callbacks import Callback, Progress
-from autotune.tuning.finals import ROUNDS
+from autotune.tuning.finals import ROUNDS, Best
 from autotune.tuning.interrupt import Interrupt
-from autotune.tuning.result import TuneResult, multiplied, peak_flops
+from autotune.tuning.result import TuneResult, peak_share, rate_text
 from autotune.tuning.task_tuning import TaskTuning
 from measure.database import Database
 from measure.errors import PoolError
@@ -96,27 +96,33 @@ def _finals(
         if len(task.finals) > before[task.task.workload.key]:
             done = len(task.records)
             seconds = time.perf_counter() - begin
-            progress = progress_of(task, task.best_seconds, done, None, trials, trials, seconds)
+            progress = progress_of(task, task.standing, done, None, trials, trials, seconds)
             for callback in callbacks:
                 callback.on_finals(progress)
 
 
 def progress_of(
-    task: TaskTuning, best: float, done: int, wanted: int | None, trials: int, total: int, seconds: float
+    task: TaskTuning, best: Best | None, done: int, wanted: int | None, trials: int, total: int, seconds: float
 ) -> Progress:
-    """Where a task stands; see `Progress`."""
-    rate = task.task.workload.flops / best
+    """Makes the `Progress` of a task whose best candidate is `best`; None: nothing has worked yet."""
+    workload = task.task.workload
+    gflops = share = math.nan
+    if best is not None:
+        gflops = workload.flops / best.seconds * 1e-9
+        algorithm, hardware = best.record.algorithm, task.space.hardware
+        share = peak_share(workload, algorithm, best.seconds, hardware, task.settings.threads)
     return Progress(
         task=task.task.name,
         task_trials=done,
         task_total=wanted,
         trials=trials,
         total=total,
-        best_seconds=best,
-        gflops=rate * 1e-9,
-        peak_share=rate / peak_flops(task.space.hardware, task.settings.threads, multiplied(task.task.workload)),
+        best_seconds=math.nan if best is None else best.seconds,
+        gflops=gflops,
+        peak_share=share,
         seconds=seconds,
         rank_accuracy=task.scorer.rank_accuracy,
+        rate="" if best is None else rate_text(gflops, workload, best.record.algorithm),
     )
 
 
@@ -137,14 +143,14 @@ class _Round:
         task: the task.
         missing: trace keys of the trials that have no result yet.
         records: of those that have, as they came.
-        best: seconds of the fastest of them; NaN where none has worked.
+        best: the fastest of them; None where none has worked.
         seconds: wall time spent on it, a fair share where other rounds were under way.
     """
 
     task: TaskTuning
     missing: set[str]
     records: list[Record] = field(default_factory=list)
-    best: float = math.nan
+    best: Record | None = None
     seconds: float = 0.0
 
 
@@ -229,8 +235,8 @@ class _Rounds:
         for round_, record in zip(rounds, records, strict=True):
             round_.records.append(record)
             self._measured += 1
-            if record.ok and not round_.best <= record.seconds:
-                round_.best = record.seconds
+            if record.ok and (round_.best is None or record.seconds < round_.best.seconds):
+                round_.best = record
             for callback in self._callbacks:
                 callback.on_trial(self._progress(round_), record)
 
@@ -247,7 +253,7 @@ class _Rounds:
         round_.task.settle(round_.records, round_.seconds)
         self._count()
         for callback in self._callbacks:
-            callback.on_round(self._progress(replace(round_, records=[], best=math.nan)))
+            callback.on_round(self._progress(replace(round_, records=[], best=None)))
 
     def _count(self) -> None:
         """Works out the trials wanted; a task whose space comes to an end wants fewer."""
@@ -256,10 +262,11 @@ class _Rounds:
     def _progress(self, round_: _Round) -> Progress:
         task = round_.task
         # What is faster than every trial before it stands first, whatever was timed again.
-        newer = round_.best == round_.best and not task.fastest <= round_.best
+        first = round_.best
+        newer = first is not None and not task.fastest <= first.seconds
         return progress_of(
             task,
-            round_.best if newer else task.best_seconds,
+            Best(first.seconds, first, (first,)) if first is not None and newer else task.standing,
             len(task.records) + len(round_.records),
             task.total if self._budget is None else None,
             self._measured,

@@ -22,6 +22,7 @@ from search_space.hardware import Hardware
 from search_space.intrinsics import available
 from search_space.ir.stmt import LoopProgram
 from search_space.lower.memories import workspace_bytes
+from search_space.operators import winograd
 from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from search_space.workloads import Workload
@@ -108,7 +109,9 @@ class TuneResult:
             facts["best"] = f"nothing works: {self.problem or failed or 'no trials'}"
         else:
             facts["best"] = f"{latency(self.best_seconds)}, spread {share(self.spread)}, by {self.algorithm}"
-            facts["rate"] = f"{self.gflops:.1f} GFLOP/s, {self.peak_share:.0%} of peak"
+            assert self.algorithm is not None
+            rate = rate_text(self.gflops, self.workload, self.algorithm)
+            facts["rate"] = f"{rate}, {self.peak_share:.0%} of peak"
         facts["machine"] = f"{self.target}, {threads}, cache {self.cache}"
         facts["trials"] = f"{len(self.records)}{f', failed: {failed}' if failed else ''}"
         return {**facts, **({"interrupted": "by the user"} if self.interrupted else {})}
@@ -139,13 +142,20 @@ class TuneResult:
 
     @property
     def gflops(self) -> float:
-        """1e9 operations a second of the best candidate; NaN where none worked."""
+        """1e9 operations a second of the best candidate, as defined, whatever its algorithm; NaN where none worked."""
         return self.workload.flops / self.best_seconds * 1e-9
 
     @property
     def peak_share(self) -> float:
-        """`gflops` as a share of the peak, in the types that are multiplied, of the cores that were used."""
-        return self.gflops * 1e9 / peak_flops(self.hardware, self.threads, multiplied(self.workload))
+        """Rate of what the algorithm computes, as a share of the peak of the cores used; NaN where none worked."""
+        if self.algorithm is None:
+            return math.nan
+        return peak_share(self.workload, self.algorithm, self.best_seconds, self.hardware, self.threads)
+
+    @property
+    def effective(self) -> bool:
+        """Whether `gflops` counts more operations than the algorithm computes."""
+        return self.algorithm is not None and is_effective(self.workload, self.algorithm)
 
     @property
     def algorithm(self) -> str | None:
@@ -282,6 +292,30 @@ def known(value: float) -> float | None:
 def multiplied(workload: Workload) -> tuple[str, ...]:
     """Element types of the first two inputs, which a product is of where there is one."""
     return tuple(spec.dtype for spec in workload.inputs[:2])
+
+
+def is_effective(workload: Workload, algorithm: str) -> bool:
+    """Whether rates in operations of the definition are effective ones: the algorithm computes fewer."""
+    return workload.flops_of(algorithm) < workload.flops
+
+
+def rate_text(gflops: float, workload: Workload, algorithm: str) -> str:
+    """Formats a rate in operations of the definition, and says whether it is an effective one."""
+    return f"{gflops:.1f} GFLOP/s{' effective' if is_effective(workload, algorithm) else ''}"
+
+
+def peak_share(workload: Workload, algorithm: str, seconds: float, hardware: Hardware, threads: int) -> float:
+    """Rate of what an algorithm computes in so many seconds, as a share of the peak of the cores that are used."""
+    return workload.flops_of(algorithm) / seconds / peak_of(workload, algorithm, hardware, threads)
+
+
+def peak_of(workload: Workload, algorithm: str, hardware: Hardware, threads: int) -> float:
+    """Operations a second that an algorithm has at most, in the types that it multiplies.
+
+    Winograd's algorithms, but for those of `winograd.DOT`, multiply float32 whatever is stored.
+    """
+    wide = algorithm in winograd.TILES and algorithm not in winograd.DOT
+    return peak_flops(hardware, threads, () if wide else multiplied(workload))
 
 
 def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from autotune import search
 from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
-from autotune.tuning.finals import best_of_logs, finalists, is_final
+from autotune.tuning.finals import Best, best_of_logs, finalists, is_final
 from autotune.tuning.result import TuneResult, failure_of
 from autotune.tuning.scorer import ModelScorer
 from autotune.tuning.settings import Settings
@@ -53,7 +53,8 @@ class TaskTuning:
         self.finals: list[Record] = []  # timings of candidates that are known already
         self.fastest = math.nan  # seconds of the fastest trial, which others are cut short against
         self.history: list[float] = []  # the same after each round
-        self._standing: float | None = math.nan  # seconds of the best; None: to be found anew
+        self._standing: Best | None = None
+        self._changed = False  # whether records came since `_standing` was determined
         self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
         self.failure: NoLegalSchedule | None = None
         self._workload = task.workload.to_json()
@@ -75,12 +76,17 @@ class TaskTuning:
         return len(self.records) if self._exhausted else self.settings.trials
 
     @property
-    def best_seconds(self) -> float:
-        """Seconds that the best candidate stands with, see `autotune.tuning.finals`; NaN where nothing has worked."""
-        if self._standing is None:
-            best = best_of_logs(self.records, self.others, self.finals)
-            self._standing = math.nan if best is None else best.seconds
+    def standing(self) -> Best | None:
+        """The best candidate and its seconds, see `autotune.tuning.finals`; None where nothing has worked."""
+        if self._changed:
+            self._standing = best_of_logs(self.records, self.others, self.finals)
+            self._changed = False
         return self._standing
+
+    @property
+    def best_seconds(self) -> float:
+        """Seconds of the best candidate; NaN where nothing has worked."""
+        return math.nan if self.standing is None else self.standing.seconds
 
     @property
     def done(self) -> bool:
@@ -104,7 +110,7 @@ class TaskTuning:
                 self._next = max(self._next, record.provenance.order + 1)
             if is_final(record):
                 self.finals.append(record)
-                self._standing = None
+                self._changed = True
             if is_final(record) or _digest(record.trace_key) in self._known:
                 continue
             self._keep(record, own)
@@ -172,7 +178,7 @@ class TaskTuning:
         known = self._finalists[result.trial.trace_key]
         record = Record.of(result, known.provenance.again(Kind.final, time.time()), self.host)
         self.finals.append(record)
-        self._standing = None
+        self._changed = True
         return record
 
     def measures(self, trial: Trial) -> bool:
@@ -287,7 +293,7 @@ class TaskTuning:
 
     def _keep(self, record: Record, own: bool = True) -> None:
         (self.records if own else self.others).append(record)
-        self._standing = None
+        self._changed = True
         self._known[_digest(record.trace_key)] = record.seconds
         if record.ok and not self.fastest <= record.seconds:
             self.fastest = record.seconds

@@ -114,6 +114,9 @@ class FakeWorkload:
     def to_json(self) -> dict[str, Any]:
         return {"operator": "fake", "args": {"name": self.name}}
 
+    def flops_of(self, algorithm: str) -> float:
+        return float(self.flops)
+
 
 @dataclass(frozen=True)
 class FakeSpace:

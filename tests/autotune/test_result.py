@@ -58,6 +58,18 @@ def test_a_result_is_shown_in_a_few_lines_and_as_a_table_in_notebooks(results):
     assert "<table>" in html and "&lt;b&gt;" in html and "<b>" not in html and "x" * 101 not in html
 
 
+def test_shares_of_peak_count_what_the_algorithm_computes(results):
+    class Saving(fakes.FakeWorkload):
+        def flops_of(self, algorithm: str) -> float:
+            return self.flops / 4
+
+    plain, saving = results[0], replace(results[0], workload=Saving())
+    assert not plain.effective and saving.effective
+    assert saving.gflops == plain.gflops and saving.peak_share == pytest.approx(plain.peak_share / 4)
+    assert "GFLOP/s effective" in repr(saving) and "effective" not in repr(plain)
+    assert f"{saving.gflops:.1f} eff." in shown([saving], [None]) and " eff." not in shown([plain], [None])
+
+
 def test_a_missing_reference_leaves_the_sum_without_one(results):
     text = shown(results, [2e-3, None])
     assert "2.000 ms" in text and "x" not in text.splitlines()[-3].replace("exact", "")

@@ -70,6 +70,20 @@ def test_share_of_products() -> None:
     assert shares == pytest.approx([1, 16 / 36, 36 / 144])
 
 
+def test_operations_of_an_algorithm_count_its_products() -> None:
+    workload = conv(8, 8, (16, 32), bias=True)
+    assert [workload.flops_of(name) / workload.flops for name in ("direct", "im2col", *WINOGRAD)] == pytest.approx(
+        [1, 1, 16 / 36, 36 / 144]
+    )
+    x = te.placeholder(tuple(workload.output.shape), name="x")
+    doubled = te.compute(x.shape, lambda *i: x[i] * 2.0, name="y")
+    fused = Workload("fused", {"anchor": workload.to_json(), "epilogue": te_json.to_json([x, doubled])})
+    assert fused.flops_of("direct") == fused.flops
+    assert fused.flops - fused.flops_of("winograd4") == pytest.approx(0.75 * workload.flops)
+    product = workloads.matmul(m=64, n=128, k=128)
+    assert product.flops_of("strassen") == 7 / 8 * product.flops
+
+
 def test_tiles_are_rounded_where_channels_come_in_pairs_of_bfloat16() -> None:
     assert set(DOT) <= set(conv(dtype="bfloat16").algorithms)
     odd, apart = conv(channels=(3, 4), dtype="bfloat16"), conv(dtype="bfloat16", stride=2)
