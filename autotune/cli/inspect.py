@@ -1,4 +1,4 @@
-"""`autotune lower`, `tasks`, `devices` and `schema`: what there is to be tuned, and on what. Nothing is measured."""
+"""`autotune lower`, `tasks`, `models`, `devices` and `schema`: what there is to be tuned, and on what; no trials."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         from autotune.report.tables import Column, console_width, fitted
         from autotune.run.resolve import settings_of, tasks_of
         from autotune.run.workloads import network_of
+        from search_space.operators.algorithms import within
         from search_space.space import algorithms_on
 
         loaded = load(config, overrides)
@@ -61,7 +62,7 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         found = tasks_of(loaded) if network is None else list(network.tasks)
         targets = [settings.of(task).target for task in found]
         algorithms = [
-            ", ".join(algorithms_on(task.workload, target.hardware))
+            ", ".join(within(algorithms_on(task.workload, target.hardware), named=loaded.network.algorithms))
             for task, target in zip(found, targets, strict=True)
         ]
         types = [types_of(task.workload) for task in found]
@@ -81,6 +82,24 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
             console.print(str(network.mixture), highlight=False, soft_wrap=True)
         if network is not None and network.imported is not None:
             console.print(str(network.imported), highlight=False, soft_wrap=True)
+
+
+def models() -> None:
+    """Lists the networks that commands and `model` know by name."""
+    with bad_input():
+        from rich.console import Console
+
+        from autotune.graph.onnx_model import ZOO
+        from autotune.graph.zoo import BUILDERS
+        from autotune.report.tables import Column, console_width, fitted
+
+        origins = dict.fromkeys(ZOO, "ONNX's model zoo, weights of one value")
+        origins |= dict.fromkeys(BUILDERS, "built here, random weights")
+        names = sorted(origins)
+        console = Console()
+        console.width = width = console_width(console)
+        columns = [Column("model", names, left=True), Column("from", [origins[name] for name in names], left=True)]
+        console.print(fitted(columns, width))
 
 
 def devices(

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from autotune.config import RunConfig
 
-Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).")]
+Config = Annotated[
+    Path,
+    typer.Argument(metavar="CONFIG", help="Configuration file (YAML), .onnx file, or a name of `autotune models`."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any configuration key, dotted; again for more."),
@@ -25,17 +28,34 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show nothing but problems.
 
 
 def load(path: Path, overrides: list[str] | None, given: Mapping[str, Any] | None = None) -> RunConfig:
-    """The configuration of a command.
+    """Reads the configuration of a command.
 
     Args:
-        path: of its file.
+        path: its file; or a model, an .onnx file or the name of a known network, whose configuration has defaults.
         overrides: what `--set` gave.
         given: dotted key -> what an option of its own gave; None: nothing.
     """
-    from autotune.config import load_config, parse_overrides
+    from autotune.config import config_of, load_config, parse_overrides
 
     named = {key: value for key, value in (given or {}).items() if value is not None}
-    return load_config(path, {**parse_overrides(overrides or []), **named})
+    changes = {**parse_overrides(overrides or []), **named}
+    if not _is_model(path):
+        return load_config(path, changes)
+    from autotune.naming import file_name
+
+    return config_of({"name": file_name(path.stem), "model": str(path)}, changes, str(path))
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a command is given a model: an .onnx file, or a known network's name where no file has it."""
+    if path.suffix == ".onnx":
+        return True
+    if path.suffix or path.exists():
+        return False
+    from autotune.graph.onnx_model import ZOO
+    from autotune.graph.zoo import BUILDERS
+
+    return str(path) in ZOO or str(path) in BUILDERS
 
 
 def console_for(piped: int, stderr: bool = False) -> Console:

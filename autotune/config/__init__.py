@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.config.errors import ConfigError, errors_at, in_file
-from autotune.config.reading import check_config, json_schema, load_config, parse_overrides
+from autotune.config.reading import check_config, config_of, json_schema, load_config, parse_overrides
 from autotune.config.sections import (
     Collect,
     Measure,
@@ -34,6 +34,7 @@ __all__ = [
     "Transfer",
     "WorkloadConfig",
     "check_config",
+    "config_of",
     "errors_at",
     "in_file",
     "json_schema",

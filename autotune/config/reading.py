@@ -29,9 +29,19 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
     with in_file(path):
         data = _read(Path(path))
         data.setdefault("name", Path(path).stem)
-        for key, value in (overrides or {}).items():
+    return config_of(data, overrides or {}, str(path))
+
+
+def config_of(data: dict[str, Any], overrides: Mapping[str, Any], where: str) -> RunConfig:
+    """Makes a configuration of plain data, which changes, and overrides; `where` is named in messages.
+
+    Raises:
+        ConfigError: keys and values outside the schema.
+    """
+    with in_file(where):
+        for key, value in overrides.items():
             _override(data, key, value)
-    return check_config(data, str(path))
+    return check_config(data, where)
 
 
 def check_config(data: Mapping[str, Any], where: str) -> RunConfig:
@@ -73,6 +83,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open(encoding="utf-8") as file:
             data = strict_yaml.loads(file.read(strict_yaml.MOST_CHARACTERS + 1))
+    except FileNotFoundError:
+        raise ConfigError(
+            "a configuration must be a YAML or .onnx file, or a name of `autotune models`, but there is no such file",
+            "",
+        ) from None
     except OSError as error:
         raise ConfigError(f"a configuration must be a readable file, but: {error.strerror}", "") from None
     except UnicodeDecodeError:

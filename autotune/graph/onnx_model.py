@@ -48,6 +48,8 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     path = Path(text).expanduser()
     if path.is_file():
         return path
+    if not path.exists() and (path.suffix == ".onnx" or len(path.parts) > 1):
+        raise ModelError(f"`model` must be an existing file, but there is none at {text!r}")
     known = [*ZOO, *BUILDERS]
     near = difflib.get_close_matches(text, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from autotune import __version__
@@ -99,6 +101,39 @@ def test_a_model_that_is_not_there(folder):
     (folder / "net.yaml").write_text("model: resnet5")
     done = call("run", "net.yaml")
     assert done.exit_code == 2 and "did you mean 'resnet50'" in done.stderr
+
+
+def test_a_model_stands_in_the_place_of_a_configuration(folder):
+    layer = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph(
+        [layer],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 16])],
+        [numpy_helper.from_array(np.ones((8, 16), np.float32), "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "layer one.onnx")
+    done = call("tasks", "layer one.onnx", "--set", "target=cpu:haswell")
+    assert done.exit_code == 0 and "matmul" in done.stdout and "1 tasks" in done.stdout
+    assert "matmul" in call("lower", "layer one.onnx", "--stage", "program").stdout
+    assert "conv" in call("tasks", "resnet18").stdout
+
+
+def test_a_file_that_is_not_there_is_called_so(folder):
+    for name in ("absent.yaml", "absent"):
+        done = call("run", name)
+        assert (
+            done.exit_code == 2
+            and done.stderr.startswith(f"{name}: a configuration must be")
+            and "no such file" in done.stderr
+        )
+    done = call("run", "absent.onnx")
+    assert done.exit_code == 2 and "`model` must be an existing file, but there is none at 'absent.onnx'" in done.stderr
+
+
+def test_models_are_listed():
+    lines = call("models").stdout
+    assert "resnet50" in lines and "bert_base" in lines and "random weights" in lines
 
 
 def test_a_file_of_ones_own_that_is_named_as_records_keeps_every_byte(folder):
