@@ -28,7 +28,7 @@ def place_of(name: str) -> str:
 
 
 def attribute(name: str, option: str, error: type[ValueError] = ValueError) -> Any:
-    """What a module of one's own has under a name; None where it has nothing.
+    """Returns what a module of one's own has under a name.
 
     A module is looked for where Python does, and in the working directory; a file is run once in a process.
 
@@ -38,7 +38,7 @@ def attribute(name: str, option: str, error: type[ValueError] = ValueError) -> A
         error: raised with them.
 
     Raises:
-        ValueError: as `error`: there is no such file or module.
+        ValueError: as `error`: there is no such file or module, or it has no such name.
     """
     place, _, found = name.rpartition(":")
     if place.endswith(".py"):
@@ -52,7 +52,12 @@ def attribute(name: str, option: str, error: type[ValueError] = ValueError) -> A
             if isinstance(missing, ModuleNotFoundError) and missing.name not in (place, place.partition(".")[0]):
                 raise  # something that the module itself imports
             raise error(f"`{option}` must name a module that can be imported, but got {option}={name!r}") from None
-    return getattr(module, found, None)
+    if not hasattr(module, found):
+        from search_space.operators.checks import nearest  # operators import this module
+
+        hint = nearest(found, [known for known in vars(module) if not known.startswith("_")])
+        raise error(f"`{option}` must name something that {place} has, but got {option}={name!r}{hint}")
+    return getattr(module, found)
 
 
 def _module(place: str) -> ModuleType:

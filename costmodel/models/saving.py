@@ -36,7 +36,8 @@ def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -
     model.fit([*features], throughput)
     with tempfile.TemporaryDirectory(prefix="autotune-model-") as folder:
         loaded = _round_trip(name, model, kind, Path(folder) / "model.txt")
-    for found, expected in zip(_predictions(name, loaded, features), _predictions(name, model, features), strict=True):
+    expected_scores = _predictions(name, model, features, "fitted")
+    for found, expected in zip(_predictions(name, loaded, features, "loaded"), expected_scores, strict=True):
         if not np.array_equal(found, expected):
             row = int(np.flatnonzero(found != expected)[0])
             raise ModelError(
@@ -77,15 +78,27 @@ def _check_text(name: str, path: Path) -> None:
         raise ModelError(f"{name}: `save` must write text, never code or pickles, but got {content[:16]!r}")
 
 
-def _predictions(name: str, model: CostModel, features: NDArray[np.float32]) -> tuple[Scores, ...]:
+def _predictions(name: str, model: CostModel, features: NDArray[np.float32], state: str) -> tuple[Scores, ...]:
+    """Scores of a model that was `fitted` or `loaded`.
+
+    Raises:
+        ModelError: it cannot predict; of a loaded one it says which attribute `saved` lacks.
+    """
     try:
         if isinstance(model, UncertainModel):
             return model.predict_with_deviation(features)
         return (model.predict(features),)
     except ModelError:
         raise
+    except AttributeError as error:
+        if state == "fitted" or error.obj is not model:
+            raise
+        raise ModelError(
+            f"{name}: `saved` must name every attribute that `predict` reads, but {error.name!r} is not among "
+            f"{list(model.saved)}"
+        ) from error
     except ValueError as error:  # a model whose file holds nothing says that it was not fitted
-        raise ModelError(f"{name}: a model must predict once it was fitted or loaded, but {error}") from error
+        raise ModelError(f"{name}: a model must predict once it was {state}, but {error}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from search_space.schedule.state import Stage, State
 from search_space.schedule.step import Factor
@@ -30,6 +30,13 @@ from search_space.schedule.trace import Trace
 
 Loop = str
 """A loop of a stage: one of its axes (`Stage.spatial`, `Stage.reduced`), or what `split` and `fuse` made."""
+
+
+def one_by_one(loops: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the loops of a call that names them one by one, or in one list."""
+    if len(loops) == 1 and isinstance(loops[0], list | tuple):
+        return tuple(loops[0])
+    return tuple(loops)
 
 
 @dataclass(frozen=True)
@@ -64,21 +71,26 @@ class Builder:
 
     # ------------------------------------------------------------------ loops
     def split(
-        self, stage: str, loop: Loop, factors: Sequence[Factor], tail: str = "exact"
+        self, stage: str, loop: Loop, factors: Factor | Sequence[Factor], tail: str = "exact"
     ) -> tuple[Self, tuple[Loop, ...]]:
-        """See `Split`; gives the new loops, outermost first: one more than there are factors."""
-        return self._with_loops(stage, Split(stage, loop, tuple(factors), tail))
+        """See `Split`; gives the new loops, outermost first: one more than there are factors.
 
-    def fuse(self, stage: str, loops: Sequence[Loop]) -> tuple[Self, Loop]:
-        """See `Fuse`; gives the new loop. One loop alone stays what it is."""
-        if len(loops) == 1:
-            return self, loops[0]
-        done, (fused,) = self._with_loops(stage, Fuse(stage, tuple(loops)))
+        One factor may stand for a list of one.
+        """
+        inner = tuple(factors) if isinstance(factors, Sequence) else (factors,)
+        return self._with_loops(stage, Split(stage, loop, inner, tail))
+
+    def fuse(self, stage: str, *loops: Loop | Sequence[Loop]) -> tuple[Self, Loop]:
+        """See `Fuse`; gives the new loop. Loops are given one by one or in a list; one alone stays what it is."""
+        names = one_by_one(loops)
+        if len(names) == 1:
+            return self, names[0]
+        done, (fused,) = self._with_loops(stage, Fuse(stage, names))
         return done, fused
 
-    def reorder(self, stage: str, *loops: Loop) -> Self:
-        """See `Reorder`."""
-        return self.apply(Reorder(stage, loops))
+    def reorder(self, stage: str, *loops: Loop | Sequence[Loop]) -> Self:
+        """See `Reorder`; loops are given one by one or in a list."""
+        return self.apply(Reorder(stage, one_by_one(loops)))
 
     def annotate(self, stage: str, kind: str, *loops: Loop) -> Self:
         """See `Annotate`; of several loops, each."""

@@ -10,7 +10,7 @@ from typing import Any
 from search_space.ir.expr import Expr
 from search_space.ir.simplify import Simplifier
 from search_space.ir.sizes import is_sized
-from search_space.schedule.builder import Builder
+from search_space.schedule.builder import Builder, one_by_one
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.intrinsics import TensorIntrin, register_intrinsic
 from search_space.schedule.state import State, initial_state
@@ -171,7 +171,8 @@ class StageView:
         return tuple(IterVar(loop, 0) for loop in loops)
 
     def fuse(self, *axes: Any) -> IterVar:
-        names = [_name(a) for a in axes]
+        """Fuses loops, given one by one or in a list; see `Fuse`."""
+        names = [_name(a) for a in one_by_one(axes)]
         if len(names) < 2:
             self._schedule.apply(Fuse(self.name, tuple(names)))  # says what is wrong
         done, loop = self._builder.fuse(self.name, names)
@@ -179,7 +180,8 @@ class StageView:
         return IterVar(loop, 0)
 
     def reorder(self, *axes: Any) -> None:
-        self._do(self._builder.reorder(self.name, *map(_name, axes)))
+        """Puts loops, given one by one or in a list, in this order; see `Reorder`."""
+        self._do(self._builder.reorder(self.name, *map(_name, one_by_one(axes))))
 
     def unroll(self, axis: Any) -> None:
         self._do(self._builder.unroll(self.name, _name(axis)))

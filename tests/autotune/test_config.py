@@ -89,7 +89,9 @@ def test_the_file_is_named_once_and_where_a_key_is_meant_alone():
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere.yaml: a configuration must be a YAML or .onnx file, .* no such file"):
+    with pytest.raises(
+        ConfigError, match="nowhere.yaml: a configuration must be a YAML or .onnx file, .* no such file"
+    ):
         load_config(tmp_path / "nowhere.yaml")
 
 

@@ -134,7 +134,7 @@ def test_no_name_in_a_record_or_from_a_machine_runs_code(here: Path) -> None:
     ("name", "message"),
     [
         ("absent.py:X", "`operator` must name a file that exists, but got operator='absent.py:X'"),
-        ("mine.py:absent", "`operator` must name an Operator, but got operator='mine.py:absent'"),
+        ("mine.py:absent", "`operator` must name something that mine.py has, but got operator='mine.py:absent'"),
         ("mine.py:checked", "`operator` must name an Operator"),
         ("absent_module:X", "`operator` must name a module that can be imported"),
         ("centered", "`operator` must be one of conv2d"),
@@ -206,7 +206,7 @@ class Optionless(SearchStrategy):
     ("strategy", "message"),
     [
         ("absent.py:Mine", "`strategy` must name a file that exists, but got strategy='absent.py:Mine'"),
-        ("mine.py:absent", "`strategy` must name a subclass of SearchStrategy, but got strategy='mine.py:absent'"),
+        ("mine.py:absent", "`strategy` must name something that mine.py has, but got strategy='mine.py:absent'"),
         ("mine.py:CENTRED", "`strategy` must name a subclass of SearchStrategy"),
         ("evolutoin", "or module:Class, but got strategy='evolutoin'; did you mean 'evolution'"),
         (Unfinished, "`strategy` must name a subclass of SearchStrategy"),

@@ -38,6 +38,18 @@ class KeepsNothing(Mean):
     saved = ()
 
 
+class NamesNothing(Mean):
+    """Its attribute is there only once it was fitted."""
+
+    saved = ()
+
+    def fit(self, features, throughput):
+        self.level = float(np.mean(throughput))
+
+    def predict(self, features):
+        return np.full(len(features), self.level)
+
+
 class KeepsAnObject(Mean):
     def fit(self, features, throughput):
         super().fit(features, throughput)
@@ -104,7 +116,8 @@ def made(kind: type[CostModel], **options: Any) -> CostModel:
 
 
 REFUSED = (
-    (KeepsNothing, {}, "KeepsNothing: a model must predict once it was fitted or loaded, but a model must be fitted"),
+    (KeepsNothing, {}, "KeepsNothing: a model must predict once it was loaded, but a model must be fitted"),
+    (NamesNothing, {}, "`saved` must name every attribute that `predict` reads, but 'level' is not among"),
     (KeepsAnObject, {}, "what a model learns must be saved, but KeepsAnObject: .* 'weights' is not: Object"),
     (KeepsNoNumber, {}, "finite"),
     (NamesWhatIsNot, {}, "must be saved, but got AttributeError: .*wieghts"),

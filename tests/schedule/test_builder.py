@@ -36,6 +36,24 @@ def test_loops_are_those_that_the_steps_made(start: Builder) -> None:
     assert replayed(done, start) == done.state and start.trace == Trace()
 
 
+def test_loops_and_factors_are_given_one_by_one_or_in_a_list(start: Builder) -> None:
+    one, _ = start.split("c", "i", 4)
+    several, _ = start.split("c", "i", [4])
+    assert one.state == several.state
+    i0, i1, j, r = one.stage("c").leaves
+    assert one.reorder("c", j, i0, i1, r).state == one.reorder("c", [j, i0, i1, r]).state
+    assert one.fuse("c", i0, i1)[0].state == one.fuse("c", (i0, i1))[0].state
+    a, b = te.placeholder((12, 8), name="a"), te.placeholder((12, 8), name="b")
+    sums = te.compute((12, 8), lambda y, x: a[y, x] + b[y, x], name="sums")
+    views = [te.create_schedule(sums.op) for _ in range(2)]
+    y, x = sums.op.axis
+    views[0][sums].reorder(x, y)
+    views[1][sums].reorder([x, y])
+    views[0][sums].fuse(x, y)
+    views[1][sums].fuse((x, y))
+    assert views[0].state == views[1].state
+
+
 def test_one_loop_alone_is_fused_by_no_step(start: Builder) -> None:
     done, loop = start.fuse("c", ("i",))
     assert loop == "i" and done is start
