@@ -267,16 +267,23 @@ def summary_tables(found: Sequence[TaskStats]) -> list[Table]:
     return [targets, networks]
 
 
-def task_table(found: Sequence[TaskStats]) -> Table:
-    """What a dataset holds, a row for each task."""
+def task_table(found: Sequence[TaskStats], width: int) -> Table:
+    """Describes a dataset in a row for each task, at most `width` characters wide."""
+    from autotune.report.tables import Column, fitted
     from autotune.units import latency
 
-    table = _table("target", "task", "sketches", "programs", "valid", "random", "best", "median", "GFLOP/s")
-    for one in found:
-        figures = (latency(one.best), latency(one.median), f"{one.gflops:.1f}")
-        counts = map(str, (one.sketches, one.programs, one.valid, one.random))
-        table.add_row(one.target, one.name, *counts, *figures)
-    return table
+    columns = [
+        Column("task", [one.name for one in found], left=True),
+        Column("target", [one.target for one in found], rank=2, left=True),
+        Column("sketches", [str(one.sketches) for one in found], rank=5),
+        Column("programs", [str(one.programs) for one in found], rank=1),
+        Column("valid", [str(one.valid) for one in found], rank=4),
+        Column("random", [str(one.random) for one in found], rank=6),
+        Column("best", [latency(one.best) for one in found]),
+        Column("median", [latency(one.median) for one in found], rank=3),
+        Column("GFLOP/s", [f"{one.gflops:.1f}" for one in found]),
+    ]
+    return fitted(columns, width)
 
 
 def _counts(group: Sequence[TaskStats]) -> list[str]:
@@ -287,11 +294,16 @@ def _counts(group: Sequence[TaskStats]) -> list[str]:
 def _show(found: Sequence[TaskStats], each: bool) -> None:
     from rich.console import Console
 
+    from autotune.report.tables import console_width
+
     console = Console()
-    console.width = max(console.width, 140)
-    tables = [*summary_tables(found), *([task_table(found)] if each else [])]
-    for table in tables:
+    width = console_width(console)
+    console.width = max(width, 140)
+    for table in summary_tables(found):
         console.print(table)
+    if each:
+        console.width = width
+        console.print(task_table(found, width))
 
 
 def _table(*titles: str) -> Table:

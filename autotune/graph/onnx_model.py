@@ -229,7 +229,10 @@ def _check_inputs(graph: onnx.GraphProto) -> None:
             shown = ", ".join(
                 dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims
             )
-            raise ModelError(f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({shown})")
+            raise ModelError(
+                f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({shown}); "
+                "`shapes` fixes dimensions, and `sizes` keeps them open within bounds"
+            )
 
 
 def _first_line(error: Exception) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+_STDERR = 2
+_HEARD = b"\nstopping after the trials under way; Ctrl-C again stops at once\n"
 
 
 class Interrupt:
@@ -52,3 +56,5 @@ class Interrupt:
         if self._pressed:
             raise KeyboardInterrupt
         self.press()
+        if os.isatty(_STDERR):  # a handler may interrupt a print, so that it writes by itself
+            os.write(_STDERR, _HEARD)

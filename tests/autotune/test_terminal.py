@@ -101,6 +101,27 @@ def test_eighty_columns_show_what_matters(folder):
     assert re.search(r"\d (ns|µs|ms) ", table[1]) and re.search(r"\d\.\d\dx", table[1]), table
 
 
+@pytest.mark.parametrize("columns", [80, 142])
+def test_numbers_of_a_dataset_stay_whatever_the_width(folder, columns):
+    lines, code = screen(folder, "dataset", "stats", "shipped", "--tasks", columns=columns)
+    head = next(place for place, line in enumerate(lines) if line.split()[:1] == ["task"])
+    assert code == 0 and {"best", "GFLOP/s"} <= set(lines[head].split())
+    assert all(re.search(r"\d (ns|µs|ms) .*\d\.\d\s*$", line) for line in lines[head + 1 : -1])
+    assert ("sketches" in lines[head]) == (columns == 142)
+
+
+def test_ctrl_c_on_a_terminal_says_at_once_that_it_was_heard():
+    ours, theirs = pty.openpty()
+    code = "import os, signal\nfrom autotune.tuning.interrupt import Interrupt\nwith Interrupt() as interrupt:\n"
+    code += "    os.kill(os.getpid(), signal.SIGINT)\n    assert interrupt.requested\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=theirs, timeout=60, check=True)
+    os.close(theirs)
+    assert done.returncode == 0 and b"stopping after the trials under way; Ctrl-C again stops at once" in os.read(
+        ours, 400
+    )
+    os.close(ours)
+
+
 def test_ctrl_c_during_the_reference_timing_keeps_the_run_and_says_how_to_go_on(folder):
     # A reference that is never done: what is pressed a moment late, on a busy machine, still comes in time.
     (folder / "onnxruntime.py").write_text("import time\n\ntime.sleep(600)\n")
