@@ -37,7 +37,8 @@ def print_results(
     width = console_width(console)
     if results:
         console.print(result_table(results, references, width) if network is None else network_table(results, width))
-    if (sentence := unsteady_sentence(results)) is not None:
+    halves = {result.name: result.standing.halves for result in results if result.standing is not None}
+    if (sentence := unsteady_sentence(halves)) is not None:
         console.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
     if network is not None:
         console.print(network_sentence(network), highlight=False, soft_wrap=True)
@@ -85,9 +86,12 @@ def metrics_sentence(metrics: Mapping[str, float]) -> str:
     return ", ".join(shown)
 
 
-def unsteady_sentence(results: Sequence[TuneResult]) -> str | None:
-    """What two halves of a measurement that disagree say of the machine; None where all agree."""
-    halves = {result.name: result.standing.halves for result in results if result.standing is not None}
+def unsteady_sentence(halves: Mapping[str, tuple[float, float]]) -> str | None:
+    """Says that the machine was busy where two halves of a measurement disagree; None where all agree.
+
+    Args:
+        halves: task → median seconds of the first and of the second half of the best candidate's samples.
+    """
     apart = {name: disagreement(two) for name, two in halves.items() if disagreement(two) > DISAGREE}
     if not apart:
         return None

@@ -148,17 +148,19 @@ def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
 
 
 def draw_curves(results: Sequence[TuneResult], path: Path) -> None:
-    """Draws the best figure after each trial of every task; a dot at the end where the fastest were timed again."""
+    """Draws the best rate after each trial of every task, and a marker with quartiles for timings at the end."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     for result in results:
-        rates, trials = np.nan_to_num(result.workload.flops / result.curve * 1e-9), len(result.records)
-        at = np.minimum(np.arange(1, len(rates) + 1), max(trials, 1))
-        (line,) = axes.plot(at, rates, drawstyle="steps-post", label=result.name)
-        if len(rates) > trials:
-            axes.plot(at[-1:], rates[-1:], "o", markersize=4, color=line.get_color())
+        rates = np.nan_to_num(result.workload.flops / result.curve * 1e-9)
+        (line,) = axes.plot(np.arange(1, len(rates) + 1), rates, drawstyle="steps-post", label=result.name)
+        if result.finals and result.best is not None:
+            # Quartiles of the timings, which lie a spread apart; rates are larger where times are smaller.
+            low, high = (result.gflops / (1 + sign * np.nan_to_num(result.spread) / 2) for sign in (1, -1))
+            errors = [[result.gflops - low], [high - result.gflops]]
+            axes.errorbar([len(rates)], [result.gflops], errors, fmt="o", markersize=4, color=line.get_color())
     axes.set(xlabel="trials", ylabel="best GFLOP/s", xlim=(0, None), ylim=(0, None))
     axes.grid(alpha=0.3)
     if len(results) <= 12:

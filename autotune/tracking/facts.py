@@ -100,8 +100,8 @@ def task_parameters(tuning: TaskTuning) -> dict[str, str]:
 
 
 def final_metrics(entry: Mapping[str, Any]) -> dict[str, float | None]:
-    """Metrics of a task's entry in the summary."""
-    names = ("best_seconds", "gflops", "peak_share", "spread", "reference_seconds", "trials_per_second")
+    """Metrics of a task's entry in the summary; the curve of `best_seconds` is of trials alone, and ends with them."""
+    names = ("gflops", "peak_share", "spread", "reference_seconds", "trials_per_second")
     figures = headline(entry["best_seconds"], entry["reference_seconds"])
     return {**{name: entry[name] for name in (*names, "candidates_per_second")}, **figures}
 

@@ -173,6 +173,10 @@ class SpoolTracker(Tracker):
         self._metrics("", progress.trials, {**self._totals(progress.rank_accuracy), "trials": progress.trials})
         self._upload_if_due()
 
+    def on_finals(self, progress: Progress) -> None:
+        """Timings at the end are a metric of their own: they are no point of the curve of trials."""
+        self._metrics(progress.task, progress.task_trials, {"retimed_seconds": progress.best_seconds})
+
     def on_finish(self, results: Sequence[TuneResult]) -> None:
         """See `Callback`."""
         if self._writer is None:
@@ -256,7 +260,7 @@ class SpoolTracker(Tracker):
 
     def _totals(self, rank_accuracy: float) -> dict[str, float]:
         """Metrics of the run: of all tasks together, each as often as it occurs."""
-        seconds = sum(tuning.task.weight * tuning.best_seconds for tuning in self._tunings)
+        seconds = sum(tuning.task.weight * tuning.fastest for tuning in self._tunings)
         errors = sum(self._errors.values(), Counter())
         return {
             "best_seconds": seconds,

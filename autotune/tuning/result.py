@@ -195,14 +195,14 @@ class TuneResult:
 
     @property
     def curve(self) -> NDArray[np.float64]:
-        """Best seconds after each trial, NaN until one has worked, and once more where the fastest were timed again.
+        """Best seconds after each trial, NaN until one has worked: (trials,).
 
-        What other runs had measured is known from the beginning. (trials,) or (trials + 1,); the last is
-        `best_seconds`.
+        What other runs had measured is known from the beginning. Timings at the end are another quantity: they decide
+        which candidate is best, and `best_seconds` is theirs.
         """
         known_before = np.fmin.reduce(_log(self.others).seconds, initial=np.nan)
         after: NDArray[np.float64] = np.fmin(np.fmin.accumulate(_log(self.records).seconds), known_before)
-        return np.append(after, self.best_seconds) if self.finals else after
+        return after
 
     @property
     def errors(self) -> dict[str, int]:

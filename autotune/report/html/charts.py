@@ -25,6 +25,7 @@ class Curve:
         steps: (x, y) at which y falls, x rising.
         dots: (x, y) of every measurement.
         end: x up to which the last y holds.
+        mark: (x, y, low, high) of another measurement, which is no part of the line, with its bounds; None: no mark.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Curve:
     steps: Sequence[tuple[float, float]]
     dots: Sequence[tuple[float, float]]
     end: float
+    mark: tuple[float, float, float, float] | None = None
 
 
 def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) -> str:
@@ -45,8 +47,9 @@ def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
     curves = [curve for curve in curves if curve.steps]
     if not curves:
         return ""
-    low = min(y for curve in curves for _, y in curve.steps)
-    high = max(y for curve in curves for _, y in curve.steps)
+    drawn = [y for curve in curves for _, y in curve.steps]
+    drawn += [y for curve in curves if curve.mark is not None for y in curve.mark[1:]]
+    low, high = min(drawn), max(drawn)
     seen = [y for curve in curves for _, y in curve.dots]
     high = max(high, min(max(seen, default=high), 10 * low))  # what is far slower is drawn at the edge
     low, high = low / 1.1, high * 1.1
@@ -87,6 +90,13 @@ def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
         last = curve.steps[-1]
         label = f"{curve.name}: {last[1]:.4g} at {last[0]:.4g}"
         parts.append(f'<path class="line s{curve.number % SERIES}" d="{line}"><title>{escape(label)}</title></path>')
+        if curve.mark is not None:
+            at, value, least, most = curve.mark
+            (x, y), (_, under), (_, over) = place(at, value), place(at, least), place(at, most)
+            label = f"{curve.name}, timed again: {value:.4g}, quartiles {least:.4g} and {most:.4g}"
+            style = f"s{curve.number % SERIES}"
+            parts.append(f'<path class="error {style}" d="M{x} {under}V{over}"/>')
+            parts.append(f'<path class="mark {style}" d="M{x} {y}h0"><title>{escape(label)}</title></path>')
     return "".join([*parts, "</svg>"])
 
 

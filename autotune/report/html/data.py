@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotune.config import ConfigError
+from autotune.naming import file_name
 from autotune.network.benched import kept
+from autotune.report.terminal import unsteady_sentence
 from autotune.run.folder import SCHEMA
-from autotune.tuning.finals import best_of, is_final
+from autotune.tuning.finals import Best, best_of, is_final
 from measure.database import records_in, summarised
 from measure.journal import Journal
 from measure.record import Record, is_whole
@@ -25,6 +27,10 @@ log = logging.getLogger(__name__)
 
 PAUSE = 300.0
 """Seconds without a result after which the clock of a run stands still: it was stopped and resumed."""
+
+
+MOST_TEXT = 20_000
+"""Characters of a schedule or program that a page shows."""
 
 
 class TaskKey(NamedTuple):
@@ -41,6 +47,16 @@ class Step(NamedTuple):
     trials: int
     clock: float  # seconds since the run's first trial began
     seconds: float
+
+
+class Retimed(NamedTuple):
+    """Seconds of the best candidate as timed again at the end of the run, and the quartiles of these timings."""
+
+    trials: int
+    clock: float
+    seconds: float
+    low: float
+    high: float
 
 
 @dataclass
@@ -60,6 +76,7 @@ class TaskData:
         metrics: what the target says of the best candidate.
         records: trials by order, without traces; timings at the end of the run are not among them.
         finals: those.
+        schedule, program: text of the best schedule and of its loops; "" where the run folder has none.
         clocks: seconds since the beginning of the run at which each of `records` came in.
     """
 
@@ -76,6 +93,8 @@ class TaskData:
     metrics: Mapping[str, float] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     finals: list[Record] = field(default_factory=list)
+    schedule: str = ""
+    program: str = ""
     clocks: list[float] = field(default_factory=list)
 
     @property
@@ -102,10 +121,18 @@ class TaskData:
                 found.append(Step(number, clock, record.seconds))
         return found
 
+    @cached_property
+    def best(self) -> Best | None:
+        """The best candidate of the records; None where nothing worked."""
+        return best_of(self.records, self.finals)
+
     @property
-    def steps(self) -> list[Step]:
-        """The best latency of the run: its gains, and at its end what the best candidate stands with."""
-        return _ended(self.gains, len(self.records), self.clocks[-1] if self.clocks else 0.0, self.seconds)
+    def retimed(self) -> Retimed | None:
+        """The best candidate as timed again at the end; None where that was not done."""
+        if not self.finals or not self.clocks or math.isnan(self.seconds):
+            return None
+        half = 0.0 if math.isnan(self.spread) else self.seconds * self.spread / 2
+        return Retimed(len(self.records), self.clocks[-1], self.seconds, self.seconds - half, self.seconds + half)
 
     def trials_to(self, seconds: float) -> int | None:
         """Trials until one took at most `seconds`; None where none did."""
@@ -127,6 +154,7 @@ class RunData:
         phases: wall seconds of the driver by phase; empty where they are not known.
         clock: seconds from the beginning of the first trial to the last result, long pauses left out.
         note: what the reader must know; "" where there is nothing.
+        rooflines: pictures (PNG) of the kernels under the roofs of their machines.
     """
 
     name: str
@@ -139,6 +167,7 @@ class RunData:
     phases: Mapping[str, float] = field(default_factory=dict)
     clock: float = 0.0
     note: str = ""
+    rooflines: Sequence[bytes] = ()
 
     @property
     def records(self) -> list[Record]:
@@ -227,21 +256,46 @@ class RunData:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The best latencies of all tasks, added up with their weights, from where each has a candidate that works."""
+        """The best latencies of all tasks, added up with their weights.
+
+        A task that no trial has worked of yet counts with the first that will, so that the line begins with the run.
+        """
         events = sorted(
             (clock, place, record.seconds if record.ok else math.inf)
             for place, task in enumerate(self.tasks)
             for record, clock in zip(task.records, task.clocks, strict=True)
         )
-        best = [math.inf] * len(self.tasks)
+        best = [task.gains[0].seconds if task.gains else math.inf for task in self.tasks]
         found: list[Step] = []
         for number, (clock, place, seconds) in enumerate(events, 1):
-            if seconds < best[place]:
-                best[place] = seconds
+            if seconds < best[place] or (not found and seconds < math.inf):
+                best[place] = min(best[place], seconds)
                 whole = sum(task.weight * value for task, value in zip(self.tasks, best, strict=True))
                 if whole < math.inf:
                     found.append(Step(number, clock, whole))
-        return _ended(found, len(events), self.clock, self.seconds)
+        return found
+
+    @property
+    def retimed(self) -> Retimed | None:
+        """All tasks as timed again at the end, added up with their weights; None where one was not."""
+        timed = [(task.weight, task.retimed) for task in self.tasks]
+        if not timed or any(retimed is None for _, retimed in timed):
+            return None
+        seconds, low, high = (
+            sum(weight * getattr(retimed, name) for weight, retimed in timed) for name in ("seconds", "low", "high")
+        )
+        return Retimed(self.trials, self.clock, seconds, low, high)
+
+    @property
+    def ordered(self) -> list[TaskData]:
+        """Tasks, those first that take most of the time; those without a latency come last."""
+        return sorted(self.tasks, key=lambda task: -math.inf if math.isnan(task.total) else task.total, reverse=True)
+
+    @property
+    def unsteady(self) -> str:
+        """Says that the machine was busy where halves of timings disagree; "" where none do."""
+        halves = {task.name: task.best.halves for task in self.tasks if task.best is not None}
+        return unsteady_sentence(halves) or ""
 
 
 def load(path: Path) -> list[RunData]:
@@ -290,6 +344,10 @@ def _of_folder(folder: Path) -> RunData:
         rule = f"`tasks` must be those of {SCHEMA}, but one is not ({type(error).__name__}: {error})"
         raise ConfigError(f"{summary}: {rule}") from None
     run.tasks = known
+    for task in known:
+        place = folder / "best" / file_name(task.name)
+        task.schedule, task.program = (_text(place / f"{name}.txt") for name in ("schedule", "program"))
+    run.rooflines = [path.read_bytes() for path in sorted(folder.glob("roofline*.png"))]
     run.phases = sum(phases, Counter())
     if not file.exists():
         run.note = f"The records are missing: {file}."
@@ -298,6 +356,14 @@ def _of_folder(folder: Path) -> RunData:
     mine = {(task.key.workload, task.key.target): task for task in known}
     records = [r for r in _records(file) if (r.workload_key, r.target) in mine]
     return _of_records(run, [r for r in records if r.trial.seed == config.get("seed", r.trial.seed)], mine)
+
+
+def _text(path: Path) -> str:
+    """Text of a file, at most `MOST_TEXT` characters of it; "" where there is none."""
+    if not path.is_file():
+        return ""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\n... ({len(text):,} characters in {path.name})"
 
 
 def _summary(path: Path) -> dict[str, Any]:
@@ -380,7 +446,7 @@ def _of_records(
     if known is None:
         run.tasks = list(tasks.values())
         for task in run.tasks:
-            if (best := best_of(task.records, task.finals)) is not None:
+            if (best := task.best) is not None:
                 task.seconds, task.spread = best.seconds, best.spread
                 task.algorithm, task.metrics = best.record.algorithm, best.record.metrics
     return run
@@ -399,13 +465,6 @@ def _flops(record: Record) -> float:
         return float(Workload.from_json(dict(record.trial.workload)).flops)
     except ValueError:
         return math.nan
-
-
-def _ended(gains: Sequence[Step], trials: int, clock: float, seconds: float) -> list[Step]:
-    """Gains, and what is best after all trials; where it is no other it is not repeated."""
-    if not gains or math.isnan(seconds) or gains[-1].seconds == seconds:
-        return list(gains)
-    return [*gains, Step(trials, clock, seconds)]
 
 
 def _sum(values: Any) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import zlib
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from markupsafe import Markup
 from autotune import __version__
 from autotune.naming import leaves
 from autotune.report.html.charts import SERIES, Curve, bar, step_chart
-from autotune.report.html.data import RunData, Step, TaskData, TaskKey
+from autotune.report.html.data import Retimed, RunData, Step, TaskData, TaskKey
 from autotune.report.html.tradeoff import tradeoff_chart
 from autotune.report.mixed import rows_of
 from autotune.report.terminal import metrics_sentence
@@ -25,6 +26,9 @@ from autotune.units import latency, scale_of, share
 
 MOST_HOSTS = 6
 """Hosts of a run that are described, those with most trials."""
+
+OPEN_CARDS = 4
+"""Cards of curves that a page opens with; the others are folded."""
 
 NEAR = 1.05
 """How many times the best latency counts as near to it."""
@@ -70,7 +74,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(SERIES=SERIES, NEAR=NEAR, MOST_HOSTS=MOST_HOSTS)
+    made.globals.update(SERIES=SERIES, NEAR=NEAR, MOST_HOSTS=MOST_HOSTS, OPEN_CARDS=OPEN_CARDS)
     made.filters.update(
         anchor=lambda key: f"task-{zlib.crc32('|'.join(key).encode()):08x}",
         slug=lambda name: name.lower().replace(" ", "-"),
@@ -81,6 +85,7 @@ def environment() -> Environment:
         times=lambda value: "–" if math.isnan(value) else f"{value:.2f}×",
         decibels=lambda value: "–" if math.isnan(value) else f"{value:.1f} dB",
         duration=duration,
+        picture=lambda data: Markup("data:image/png;base64," + b64encode(data).decode()),
         metrics=metrics_sentence,
     )
     made.tests["known"] = lambda value: not math.isnan(value)
@@ -109,10 +114,10 @@ def _tell_apart(runs: Sequence[RunData]) -> None:
 
 
 def _names(runs: Sequence[RunData]) -> dict[TaskKey, str]:
-    """Tasks of all runs and their names, those of the first run first."""
+    """Tasks of all runs and their names: those of the first run first, and those that take most of its time."""
     found: dict[TaskKey, str] = {}
     for run in runs:
-        for task in run.tasks:
+        for task in run.ordered:
             found.setdefault(task.key, task.name)
     return found
 
@@ -165,24 +170,32 @@ class _Series:
     dots: Sequence[tuple[float, float, float]]  # number of the trial, clock, seconds
     trials: int
     clock: float
+    retimed: Retimed | None
 
 
 def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Charts of the weighted sum, where a run has several tasks, and of each task."""
     cards: list[dict[str, Any]] = []
     if any(len(run.tasks) > 1 for run in runs):
-        whole = [_Series(run.name, n, run.steps, [], run.trials, run.clock) for n, run in enumerate(runs)]
+        whole = [_Series(run.name, n, run.steps, [], run.trials, run.clock, run.retimed) for n, run in enumerate(runs)]
         name = "Weighted sum of all tasks"
-        cards.append({"key": None, "name": name, "note": "", "charts": _charts(name, whole)})
+        cards.append({"key": None, "name": name, "note": "", "charts": _charts(name, whole), "texts": []})
     for key, name in _names(runs).items():
         there = [(number, run.name, run.task(key)) for number, run in enumerate(runs)]
         series = [
-            _Series(run, number, task.steps, _dots(task), len(task.records), task.clocks[-1])
+            _Series(run, number, task.gains, _dots(task), len(task.records), task.clocks[-1], task.retimed)
             for number, run, task in there
             if task is not None and task.records
         ]
         note = f"{key.target}, {key.measured}" if key.measured else key.target
-        cards.append({"key": key, "name": name, "note": note, "charts": _charts(name, series)})
+        texts = [
+            (kind if len(runs) == 1 else f"{kind} of {run}", text)
+            for _, run, task in there
+            if task is not None
+            for kind, text in (("schedule", task.schedule), ("program", task.program))
+            if text
+        ]
+        cards.append({"key": key, "name": name, "note": note, "charts": _charts(name, series), "texts": texts})
     return cards
 
 
@@ -205,9 +218,16 @@ def _charts(name: str, series: Sequence[_Series]) -> list[Markup]:
     over_trials, over_time = [], []
     for entry in series:
         at = [(float(step.trials), step.seconds * scale) for step in entry.steps]
-        over_trials.append(Curve(entry.run, entry.number, at, [(n, y * scale) for n, _, y in entry.dots], entry.trials))
+        dots = [(n, y * scale) for n, _, y in entry.dots]
+        again, bounds = entry.retimed, None
+        if again is not None:
+            bounds = again.seconds * scale, again.low * scale, again.high * scale
+        mark = None if bounds is None else (float(entry.trials), *bounds)
+        over_trials.append(Curve(entry.run, entry.number, at, dots, entry.trials, mark))
         at = [(step.clock, step.seconds * scale) for step in entry.steps]
-        over_time.append(Curve(entry.run, entry.number, at, [(x, y * scale) for _, x, y in entry.dots], entry.clock))
+        dots = [(x, y * scale) for _, x, y in entry.dots]
+        mark = None if bounds is None else (entry.clock, *bounds)
+        over_time.append(Curve(entry.run, entry.number, at, dots, entry.clock, mark))
     return [
         Markup(step_chart(f"{name}: best latency over trials", "trials", unit, over_trials)),
         Markup(step_chart(f"{name}: best latency over time", "seconds", unit, over_time)),
