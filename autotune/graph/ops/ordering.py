@@ -9,7 +9,7 @@ import numpy as np
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
-from search_space.ir.expr import BOOL, const, eq, lift, make
+from search_space.ir.expr import BOOL, FLOATS, const, eq, lift, make
 
 MOST_COMPARED = 1 << 28
 """Pairs of elements that are compared for the ranks of a tensor."""
@@ -26,22 +26,34 @@ def _ranks_attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _ranks(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """How many elements of a row come before each: those beyond it, and equal ones that stand before it."""
+    """How many elements of a row come before each: those beyond it, and equal ones that stand before it.
+
+    NaN is greater than all numbers, and equals NaN.
+    """
     (data,) = tensors
     other = te.reduce_axis((0, data.shape[-1]), "other")
 
     def body(*index: Any) -> te.Reduction:
         mine, theirs = data[index], data[(*index[:-1], other)]
-        beyond = mine < theirs if attrs["largest"] else theirs < mine
-        tied = te.all(eq(theirs, mine), other < index[-1])
-        return te.sum(te.if_then_else(make("or", beyond, tied), const(1, "int32"), const(0, "int32")), axis=other)
+        first, second = (mine, theirs) if attrs["largest"] else (theirs, mine)
+        earlier = other < index[-1]
+        before = make("or", first < second, te.all(eq(theirs, mine), earlier))
+        if data.dtype in FLOATS:
+            before = make("or", before, te.all(make("ne", second, second), make("or", eq(first, first), earlier)))
+        return te.sum(te.if_then_else(before, const(1, "int32"), const(0, "int32")), axis=other)
 
     return te.compute(data.shape, body, name="ranks")
 
 
 def _ranked(attrs: Attributes, data: Array) -> Array:
-    keys = data.astype(np.float64) if data.dtype.kind == "f" else data.astype(np.int64)
-    order = np.argsort(-keys if attrs["largest"] else keys, -1, kind="stable")
+    if data.dtype.kind in "iu":
+        keys = data.astype(np.int64)
+        last, nan = (~keys if attrs["largest"] else keys), np.zeros(data.shape, bool)
+    else:
+        numbers = data.astype(np.float64)
+        nan = np.isnan(numbers) != attrs["largest"]
+        last = np.where(np.isnan(numbers), 0.0, -numbers if attrs["largest"] else numbers)
+    order = np.lexsort((last, nan), axis=-1)
     return np.argsort(order, -1, kind="stable").astype(np.int32)
 
 
