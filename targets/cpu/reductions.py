@@ -24,8 +24,10 @@ def minmax(math: VectorMath, op: str, a: Value, b: Value) -> Value:
         return by_comparison(math.text, op, a, b)
     if _is_number(b):
         a, b = b, a
-    if "neon" in math.features and a.dtype != "bfloat16":
-        return _intrinsic(math, f"{op}imum", a, b)
+    if "neon" in math.features:  # one instruction, of float32 whatever the processor is
+        wide = (x if x.dtype == "float32" else math.convert("fpext", x, "float32") for x in (a, b))
+        found = math.intrinsic(f"{op}imum", *wide)
+        return found if a.dtype == "float32" else math.convert("fptrunc", found, a.dtype)
     chosen = by_comparison(math.text, op, a, b)
     if _is_number(a):
         return chosen
@@ -34,14 +36,6 @@ def minmax(math: VectorMath, op: str, a: Value, b: Value) -> Value:
     nan = math.text.value(f"fcmp uno {a.type} {a.text}, {a.text}", "bool", a.lanes)
     line = f"select {nan.type} {nan.text}, {a.type} {a.text}, {a.type} {chosen.text}"
     return math.text.value(line, a.dtype, a.lanes)
-
-
-def _intrinsic(math: VectorMath, name: str, a: Value, b: Value) -> Value:
-    """One of LLVM's own functions of two values, for machines that have an instruction for it."""
-    scalar = {"float32": "f32", "float16": "f16"}[a.dtype]
-    function = f"@llvm.{name}.{f'v{a.lanes}{scalar}' if a.lanes else scalar}"
-    math.declared.add(f"declare {a.type} {function}({a.type}, {a.type})")
-    return math.text.value(f"call {a.type} {function}({a.type} {a.text}, {b.type} {b.text})", a.dtype, a.lanes)
 
 
 def _put_right(math: VectorMath, chosen: Value, a: Value) -> Value:
