@@ -7,7 +7,8 @@ typedef struct {
 } kernel_workspace;
 
 static inline float f32_max(float a, float b) {
-  return ((a > b) || (a != a)) ? a : b;
+  const float chosen = (a > b) ? a : b;
+  return (a != a) ? a : chosen;
 }
 
 /* kernel: writes softmax.
