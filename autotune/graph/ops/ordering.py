@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
-from search_space.ir.expr import BOOL, FLOATS, const, eq, lift, make
+from search_space.ir.expr import BOOL, FLOATS, Expr, const, eq, lift, make
 
 MOST_COMPARED = 1 << 28
 """Pairs of elements that are compared for the ranks of a tensor."""
@@ -33,16 +34,35 @@ def _ranks(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     (data,) = tensors
     other = te.reduce_axis((0, data.shape[-1]), "other")
 
+    keys, order = _with_order(data, attrs["largest"]) if data.dtype in FLOATS else (data, None)
+
     def body(*index: Any) -> te.Reduction:
-        mine, theirs = data[index], data[(*index[:-1], other)]
-        first, second = (mine, theirs) if attrs["largest"] else (theirs, mine)
-        earlier = other < index[-1]
-        before = make("or", first < second, te.all(eq(theirs, mine), earlier))
-        if data.dtype in FLOATS:
-            before = make("or", before, te.all(make("ne", second, second), make("or", eq(first, first), earlier)))
+        there = (*index[:-1], other)
+        mine, theirs = keys[index], keys[there]
+        beyond = mine < theirs if attrs["largest"] else theirs < mine
+        earlier = other < index[-1] if order is None else order[there] < order[index]
+        before = make("or", beyond, te.all(eq(theirs, mine), earlier))
         return te.sum(te.if_then_else(before, const(1, "int32"), const(0, "int32")), axis=other)
 
     return te.compute(data.shape, body, name="ranks")
+
+
+def _with_order(data: te.Tensor, largest: bool) -> tuple[te.Tensor, te.Tensor]:
+    """Numbers that compare as the elements do, infinity for NaN, and which of two equal ones is the first.
+
+    NaN comes before infinity, or behind it: by places that no element has. Both stand in memory, as each is read by all
+    elements of its row.
+    """
+
+    def key(*index: Any) -> Expr:
+        x = data[index]
+        return te.if_then_else(make("ne", x, x), const(math.inf, data.dtype), x)
+
+    def place(*index: Any) -> Expr:
+        x, at, beyond = data[index], lift(index[-1]).astype("int32"), data.shape[-1]
+        return te.if_then_else(make("ne", x, x), at - beyond if largest else at + beyond, at)
+
+    return te.compute(data.shape, key, name="keys", tag="pad"), te.compute(data.shape, place, name="order", tag="pad")
 
 
 def _ranked(attrs: Attributes, data: Array) -> Array:
