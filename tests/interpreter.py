@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS, Expr, load, transform
+from search_space.ir.rounding import limited
 from search_space.ir.semantics import BINARY, applied
 from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
 from search_space.schedule.intrinsics import get_intrinsic
@@ -157,8 +158,12 @@ def _value(e: Expr) -> Value:
         condition, then, otherwise = map(_value, e.args)
         return lambda env, memory: then(env, memory) if condition(env, memory) else otherwise(env, memory)
     if op == "cast":
-        value = _value(e.args[0])
-        return lambda env, memory: _cast(value(env, memory), dtype)
+        within = limited(e)
+        value = _value(e.args[0] if within is None else within.number)
+        if within is None:
+            return lambda env, memory: _cast(value(env, memory), dtype)
+        low, high = np.float32(within.low), np.float32(within.high)  # NaN becomes the lower limit
+        return lambda env, memory: _cast(np.fmin(np.fmax(value(env, memory), low), high), dtype)
     if op == "call":
         function, argument = e.args[0], _value(e.args[1])
         return lambda env, memory: applied(function, argument(env, memory), dtype)[()]

@@ -199,6 +199,16 @@ def _byte_dot(a: Any, b: Any) -> Any:
     return sum(((a >> place) & 255) * ((((b >> place) & 255) ^ 128) - 128) for place in (0, 8, 16, 24))
 
 
+def _lesser(a: Any, b: Any) -> Any:
+    """The lesser of two numbers; NaN where either is NaN."""
+    return a if a < b or a != a else b
+
+
+def _greater(a: Any, b: Any) -> Any:
+    """The greater of two numbers; NaN where either is NaN."""
+    return a if a > b or a != a else b
+
+
 def _differ(a: Any, b: Any) -> Any:
     return a.equals(b).equals(0)
 
@@ -216,8 +226,8 @@ BINARY: dict[str, BinaryOperator] = {
     "bytedot": BinaryOperator(
         "", 9, _byte_dot, _byte_dot, _INT32, lambda a, b: (-4 * 255 * 128, 4 * 255 * 127), cost=24.0
     ),
-    "min": BinaryOperator("", 9, min, np.minimum, _ANY, _each(min), lambda a, b: a.least(b), commutative=True),
-    "max": BinaryOperator("", 9, max, np.maximum, _ANY, _each(max), lambda a, b: a.most(b), commutative=True),
+    "min": BinaryOperator("", 9, _lesser, np.minimum, _ANY, _each(min), lambda a, b: a.least(b), commutative=True),
+    "max": BinaryOperator("", 9, _greater, np.maximum, _ANY, _each(max), lambda a, b: a.most(b), commutative=True),
     "lt": BinaryOperator("<", 3, op.lt, np.less, _ANY, _any, op.lt, truth=True),
     "le": BinaryOperator("<=", 3, op.le, np.less_equal, _ANY, _any, op.le, truth=True),
     "eq": BinaryOperator("==", 3, op.eq, np.equal, _ANY, _any, lambda a, b: a.equals(b), commutative=True, truth=True),

@@ -20,6 +20,7 @@ from search_space import te
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS, Expr
 from search_space.ir.polynomial import poly
+from search_space.ir.rounding import limited
 from search_space.ir.semantics import BINARY, FUNCTIONS
 
 Array = NDArray[Any]
@@ -129,11 +130,18 @@ class _Grid:
                 then, other = then & mask, other & mask
             return np.where(test, self.value(e.args[1], then), self.value(e.args[2], other))
         if e.op == "cast":
-            return _cast(self.value(e.args[0], mask), e.dtype)
+            return _cast(self._taken(e, mask), e.dtype)
         if e.op == "call":
             return _rounded(np.asarray(FUNCTIONS[e.args[0]].array(self.value(e.args[1], mask))), e.dtype)
         a, b = (self.value(x, mask) for x in e.args)
         return _rounded(np.asarray(BINARY[e.op].array(a, b)), e.dtype)
+
+    def _taken(self, e: Expr, mask: Array | None) -> Array:
+        """What a cast makes another dtype of."""
+        within = limited(e)
+        if within is None:
+            return self.value(e.args[0], mask)
+        return np.asarray(np.fmin(np.fmax(self.value(within.number, mask), within.low), within.high))
 
     def _load(self, e: Expr, mask: Array | None) -> Array:
         array = self._values[e.args[0].op]

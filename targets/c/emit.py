@@ -279,8 +279,12 @@ class _Function:
 
 def _together(values: Values, op: str, a: str, b: str, dtype: str) -> str:
     """A binary operation whose result is rounded where it is stored."""
-    if dtype in FLOATS or dtype in PREFIX:
-        return values.combine(op, a, b, "float32" if dtype in FLOATS else dtype)
+    if dtype in FLOATS:
+        # Of a maximum what is there already is the second: the first is looked at for NaN, which need not wait.
+        a, b = (b, a) if op in ("min", "max") else (a, b)
+        return values.combine(op, a, b, "float32")
+    if dtype in PREFIX:
+        return values.combine(op, a, b, dtype)
     raise BuildError(f"a reduction must be of numbers, but got dtype={dtype}")
 
 

@@ -44,9 +44,15 @@ def _limits() -> dict[str, str]:
     for dtype in ("float32", "int8", "uint8", "int32", "int64"):
         kind, short = C_TYPE[dtype], PREFIX[dtype]
         for name, symbol in (("min", "<"), ("max", ">")):
-            found[f"{short}_{name}"] = _function(
-                f"{kind} {short}_{name}({kind} a, {kind} b)", f"return (a {symbol} b) ? a : b;"
-            )
+            lines = [f"return (a {symbol} b) ? a : b;"]
+            if dtype == "float32":  # NaN where either is; the choice is one instruction of x86, which gives b for NaN
+                lines = [f"const float chosen = (a {symbol} b) ? a : b;", "return (a != a) ? a : chosen;"]
+            found[f"{short}_{name}"] = _function(f"{kind} {short}_{name}({kind} a, {kind} b)", *lines)
+    found["f32_within"] = "/* NaN becomes the lower limit. */\n" + _function(
+        "float f32_within(float value, float low, float high)",
+        "const float least = (value > low) ? value : low;",
+        "return (least < high) ? least : high;",
+    )
     return found
 
 

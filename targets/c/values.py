@@ -13,6 +13,7 @@ from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS, INT, Expr, total, walk
 from search_space.ir.polynomial import Poly, from_poly, poly
 from search_space.ir.regroup import Regrouping, pulled_apart, recombined
+from search_space.ir.rounding import limited
 from search_space.ir.stmt import Buffer
 from targets.arrays import C_TYPE
 from targets.base import BuildError
@@ -152,14 +153,25 @@ class Values:
         if e.op == "select":
             return self._select(e, self.value)
         if e.op == "cast":
-            return self._cast(self.value(e.args[0]), e.args[0].dtype, e.dtype)
+            return self._cast(self._within(e) or self.value(e.args[0]), e.args[0].dtype, e.dtype)
         if e.op == "call":
             function, argument = CALLS[e.args[0]], self.value(e.args[1])
             plain = function.endswith("f") and function != "tfloat32"
             return self.rounded(f"{function}({argument})" if plain else self.helper(function, argument), e.dtype)
         if e.dtype == BOOL and e.op not in ("min", "max"):
             return f"(uint8_t)({self.condition(e)})"
-        return self.combine(e.op, self.value(e.args[0]), self.value(e.args[1]), e.dtype)
+        a, b = e.args
+        if e.op in ("min", "max") and e.dtype in FLOATS and b.is_const:
+            a, b = b, a  # the first is looked at for NaN
+        return self.combine(e.op, self.value(a), self.value(b), e.dtype)
+
+    def _within(self, e: Expr) -> str | None:
+        """The text of what is cast, if that is a float between limits."""
+        found = limited(e)
+        if found is None:
+            return None
+        ends = (float_literal(end) for end in (found.low, found.high))
+        return self.helper("f32_within", self.value(found.number), *ends)
 
     def _select(self, e: Expr, write: Callable[[Expr], str]) -> str:
         return f"({self.condition(e.args[0])}) ? {grouped(write(e.args[1]))} : {grouped(write(e.args[2]))}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection
 
-from targets.cpu.text import Text, Value, llvm_type
+from targets.cpu.text import Text, Value, float_literal, llvm_type
 
 HALF, LOWER, QUIET = 16, 0x7FFF, 0x40
 """Bits that are cut off, what is added to them to round, and the bit that makes a NaN of a NaN's upper half."""
@@ -16,6 +17,15 @@ def widened(text: Text, x: Value) -> Value:
     bits = text.value(f"zext {x.type} {x.text} to {kind}", "int32", x.lanes)
     upper = text.value(f"shl {kind} {bits.text}, {_number(HALF, x)}", "int32", x.lanes)
     return text.value(f"bitcast {kind} {upper.text} to {single}", "float32", x.lanes)
+
+
+def constant(x: Value) -> Value | None:
+    """A bfloat16 that is a constant as float32, which needs no instruction; None where it is none."""
+    if x.text.startswith("%"):
+        return None
+    bits = int(x.text.removeprefix("splat (i16 ").removesuffix(")")) & 0xFFFF
+    literal = float_literal(struct.unpack(">f", struct.pack(">I", bits << HALF))[0], "float32")
+    return Value(f"splat (float {literal})" if x.lanes else literal, "float32", x.lanes)
 
 
 def rounded(text: Text, x: Value, features: Collection[str]) -> Value:

@@ -463,7 +463,8 @@ class Function:
             return total
         assert stmt.reducer is not None
         op = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[stmt.reducer]
-        a, b = values.ops.same_lanes(old, value)
+        # Of a maximum `old` is the second: all but one instruction then wait for the new value alone.
+        a, b = values.ops.same_lanes(*((value, old) if op in ("min", "max") else (old, value)))
         return values.ops.combine(op, a, b, a.dtype)
 
     def _to_register(

@@ -8,7 +8,7 @@ from typing import Any
 from search_space.ir.expr import BITS, FLOATS, SHIFTS
 from targets.base import BuildError
 from targets.cpu import bfloat16
-from targets.cpu.reductions import horizontal, minmax
+from targets.cpu.reductions import by_comparison, horizontal, minmax
 from targets.cpu.rounding import WHOLE
 from targets.cpu.text import Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
@@ -61,7 +61,8 @@ class Operations:
         to = llvm_type(dtype, x.lanes)
         from_float, to_float = x.dtype in FLOATS, dtype in FLOATS
         if x.dtype == "bfloat16":
-            return self.cast(bfloat16.widened(self.text, x), dtype)
+            single = bfloat16.constant(x) or bfloat16.widened(self.text, x)
+            return self.cast(single, dtype)
         if dtype == "bfloat16":
             return bfloat16.rounded(self.text, self.cast(x, "float32"), self.math.features)
         if from_float and to_float:
@@ -87,16 +88,21 @@ class Operations:
         """A float rounded to a whole number, another one added, within limits (low, high), as a byte.
 
         Where 1.5 * 2^23 is added to a float of less than 2^22 it is rounded to a whole number, halves to even, and the
-        sum's lowest byte is that number's. What is larger stays beyond the limits.
+        sum's lowest byte is that number's. What is larger stays beyond the limits; NaN becomes the lower one.
         """
         x = self.math.op("fadd", x, WHOLE)
         if added is not None:  # whole numbers as large are added exactly
             x, added = self.same_lanes(x, self.cast(added, "float32"))
             x = self.math.op("fadd", x, added)
-        for op, limit in zip(("max", "min"), limits, strict=True):
-            x = self.minmax(op, x, self.math.number(WHOLE + limit, x))
+        x = self.limited(x, (WHOLE + limits[0], WHOLE + limits[1]))
         bits = self.text.value(f"bitcast {x.type} {x.text} to {llvm_type('int32', x.lanes)}", "int32", x.lanes)
         return self.cast(bits, dtype)
+
+    def limited(self, x: Value, limits: tuple[float, float]) -> Value:
+        """A float within limits (low, high); NaN becomes the lower one."""
+        for op, limit in zip(("max", "min"), limits, strict=True):
+            x = by_comparison(self.text, op, x, self.math.number(limit, x))
+        return x
 
     def float_of_byte(self, x: Value, added: Value | None, limits: tuple[float, float], taken: Value) -> Value:
         """The same less another byte, as a float: whole numbers this small are floats, and need not become integers.
@@ -110,7 +116,7 @@ class Operations:
         rest = rest if added is None else self.math.op("fsub", rest, added)
         for op, limit in zip(("max", "min"), limits, strict=True):
             end = self.math.number(WHOLE + limit, x)
-            x = self.minmax(op, x, end if added is None else self.math.op("fsub", end, added))
+            x = by_comparison(self.text, op, x, end if added is None else self.math.op("fsub", end, added))
         return self.math.op("fsub", x, rest)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
@@ -197,7 +203,7 @@ class Operations:
         return self.text.value(f"and {b.type} {b.text}, {'splat (i32 31)' if b.lanes else 31}", b.dtype, b.lanes)
 
     def minmax(self, op: str, a: Value, b: Value) -> Value:
-        return minmax(self.text, op, a, b)
+        return minmax(self.math, op, a, b)
 
     def horizontal(self, reducer: str, x: Value) -> Value:
         """All lanes reduced to one scalar; 16-bit floats in float32."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 from search_space.ir.expr import walk
 from search_space.ir.stmt import For, Seq, Stmt, Store, walk_stmt
 from targets.cpu.addresses import Terms
-from targets.cpu.reductions import minmax
+from targets.cpu.reductions import by_comparison
 from targets.cpu.rounding import ENDS, Bounded
 from targets.cpu.text import Text, Value
 from targets.cpu.vector_math import VectorMath
@@ -180,8 +180,8 @@ class PackedBytes:
     def _whole(self, store: Waiting, machine: _Machine) -> str:
         """The number within its upper limit, as int32."""
         limit = self.math.number(store.high if store.added is None else FAR, store.number)
-        # What is no number goes through as the second operand, and is the least int32 then, as are those below all.
-        number = minmax(self.text, "min", limit, store.number)
+        # NaN goes through as the second operand, and is the least int32 then, as are those below all.
+        number = by_comparison(self.text, "min", limit, store.number)
         operands = [(number.type, number.text), *machine.rest]
         result = f"<{number.lanes} x i32>"
         self.math.declared.add(f"declare {result} @{machine.rounds}({', '.join(kind for kind, _ in operands)})")

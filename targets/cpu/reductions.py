@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
+import re
+import struct
+from math import isnan
+
 from search_space.ir.expr import BITS, FLOATS
 from targets.cpu.text import Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
 
 _SUFFIX = {"float32": "f32", "bool": "i1"}
+_HEX = re.compile(r"0x(H?)([0-9A-F]+)")
 
 
-def minmax(text: Text, op: str, a: Value, b: Value) -> Value:
-    """The lesser (`min`) or the greater (`max`) of two values; the second where either is not a number."""
-    # Comparison and choice are one instruction of x86, its minimum; LLVM's `minnum` gives the other operand for NaN,
-    # which takes three.
+def minmax(math: VectorMath, op: str, a: Value, b: Value) -> Value:
+    """The lesser (`min`) or the greater (`max`) of two values; NaN where either is NaN.
+
+    Beside a constant that is one instruction of x86, its minimum or maximum. Of two values it is two with AVX-512 and
+    three without, of which one waits for `b` alone: the maximum so far of a reduction is best the second.
+    """
+    if a.dtype not in FLOATS:
+        return by_comparison(math.text, op, a, b)
+    if _is_number(b):
+        a, b = b, a
+    if "neon" in math.features:  # one instruction, of float32 whatever the processor is
+        wide = (x if x.dtype == "float32" else math.convert("fpext", x, "float32") for x in (a, b))
+        found = math.intrinsic(f"{op}imum", *wide)
+        return found if a.dtype == "float32" else math.convert("fptrunc", found, a.dtype)
+    chosen = by_comparison(math.text, op, a, b)
+    if _is_number(a):
+        return chosen
+    if a.lanes == 16 and a.dtype == "float32" and "avx512f" in math.features:
+        return _put_right(math, chosen, a)
+    nan = math.text.value(f"fcmp uno {a.type} {a.text}, {a.text}", "bool", a.lanes)
+    line = f"select {nan.type} {nan.text}, {a.type} {a.text}, {a.type} {chosen.text}"
+    return math.text.value(line, a.dtype, a.lanes)
+
+
+def _put_right(math: VectorMath, chosen: Value, a: Value) -> Value:
+    """`chosen`, and `a` where that is NaN, by one instruction of AVX-512."""
+    kind, name = a.type, "llvm.x86.avx512.mask.fixupimm.ps.512"
+    math.declared.add(f"declare {kind} @{name}({kind}, {kind}, <16 x i32>, i32, i16, i32)")
+    # Four bits of the table for each class of the second operand: 1, for both classes of NaN, takes it, 0 does not.
+    line = (
+        f"call {kind} @{name}({kind} {chosen.text}, {kind} {a.text}, <16 x i32> splat (i32 17), i32 0, i16 -1, i32 4)"
+    )
+    return math.text.value(line, a.dtype, a.lanes)
+
+
+def by_comparison(text: Text, op: str, a: Value, b: Value) -> Value:
+    """The lesser or the greater of two values; the second where either is NaN.
+
+    Comparison and choice are one instruction of x86, its minimum or maximum.
+    """
     if a.dtype in FLOATS:
         line = f"fcmp {'olt' if op == 'min' else 'ogt'}"
     else:
@@ -20,6 +61,17 @@ def minmax(text: Text, op: str, a: Value, b: Value) -> Value:
         line = f"icmp {sign}{'lt' if op == 'min' else 'gt'}"
     chosen = text.value(f"{line} {a.type} {a.text}, {b.text}", "bool", a.lanes)
     return text.value(f"select {chosen.type} {chosen.text}, {a.type} {a.text}, {b.type} {b.text}", a.dtype, a.lanes)
+
+
+def _is_number(x: Value) -> bool:
+    """Whether a value is a constant other than NaN, in each lane."""
+    if x.text.startswith("%"):
+        return False
+    literal = _HEX.search(x.text)
+    if literal is None:  # all zeros
+        return True
+    half, digits = literal.groups()
+    return not isnan(struct.unpack(">e" if half else ">d", bytes.fromhex(digits))[0])
 
 
 def horizontal(math: VectorMath, reducer: str, x: Value) -> Value:
@@ -33,24 +85,24 @@ def horizontal(math: VectorMath, reducer: str, x: Value) -> Value:
         operands = f"{scalar} {float_literal(start, x.dtype)}, {kind} {x.text}"
         return math.text.value(f"call reassoc {scalar} @llvm.vector.reduce.{name}.{suffix}({operands})", x.dtype)
     if x.dtype in FLOATS:
-        return halved(math.text, reducer, x)
+        return halved(math, reducer, x)
     sign = "u" if x.dtype in ("uint8", "bool") else "s"
     name = {"sum": "add", "prod": "mul", "min": f"{sign}min", "max": f"{sign}max"}[reducer]
     math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({kind})")
     return math.text.value(f"call {scalar} @llvm.vector.reduce.{name}.{suffix}({kind} {x.text})", x.dtype)
 
 
-def halved(text: Text, reducer: str, x: Value) -> Value:
+def halved(math: VectorMath, reducer: str, x: Value) -> Value:
     """The least or the greatest lane, one half with the other until one lane is left.
 
     LLVM's own reduction of floats, which says what becomes of numbers that are none, goes lane by lane.
     """
     if x.lanes == 1:
-        return text.value(f"extractelement {x.type} {x.text}, i32 0", x.dtype)
+        return math.text.value(f"extractelement {x.type} {x.text}, i32 0", x.dtype)
     kept = 1 << (x.lanes - 1).bit_length() - 1
     rest = x.lanes - kept
     first, second = (
-        text.value(
+        math.text.value(
             f"shufflevector {x.type} {x.text}, {x.type} poison, "
             f"<{kept} x i32> <{', '.join(f'i32 {place}' for place in places)}>",
             x.dtype,
@@ -58,4 +110,4 @@ def halved(text: Text, reducer: str, x: Value) -> Value:
         )
         for places in (range(kept), [kept + lane % rest for lane in range(kept)])
     )
-    return halved(text, reducer, minmax(text, reducer, first, second))
+    return halved(math, reducer, minmax(math, reducer, first, second))

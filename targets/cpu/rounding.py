@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr
+from search_space.ir.rounding import limited
 
 WHOLE = 12582912.0
 """1.5 * 2^23: floats as large lie 1 apart, so that a sum with it holds a whole number in its lowest bits."""
@@ -31,13 +32,10 @@ def bounded(e: Expr) -> Bounded | None:
     """What a cast makes a byte of, if it has that form."""
     if e.dtype not in ENDS or e.args[0].op != "cast" or e.args[0].dtype != "int32":
         return None
-    value, limits = e.args[0].args[0], []
-    for op in ("min", "max"):
-        if value.dtype != "float32" or value.op != op or not value.args[1].is_const:
-            return None
-        limits.append(float(value.args[1].value))
-        value = value.args[0]
-    high, low = limits
+    inner = limited(e.args[0])
+    if inner is None:
+        return None
+    value, low, high = inner.number, inner.low, inner.high
     least, most = ENDS[e.dtype]
     if not (least <= low <= high <= most and low.is_integer() and high.is_integer()):
         return None

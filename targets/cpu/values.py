@@ -7,6 +7,7 @@ from typing import Any
 from search_space.hardware import columns_of
 from search_space.ir.expr import Expr, const, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
+from search_space.ir.rounding import limited
 from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
 from targets.cpu import byte_dots, tables, wide_math
@@ -115,6 +116,9 @@ class Values:
                 limits = form.low, form.high
                 return self.ops.float_of_byte(self.value(form.number), added, limits, self.value(taken))
             found = bounded(e)
+            if found is None and (within := limited(e)) is not None:
+                limits = within.low, within.high
+                return self.ops.cast(self.ops.limited(self.value(within.number), limits), e.dtype)
             if found is None:
                 inner = e.args[0]
                 value = self.short(inner) if e.dtype == "bfloat16" else None

@@ -14,6 +14,12 @@ template <class T> __device__ __forceinline__ T floor_mod(T a, T b) { return a -
 """
 _SIGMOID = """__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 """
+_EXTREME = """__device__ __forceinline__ float OP_nan(float a, float b) {
+  float c;
+  asm("OP.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+"""
 _HALF = """struct half_t { unsigned short bits; };
 __device__ __forceinline__ float from_half(half_t h) {
   float f;
@@ -91,6 +97,7 @@ PARTS = {
     "Vec<": _VECTORS,
     "floor_": _DIVISION,
     "sigmoid(": _SIGMOID,
+    **{f"{op}_nan(": _EXTREME.replace("OP", op) for op in ("min", "max")},
     "half_t": _HALF,
     "bfloat_t": _BFLOAT,
     "tfloat32": _TFLOAT,
@@ -109,7 +116,7 @@ _WORDS = (
     "hold load_matrices2 load_matrices4 load_transposed2 load_transposed4 matrix_descriptor proxy_fence swizzle "
     "TensorMap await_bytes begin_arrivals fence_begin fence_proxy copy_box2 copy_box3 copy_box4 copy_box5 expect_bytes "
     "one_thread tile_memory wgmma_commit wgmma_fence wgmma_wait "
-    "inline int long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
+    "inline int long max max_nan min min_nan mutable namespace new noexcept not not_eq nullptr operator or or_eq "
     "private protected public register reinterpret_cast return shared_memory short signed "
     "sizeof static static_assert static_cast struct switch template this threadIdx "
     "thread_local throw to_bfloat to_half true try typedef typeid typename union unsigned using virtual "

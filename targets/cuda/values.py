@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from search_space.ir.expr import BOOL, FLOATS, Expr, total, var, variables, walk
+from search_space.ir.expr import BOOL, FLOATS, Expr, const, total, var, variables, walk
 from search_space.ir.polynomial import Poly, from_poly, poly, poly_add
 from search_space.ir.regroup import Regrouping, pulled_apart, recombined
+from search_space.ir.rounding import limited
 from search_space.ir.stmt import Buffer
 from targets.base import BuildError
 from targets.c_spelling import FUNCTIONS, SYMBOLS
@@ -151,12 +152,20 @@ class Values:
         if e.op == "select":
             return f"({self.condition(e.args[0])} ? {self.value(e.args[1])} : {self.value(e.args[2])})"
         if e.op == "cast":
-            return self.cast(self.value(e.args[0]), e.args[0].dtype, e.dtype)
+            return self.cast(self._within(e) or self.value(e.args[0]), e.args[0].dtype, e.dtype)
         if e.op == "call":
             return self.rounded(f"{CALLS[e.args[0]]}({self.value(e.args[1])})", e.dtype)
         if e.dtype == BOOL and e.op not in ("min", "max"):
             return self.condition(e)
         return self.combine(e.op, self.value(e.args[0]), self.value(e.args[1]), e.dtype)
+
+    def _within(self, e: Expr) -> str | None:
+        """The text of what is cast, if that is a float between limits; `fmaxf` leaves NaN out."""
+        found = limited(e)
+        if found is None:
+            return None
+        low, high = (self.literal(const(end, "float32")) for end in (found.low, found.high))
+        return f"fminf(fmaxf({self.value(found.number)}, {low}), {high})"
 
     def load(self, e: Expr) -> str:
         if e.serial in self.replaced:
@@ -227,7 +236,7 @@ class Values:
         """A binary operation on two values of one dtype."""
         if dtype in FLOATS:
             if op in ("min", "max"):
-                return f"f{op}f({a}, {b})"
+                return f"{op}_nan({a}, {b})"
             if op not in ("add", "sub", "mul", "div"):
                 raise BuildError(f"`{op}` must be used on integers, but got dtype={dtype}")
             return self.rounded(f"({a} {SYMBOLS[op]} {b})", dtype)

@@ -44,10 +44,23 @@ def overload(name: str) -> Any:
     return getattr(getattr(space, packet), kind)
 
 
-class Call:
-    """A graph of one call, its inputs, and what PyTorch gives."""
+SPREAD = ("convolution", "_adaptive_avg", "adaptive_avg", "upsample", "_upsample", "scaled_dot", "_scaled_dot")
+"""Operators of which a product with zero, or a mask, meets elements that PyTorch's own kernel does not."""
+ARITHMETIC = ("gelu", "remainder", "floor_divide", "div.Tensor_mode", "native_layer_norm", "var_mean", "std_mean")
+"""Operators that make NaN of an infinity elsewhere than PyTorch does, or not at all."""
 
-    def __init__(self, name: str, place: int, dtype: torch.dtype) -> None:
+
+class Call:
+    """A graph of one call, its inputs, and what PyTorch gives.
+
+    Args:
+        name, place: of the case.
+        dtype: of floats.
+        special: whether NaN, infinities and zeros of both signs are among the inputs.
+    """
+
+    def __init__(self, name: str, place: int, dtype: torch.dtype, special: bool = False) -> None:
+        self.special = special
         self.generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + place)
         self.graph, self.inputs, self.constants = Graph(), {}, {}
         self.tensors: dict[Node, torch.Tensor] = {}
@@ -78,6 +91,9 @@ class Call:
         if not isinstance(arg, Given):
             return arg
         tensor = arg.drawn(self.generator, self.dtype)
+        if self.special and not arg.constant and arg.kind in ("float", "positive") and tensor.numel() > 3:
+            places = torch.randint(0, tensor.numel(), (6,), generator=self.generator)
+            tensor.view(-1)[places] = torch.tensor([np.nan, np.inf, -np.inf, -0.0, 0.0, np.nan])
         node = self.graph.placeholder(f"x{len(self.tensors)}")
         node.meta["val"] = self.tensors[node] = tensor
         (self.constants if arg.constant else self.inputs)[node] = tensor
@@ -106,6 +122,15 @@ def test_a_converted_call_rounds_once_in_bfloat16(name: str, place: int) -> None
         ours, theirs = found.astype(float), array_of(wanted).astype(float)
         largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
         np.testing.assert_allclose(ours, theirs, rtol=2 * STEP["bfloat16"], atol=2 * STEP["bfloat16"] * largest)
+
+
+@pytest.mark.parametrize(("name", "place"), [c for c in ALL if not c[0].startswith(SPREAD + ARITHMETIC)], ids=str)
+def test_a_converted_call_keeps_what_is_no_number(name: str, place: int) -> None:
+    call = Call(name, place, torch.float32, special=True)
+    with np.errstate(all="ignore"):
+        results = converted(call)
+    for found, wanted in zip(results, call.wanted, strict=True):
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def converted(call: Call) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from autotune.graph.aten.registry import AtenCall, converts
 from autotune.graph.aten.tensors import dtype_name
-from autotune.graph.importer.selection import ceil, is_nan, power, round_half_even, sign
+from autotune.graph.importer.selection import ceil, is_nan, power, round_half_even, sign_of_numbers
 from search_space.dtypes import FLOATS
 from search_space.ir.expr import BOOL, DTYPES
 
@@ -231,7 +231,12 @@ def powered(call: AtenCall) -> str:
     return power(call.shared("Pow", [base.name, name]))
 
 
-_SHARED = {"ceil.default": ceil, "round.default": round_half_even, "sign.default": sign, "isnan.default": is_nan}
+_SHARED = {
+    "ceil.default": ceil,
+    "round.default": round_half_even,
+    "sign.default": sign_of_numbers,  # 0 of NaN, other than in ONNX
+    "isnan.default": is_nan,
+}
 
 
 @converts(*_SHARED)

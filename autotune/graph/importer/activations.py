@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from autotune.graph.importer.registry import Call, imports
 
 
@@ -31,8 +33,11 @@ def leaky_relu(call: Call) -> str:
 @imports("PRelu")
 def parametric_relu(call: Call) -> str:
     """x where it is positive, else slope * x."""
-    x = call.value(0)
-    return call.add("add", [_above(call, x), call.add("multiply", [_below(call, x), call.value(1)])])
+    x, slope = call.value(0), call.array(1)
+    if slope is not None and np.isfinite(slope).all():
+        return call.add("add", [_above(call, x), call.add("multiply", [_below(call, x), call.value(1)])])
+    # Of a slope that is no number, or infinite, a product with 0 would be NaN.
+    return call.add("where", [call.add("less", [call.scalar(0.0, x), x]), x, call.add("multiply", [x, call.value(1)])])
 
 
 @imports("Elu", "Selu", "Celu")

@@ -10,6 +10,7 @@ from ml_dtypes import finfo
 
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.selection import nan_in
 from search_space.ir.expr import FLOATS
 
 _REDUCERS = {
@@ -70,12 +71,18 @@ def reduce(call: Call) -> str:
 
 
 def first_extreme(call: Call, value: str, axis: int, reducer: str, last: bool = False) -> str:
-    """Index (int32) of the first, or last, largest or smallest element along an axis, which stays with extent 1."""
+    """Index (int32) of the first, or last, largest or smallest element along an axis, which stays with extent 1.
+
+    NaN is the largest, and the smallest, as the extreme is NaN then.
+    """
     shape = call.shape(value)
     extreme = reduced(call, value, (axis,), reducer, True)
     places = np.arange(shape[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(len(shape))])
     other = call.constant(np.full((1,), -1 if last else shape[axis], np.int32))
-    chosen = call.add("where", [call.add("equal", [value, extreme]), call.constant(places), other])
+    hit = call.add("equal", [value, extreme])
+    if call.context.builder.type(value).dtype in FLOATS:
+        hit = call.add("logical_or", [hit, nan_in(call, value)])
+    chosen = call.add("where", [hit, call.constant(places), other])
     return reduced(call, chosen, (axis,), "max" if last else "min", True)
 
 

@@ -25,10 +25,14 @@ def swapped(call: Call) -> str:
 
 @imports("IsNaN")
 def is_nan(call: Call) -> str:
-    """What is not at most infinity: no comparison holds for what is no number."""
-    x = call.value(0)
+    """Whether an element is NaN."""
     call.require(call.type(0).dtype in FLOATS, "must look at floating-point values", f"{call.type(0)}")
-    return call.add("logical_not", [call.add("less_equal", [x, call.scalar(math.inf, x)])])
+    return nan_in(call, call.value(0))
+
+
+def nan_in(call: Call, x: str) -> str:
+    """Whether an element of a value of the graph is NaN: it differs from itself."""
+    return call.add("logical_not", [call.add("equal", [x, x])])
 
 
 @imports("Cast")
@@ -97,7 +101,14 @@ def rounded_half_even(call: Call, x: str) -> str:
 
 @imports("Sign")
 def sign(call: Call) -> str:
-    """-1, 0 or 1."""
+    """-1, 0 or 1; NaN of NaN."""
+    x = call.value(0)
+    numbers = sign_of_numbers(call)
+    return call.add("where", [nan_in(call, x), x, numbers]) if call.type(0).dtype in FLOATS else numbers
+
+
+def sign_of_numbers(call: Call) -> str:
+    """-1, 0 or 1; 0 of NaN."""
     x = call.value(0)
     zero, dtype = call.scalar(0.0, x), call.type(0).dtype
     sides = [call.add("cast", [call.add("less", pair)], dtype=dtype) for pair in ([zero, x], [x, zero])]

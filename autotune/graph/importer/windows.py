@@ -11,7 +11,9 @@ import numpy as np
 
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.registry import Call, Result
+from autotune.graph.importer.selection import nan_in
 from autotune.graph.ir import Array
+from search_space.dtypes import FLOATS
 
 MOST_ELEMENTS = 1024
 """Of a window, each of which is a slice of the data."""
@@ -109,8 +111,8 @@ def maxima_with_places(call: Call, value: str, windows: Windows, columns_first: 
 
 def maxima_of_planes(call: Call, value: str, windows: Windows, columns_first: bool = False) -> tuple[str, str]:
     """The largest element of each window, and the place (int32) of the first of them in the plane of its channel."""
-    extent = call.shape(value)[2:]
-    parts = slices(call, value, windows, lowest(call.context.builder.type(value).dtype))
+    extent, dtype = call.shape(value)[2:], call.context.builder.type(value).dtype
+    parts = slices(call, value, windows, lowest(dtype))
     numbers = np.arange(math.prod(extent), dtype=np.int32).reshape(extent, order="F" if columns_first else "C")
     best, place = parts[0], ""
     for element, part in zip(windows.elements(), parts, strict=True):
@@ -120,6 +122,8 @@ def maxima_of_planes(call: Call, value: str, windows: Windows, columns_first: bo
             place = here
             continue
         larger = call.add("less", [best, part])
+        if dtype in FLOATS:  # the last NaN, as in PyTorch
+            larger = call.add("logical_or", [larger, nan_in(call, part)])
         best, place = call.add("maximum", [best, part]), call.add("where", [larger, here, place])
     return best, place
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
-from search_space.ir.expr import BOOL, const, eq, lift, make
+from search_space.ir.expr import BOOL, FLOATS, Expr, const, eq, lift, make
 
 MOST_COMPARED = 1 << 28
 """Pairs of elements that are compared for the ranks of a tensor."""
@@ -26,22 +27,53 @@ def _ranks_attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _ranks(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """How many elements of a row come before each: those beyond it, and equal ones that stand before it."""
+    """How many elements of a row come before each: those beyond it, and equal ones that stand before it.
+
+    NaN is greater than all numbers, and equals NaN.
+    """
     (data,) = tensors
     other = te.reduce_axis((0, data.shape[-1]), "other")
 
+    keys, order = _with_order(data, attrs["largest"]) if data.dtype in FLOATS else (data, None)
+
     def body(*index: Any) -> te.Reduction:
-        mine, theirs = data[index], data[(*index[:-1], other)]
+        there = (*index[:-1], other)
+        mine, theirs = keys[index], keys[there]
         beyond = mine < theirs if attrs["largest"] else theirs < mine
-        tied = te.all(eq(theirs, mine), other < index[-1])
-        return te.sum(te.if_then_else(make("or", beyond, tied), const(1, "int32"), const(0, "int32")), axis=other)
+        earlier = other < index[-1] if order is None else order[there] < order[index]
+        before = make("or", beyond, te.all(eq(theirs, mine), earlier))
+        return te.sum(te.if_then_else(before, const(1, "int32"), const(0, "int32")), axis=other)
 
     return te.compute(data.shape, body, name="ranks")
 
 
+def _with_order(data: te.Tensor, largest: bool) -> tuple[te.Tensor, te.Tensor]:
+    """Numbers that compare as the elements do, infinity for NaN, and which of two equal ones is the first.
+
+    NaN comes before infinity, or behind it: by places that no element has. Both stand in memory, as each is read by all
+    elements of its row.
+    """
+
+    def key(*index: Any) -> Expr:
+        x = data[index]
+        return te.if_then_else(make("ne", x, x), const(math.inf, data.dtype), x)
+
+    def place(*index: Any) -> Expr:
+        x, at, beyond = data[index], lift(index[-1]).astype("int32"), data.shape[-1]
+        return te.if_then_else(make("ne", x, x), at - beyond if largest else at + beyond, at)
+
+    return te.compute(data.shape, key, name="keys", tag="pad"), te.compute(data.shape, place, name="order", tag="pad")
+
+
 def _ranked(attrs: Attributes, data: Array) -> Array:
-    keys = data.astype(np.float64) if data.dtype.kind == "f" else data.astype(np.int64)
-    order = np.argsort(-keys if attrs["largest"] else keys, -1, kind="stable")
+    if data.dtype.kind in "iu":
+        keys = data.astype(np.int64)
+        last, nan = (~keys if attrs["largest"] else keys), np.zeros(data.shape, bool)
+    else:
+        numbers = data.astype(np.float64)
+        nan = np.isnan(numbers) != attrs["largest"]
+        last = np.where(np.isnan(numbers), 0.0, -numbers if attrs["largest"] else numbers)
+    order = np.lexsort((last, nan), axis=-1)
     return np.argsort(order, -1, kind="stable").astype(np.int32)
 
 

@@ -70,8 +70,12 @@ def quantised(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Ar
     low, high = RANGES[dtype]
     with np.errstate(over="ignore"):
         near = np.rint(x.astype(np.float32) * inverse) + zero.astype(np.float32)
-    found: Array = np.clip(near, low, high).astype(dtype)
-    return found
+    return within(near, low, high, dtype)
+
+
+def within(near: Array, low: int, high: int, dtype: str) -> Array:
+    """Integers of floats between limits; of NaN the lower limit."""
+    return np.asarray(np.fmin(np.fmax(near, low), high).astype(dtype))
 
 
 def _quantise_linear(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -91,7 +95,7 @@ def quantised_linear(x: Array, scale: Array, zero: Array, dtype: str = "uint8") 
     low, high = RANGES[dtype]
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         near = np.rint(x.astype(np.float32) / scale) + zero.astype(np.float32)
-    return np.asarray(np.clip(near, low, high).astype(dtype))
+    return within(near, low, high, dtype)
 
 
 def _quantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:

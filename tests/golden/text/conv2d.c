@@ -7,7 +7,8 @@ typedef struct {
 } kernel_workspace;
 
 static inline float f32_max(float a, float b) {
-  return (a > b) ? a : b;
+  const float chosen = (a > b) ? a : b;
+  return (a != a) ? a : chosen;
 }
 
 /* kernel: writes epilogue.
@@ -89,23 +90,23 @@ void kernel(const float *restrict data, const float *restrict weight_packed, con
           }
         }
         for (int32_t epilogue_k_3 = 0; epilogue_k_3 < 16; ++epilogue_k_3) { /* vectorize */
-          epilogue[(epilogue_n_h_0_k_0 * 240) + (epilogue_w_0 * 20) + epilogue_k_3] = f32_max(conv[epilogue_k_3] +
-              bias[epilogue_k_3], 0.0F);
+          epilogue[(epilogue_n_h_0_k_0 * 240) + (epilogue_w_0 * 20) + epilogue_k_3] = f32_max(0.0F, conv[epilogue_k_3] +
+              bias[epilogue_k_3]);
         }
         for (int32_t epilogue_k_3 = 0; epilogue_k_3 < 16; ++epilogue_k_3) { /* vectorize */
           if ((epilogue_k_3 + 16) < 20) {
-            epilogue[(epilogue_n_h_0_k_0 * 240) + (epilogue_w_0 * 20) + epilogue_k_3 + 16] = f32_max(conv[epilogue_k_3 +
-                16] + bias[epilogue_k_3 + 16], 0.0F);
+            epilogue[(epilogue_n_h_0_k_0 * 240) + (epilogue_w_0 * 20) + epilogue_k_3 + 16] = f32_max(0.0F,
+                conv[epilogue_k_3 + 16] + bias[epilogue_k_3 + 16]);
           }
         }
         for (int32_t epilogue_k_3 = 0; epilogue_k_3 < 16; ++epilogue_k_3) { /* vectorize */
-          epilogue[(epilogue_n_h_0_k_0 * 240) + (epilogue_w_0 * 20) + epilogue_k_3 + 120] = f32_max(conv[epilogue_k_3 +
-              32] + bias[epilogue_k_3], 0.0F);
+          epilogue[(epilogue_n_h_0_k_0 * 240) + (epilogue_w_0 * 20) + epilogue_k_3 + 120] = f32_max(0.0F,
+              conv[epilogue_k_3 + 32] + bias[epilogue_k_3]);
         }
         for (int32_t epilogue_k_3 = 0; epilogue_k_3 < 16; ++epilogue_k_3) { /* vectorize */
           if ((epilogue_k_3 + 16) < 20) {
-            epilogue[(epilogue_n_h_0_k_0 * 240) + (epilogue_w_0 * 20) + epilogue_k_3 + 136] = f32_max(conv[epilogue_k_3
-                + 48] + bias[epilogue_k_3 + 16], 0.0F);
+            epilogue[(epilogue_n_h_0_k_0 * 240) + (epilogue_w_0 * 20) + epilogue_k_3 + 136] = f32_max(0.0F,
+                conv[epilogue_k_3 + 48] + bias[epilogue_k_3 + 16]);
           }
         }
       }

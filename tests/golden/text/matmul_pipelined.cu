@@ -1,4 +1,9 @@
 template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
 template <int N> __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
   unsigned place = (unsigned)__cvta_generic_to_shared(to);
   if (N == 16)
@@ -123,10 +128,10 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
             for (int out_i_3 = 0; out_i_3 < 2; ++out_i_3) {
               if ((((int)((unsigned)out_i_0_j_0 / 2u) * 2 + (int)((unsigned)out_i_2 / 2u)) < 15)) {
                 Vec<float, 4> v28;
-                v28.x[0] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8)], 0.0f);
-                v28.x[1] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 1)], 0.0f);
-                v28.x[2] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 2)], 0.0f);
-                v28.x[3] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 3)], 0.0f);
+                v28.x[0] = max_nan(product[(out_i_3 * 4 + out_j_1 * 8)], 0.0f);
+                v28.x[1] = max_nan(product[(out_i_3 * 4 + out_j_1 * 8 + 1)], 0.0f);
+                v28.x[2] = max_nan(product[(out_i_3 * 4 + out_j_1 * 8 + 2)], 0.0f);
+                v28.x[3] = max_nan(product[(out_i_3 * 4 + out_j_1 * 8 + 3)], 0.0f);
                 *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + (int)((unsigned)out_i_2 % 2u) * 8 + (int)((unsigned)out_i_2 / 2u) * 256 + (int)((unsigned)out_j_2 % 2u) * 4 + (int)((unsigned)out_j_2 / 2u) * 128) + (out_i_3 * 64 + out_j_1 * 16)) = v28;
               }
             }

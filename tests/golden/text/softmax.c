@@ -7,7 +7,8 @@ typedef struct {
 } kernel_workspace;
 
 static inline float f32_max(float a, float b) {
-  return (a > b) ? a : b;
+  const float chosen = (a > b) ? a : b;
+  return (a != a) ? a : chosen;
 }
 
 /* kernel: writes softmax.
@@ -26,18 +27,17 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
       }
       for (int32_t maximum_rf_r_0 = 0; maximum_rf_r_0 < 2; ++maximum_rf_r_0) {
         for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
-          maximum_rf[maximum_rf_r_1_1] = f32_max(maximum_rf[maximum_rf_r_1_1], (((maximum_rf_r_0 * 32) +
-              maximum_rf_r_1_1) < 40) ? data[(softmax_i * 40) + (maximum_rf_r_0 * 32) + maximum_rf_r_1_1] :
-              (-INFINITY));
+          maximum_rf[maximum_rf_r_1_1] = f32_max((((maximum_rf_r_0 * 32) + maximum_rf_r_1_1) < 40) ? data[(softmax_i *
+              40) + (maximum_rf_r_0 * 32) + maximum_rf_r_1_1] : (-INFINITY), maximum_rf[maximum_rf_r_1_1]);
         }
         if (maximum_rf_r_0 < 1) {
           for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
-            maximum_rf[maximum_rf_r_1_1 + 16] = f32_max(maximum_rf[maximum_rf_r_1_1 + 16], data[(softmax_i * 40) +
-                (maximum_rf_r_0 * 32) + maximum_rf_r_1_1 + 16]);
+            maximum_rf[maximum_rf_r_1_1 + 16] = f32_max(data[(softmax_i * 40) + (maximum_rf_r_0 * 32) + maximum_rf_r_1_1
+                + 16], maximum_rf[maximum_rf_r_1_1 + 16]);
           }
         } else {
           for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
-            maximum_rf[maximum_rf_r_1_1 + 16] = f32_max(maximum_rf[maximum_rf_r_1_1 + 16], -INFINITY);
+            maximum_rf[maximum_rf_r_1_1 + 16] = f32_max(-INFINITY, maximum_rf[maximum_rf_r_1_1 + 16]);
           }
         }
       }
@@ -47,16 +47,16 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
           maximum_rf1[maximum_rf1_r_1_1] = -INFINITY;
         }
         for (int32_t maximum_rf1_r_1_1 = 0; maximum_rf1_r_1_1 < 16; ++maximum_rf1_r_1_1) { /* vectorize */
-          maximum_rf1[maximum_rf1_r_1_1] = f32_max(maximum_rf1[maximum_rf1_r_1_1], maximum_rf[maximum_rf1_r_1_1]);
+          maximum_rf1[maximum_rf1_r_1_1] = f32_max(maximum_rf[maximum_rf1_r_1_1], maximum_rf1[maximum_rf1_r_1_1]);
         }
         for (int32_t maximum_rf1_r_1_1 = 0; maximum_rf1_r_1_1 < 16; ++maximum_rf1_r_1_1) { /* vectorize */
-          maximum_rf1[maximum_rf1_r_1_1] = f32_max(maximum_rf1[maximum_rf1_r_1_1], maximum_rf[maximum_rf1_r_1_1 + 16]);
+          maximum_rf1[maximum_rf1_r_1_1] = f32_max(maximum_rf[maximum_rf1_r_1_1 + 16], maximum_rf1[maximum_rf1_r_1_1]);
         }
         {
           float maximum[1]; /* maximum[1]: float32 */
           maximum[0] = -INFINITY;
           for (int32_t maximum_r_1_1 = 0; maximum_r_1_1 < 16; ++maximum_r_1_1) { /* vectorize */
-            maximum[0] = f32_max(maximum[0], maximum_rf1[maximum_r_1_1]);
+            maximum[0] = f32_max(maximum_rf1[maximum_r_1_1], maximum[0]);
           }
           for (int32_t exponent_j_0 = 0; exponent_j_0 < 2; ++exponent_j_0) {
             for (int32_t exponent_j_2 = 0; exponent_j_2 < 16; ++exponent_j_2) { /* vectorize */

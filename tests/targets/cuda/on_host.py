@@ -67,6 +67,8 @@ template <class T> static T floor_div(T a, T b) {
 template <class T> static T floor_mod(T a, T b) { return a - floor_div(a, b) * b; }
 template <class T> static T min(T a, T b) { return b < a ? b : a; }
 template <class T> static T max(T a, T b) { return a < b ? b : a; }
+static float min_nan(float a, float b) { return a < b || a != a ? a : b; }
+static float max_nan(float a, float b) { return a > b || a != a ? a : b; }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
 struct half_t { _Float16 value; };

@@ -56,6 +56,7 @@ def rows(count: int, columns: int, reducer: str = "sum", dtype: str = "float32",
 def test_rows_of_any_length(columns: int, threads_y: int, reducer: str) -> None:
     program = rows(8, columns, reducer, threads_y=threads_y)
     data = np.random.default_rng(0).uniform(-1, 1, (8, columns)).astype(np.float32)
+    data[3, columns // 2] = np.nan
     total = data.sum(1, keepdims=True) if reducer == "sum" else data.max(1, keepdims=True)
     np.testing.assert_allclose(emulate(program, {"in": data})["out"], data + total, rtol=1e-5, atol=1e-5)
 

@@ -61,15 +61,16 @@ def bounds(site: Site, name: str) -> tuple[float, float]:
 
 
 def _limits(site: Site, node: Node) -> tuple[str, float, float] | None:
-    """A node that limits its operand from below, above or both: the operand and the limits."""
+    """A node that limits its operand from below, above or both: the operand and the limits, none of which is NaN."""
     if node.op == "clip":
-        return node.inputs[0], node.attrs["low"], node.attrs["high"]
+        low, high = node.attrs["low"], node.attrs["high"]
+        return None if math.isnan(low) or math.isnan(high) else (node.inputs[0], low, high)
     if node.op in ("relu", "relu6"):
         return node.inputs[0], *_BOUNDS[node.op]
     if node.op in ("maximum", "minimum"):
         for source, other in orders(node):
             limit = site.scalar(other)
-            if limit is not None and site.type(source) == node.type:
+            if limit is not None and not math.isnan(limit) and site.type(source) == node.type:
                 return (source, limit, math.inf) if node.op == "maximum" else (source, -math.inf, limit)
     return None
 

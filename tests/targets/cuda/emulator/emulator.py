@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import Expr
+from search_space.ir.rounding import limited
 from search_space.ir.semantics import applied
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import RunError
@@ -251,7 +252,7 @@ class Launch:
         at = tuple(self.value(i, mask) for i in store.indices)
         value = self.value(store.value, mask)
         if store.reducer is not None:
-            value = combine(COMBINE[store.reducer], target.read(at, mask), value, target.buffer.dtype)
+            value = combine(COMBINE[store.reducer], target.read(at, mask), value)
         target.write(at, value, mask, self.copying and target.buffer.scope == "shared")
 
     # ------------------------------------------------------------------ expressions
@@ -267,11 +268,15 @@ class Launch:
         if op == "select":
             return self._select(e, mask)
         if op == "cast":
-            return evaluate_cast(self.value(e.args[0], mask), e.dtype)
+            within = limited(e)
+            value = self.value(e.args[0] if within is None else within.number, mask)
+            if within is not None:  # NaN becomes the lower limit
+                value = np.fmin(np.fmax(value, np.float32(within.low)), np.float32(within.high))
+            return evaluate_cast(value, e.dtype)
         if op == "call":
             return applied(e.args[0], self.value(e.args[1], mask), e.dtype)
         a, b = (self.value(x, mask) for x in e.args)
-        return combine(op, a, b, e.args[0].dtype)
+        return combine(op, a, b)
 
     def _select(self, e: Expr, mask: Mask) -> Any:
         test = self.value(e.args[0], mask)
@@ -291,7 +296,7 @@ def _warp_reduce(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     value = np.broadcast_to(memory.read(at, mask), launch.lanes.shape)
     numbers, step = np.arange(launch.lanes.threads), lanes // 2
     while step:
-        value = combine(COMBINE[reducer], value, value[:, numbers ^ step], memory.buffer.dtype)
+        value = combine(COMBINE[reducer], value, value[:, numbers ^ step])
         step //= 2
     memory.write(at, value, mask)
 

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from search_space.dtypes import FLOATS, numpy_dtype
+from search_space.dtypes import numpy_dtype
 from search_space.ir.semantics import BINARY
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
-def combine(op: str, a: Any, b: Any, dtype: str) -> Any:
-    """A binary operation on values of one dtype; of floats, a minimum or maximum leaves NaN out as devices do."""
-    if op in ("min", "max") and dtype in FLOATS:
-        return (np.fmin if op == "min" else np.fmax)(a, b)
+def combine(op: str, a: Any, b: Any) -> Any:
+    """A binary operation on values of one dtype."""
     row = BINARY[op]
     return (row.array if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else row.number)(a, b)
 
