@@ -27,6 +27,9 @@ __all__ = [
     "create_schedule",
     "decl_tensor_intrin",
     "eq",
+    "floor_divide",
+    "floor_mod",
+    "fmod",
     "if_then_else",
     "max",
     "min",
@@ -183,6 +186,46 @@ def maximum(a: Any, b: Any) -> Expr:
 def minimum(a: Any, b: Any) -> Expr:
     """The smaller of two values."""
     return ir.minimum(a, b)
+
+
+def fmod(a: Any, b: Any) -> Expr:
+    """The remainder of floats as C's `fmod`, exact: of the sign of `a`; NaN where `a` is infinite or `b` is 0."""
+    return ir.make("fmod", a, b)
+
+
+def floor_mod(a: Any, b: Any) -> Expr:
+    """The remainder, of the sign of `b`: exact but for its own rounding, as in NumPy and PyTorch; see `fmod`."""
+    left, right = _operands(a, b)
+    if left.dtype not in ir.FLOATS:
+        return left % right
+    rest = fmod(left, right)
+    return select(_crosses(rest, right), rest + right, rest)
+
+
+def floor_divide(a: Any, b: Any) -> Expr:
+    """The quotient rounded down; of floats that of what `floor_mod` leaves, so that 1 // 0.1 is 9, as in NumPy."""
+    left, right = _operands(a, b)
+    if left.dtype not in ir.FLOATS:
+        return left // right
+    rest, quotient = fmod(left, right), left / right
+    # Next to a whole number, which it is but for its rounding.
+    near = (left - rest) / right
+    near = select(_crosses(rest, right), near - 1, near)
+    down = ir.call("floor", near)
+    whole = select(near - down > 0.5, down + 1, down)
+    whole = select(eq(near, 0), quotient * 0, whole)  # zero with the sign of the quotient
+    return select(eq(right, 0), quotient, whole)
+
+
+def _operands(a: Any, b: Any) -> tuple[Expr, Expr]:
+    """Both as expressions; a number takes the dtype of the other."""
+    dtype = next((x.dtype for x in (a, b) if isinstance(x, Expr)), "float32")
+    return lift(a, dtype), lift(b, dtype)
+
+
+def _crosses(rest: Expr, b: Expr) -> Expr:
+    """Whether a remainder is of another sign than the divisor: rounding down is not rounding to zero."""
+    return logical_and(ir.make("ne", rest, 0), ir.make("ne", b < 0, rest < 0))
 
 
 def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:

@@ -16,7 +16,12 @@ SYMBOLS = {
 }
 FUNCTIONS = {
     "exp": "expf",
+    "exp2": "exp2f",
     "log": "logf",
+    "expm1": "expm1f",
+    "log1p": "log1pf",
+    "sin": "sinf",
+    "cos": "cosf",
     "tanh": "tanhf",
     "erf": "erff",
     "sqrt": "sqrtf",

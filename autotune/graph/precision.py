@@ -253,6 +253,6 @@ def _scores(graph: Graph) -> set[str]:
     """What a softmax reads, in whatever shape."""
     found: set[str] = set()
     for node in reversed(graph.nodes):
-        if node.op == "softmax" or (node.name in found and find(node.op).kind is Kind.view):
+        if node.op in ("softmax", "log_softmax") or (node.name in found and find(node.op).kind is Kind.view):
             found.add(node.inputs[0])
     return found

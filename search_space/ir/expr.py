@@ -88,7 +88,8 @@ class Expr:
         return make("bitand", self, other)
 
     def __neg__(self) -> Expr:
-        return make("sub", const(0, self.dtype), self)
+        # Of floats -0 is taken from: 0 - 0 is 0, whose negative is -0.
+        return make("sub", const(-0.0 if self.dtype in FLOATS else 0, self.dtype), self)
 
     def __lt__(self, other: Any) -> Expr:
         return make("lt", self, other)
@@ -392,8 +393,10 @@ def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
     if a is not b and a.op != "const" and b.op != "const":
         return None  # as most are
     number = b.value if b.op == "const" else None
-    exact = a.dtype not in FLOATS  # x * 0 is not 0 for NaN, x + 0 loses -0.0 only
-    if op in _BY_ZERO and number == 0:
+    # Of floats x * 0 is NaN for NaN and infinity, x - x and x == x are not what they are of numbers, and sums and
+    # products taken together round otherwise. x * 1, x / 1 and x - 0 are x for each float; so is x + -0, not x + 0.
+    exact = a.dtype not in FLOATS
+    if op in _BY_ZERO and number == 0 and (exact or (math.copysign(1, number) < 0) == (op == "add")):
         return a
     if (op in ("mul", "div") and number == 1) or (op == "floordiv" and number == 1 and exact):
         return a

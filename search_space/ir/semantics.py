@@ -26,6 +26,7 @@ Interval = tuple[Any, Any]
 
 _ANY = ("numbers", frozenset(BITS))
 _NUMBERS = ("numbers", frozenset(BITS) - {"bool"})
+_WHOLE = ("integers (use te.floor_divide and te.floor_mod on floats)", frozenset(BITS) - {"bool", *FLOATS})
 _FLOATING = ("floating-point (use // on integers)", frozenset(FLOATS))
 _BOOL = ("bool", frozenset(["bool"]))
 _INT32 = ("int32", frozenset(["int32"]))
@@ -37,7 +38,7 @@ class BinaryOperator:
 
     Attributes:
         symbol, rank: in text, and how closely it binds there.
-        number: of two numbers, Python's or NumPy's: as constants are folded. A quotient is rounded down.
+        number: of two numbers, Python's or NumPy's: as constants are folded. A quotient of integers is rounded down.
         array: of arrays, element by element.
         operands: what they are called in messages, and their dtypes.
         interval: of integers, or of floats for sums and products, by the operands' intervals; None: any value.
@@ -121,6 +122,12 @@ def _sigmoid(x: Array) -> Array:
     return found
 
 
+def _fmod(a: Any, b: Any) -> Any:
+    """a less the multiple of b next to it towards zero, exactly; NaN of an infinity and by zero."""
+    with np.errstate(invalid="ignore"):
+        return np.fmod(a, b)
+
+
 def _rint(x: Array) -> Array:
     return np.rint(np.asarray(x, np.float32)).astype(np.float64)  # ties are those of float32
 
@@ -145,6 +152,21 @@ def _exp(low: float, high: float, _: float) -> tuple[float, float, float, float]
     # A softmax takes the largest off first, which intervals do not see: arguments are taken to be 1 at most.
     size = math.exp(min(high, 1.0))
     return math.exp(max(low, -600.0)), math.exp(min(high, 69.0)), size, size
+
+
+def _expm1(low: float, high: float, size: float) -> tuple[float, float, float, float]:
+    grown = math.exp(min(high, 1.0))
+    return math.expm1(max(low, -600.0)), math.expm1(min(high, 69.0)), max(min(size, grown), 1 / HUGE), grown
+
+
+def _log1p(low: float, high: float, size: float) -> tuple[float, float, float, float]:
+    least = max(1 + low, 1 / HUGE)
+    typical = max(abs(math.log(least)), math.log1p(max(high, 0.0)), 1 / HUGE)
+    return math.log(least), _log(1 + high), min(size, typical) if low >= 0 else typical, max(1.0, 1 / least)
+
+
+def _wave(low: float, high: float, size: float) -> tuple[float, float, float, float]:
+    return -1.0, 1.0, 1.0, 1.0
 
 
 def _rsqrt(low: float, high: float, size: float) -> tuple[float, float, float, float]:
@@ -218,8 +240,9 @@ BINARY: dict[str, BinaryOperator] = {
     "sub": BinaryOperator("-", 4, op.sub, np.subtract, _NUMBERS, lambda a, b: (a[0] - b[1], a[1] - b[0]), op.sub),
     "mul": BinaryOperator("*", 5, op.mul, np.multiply, _NUMBERS, _ends(op.mul), op.mul, commutative=True),
     "div": BinaryOperator("/", 5, op.truediv, np.divide, _FLOATING, _any, op.truediv, cost=8.0),
-    "floordiv": BinaryOperator("//", 5, op.floordiv, np.floor_divide, _NUMBERS, _quotient, op.floordiv),
-    "mod": BinaryOperator("%", 5, op.mod, np.mod, _NUMBERS, _remainder, lambda a, b: a - b * (a // b)),
+    "floordiv": BinaryOperator("//", 5, op.floordiv, np.floor_divide, _WHOLE, _quotient, op.floordiv),
+    "mod": BinaryOperator("%", 5, op.mod, np.mod, _WHOLE, _remainder, lambda a, b: a - b * (a // b)),
+    "fmod": BinaryOperator("", 9, _fmod, _fmod, _FLOATING, cost=32.0),
     "shl": BinaryOperator("<<", 3.5, lambda a, b: a << (b & 31), lambda a, b: np.left_shift(a, b & 31), _INT32),
     "shr": BinaryOperator(">>", 3.5, lambda a, b: a >> (b & 31), lambda a, b: np.right_shift(a, b & 31), _INT32),
     "bitand": BinaryOperator("&", 3.25, op.and_, np.bitwise_and, _INT32, _bits, commutative=True),
@@ -241,12 +264,14 @@ BINARY: dict[str, BinaryOperator] = {
 }
 """Name -> row. The shifts are of int32, by an amount modulo 32; to the right the sign is kept.
 
-`bytedot` is of two words: four products of unsigned bytes of the left and signed ones of the right, added up. Its cost
-is that where no instruction does it.
+`floordiv` and `mod` by zero are 0, and the least number by -1 wraps around, as in NumPy: nothing traps. `fmod` is C's,
+exact, with the sign of the dividend. `bytedot` is of two words: four products of unsigned bytes of the left and signed
+ones of the right, added up. Its cost is that where no instruction does it.
 """
 
 FUNCTIONS: dict[str, MathFunction] = {
     "exp": MathFunction(np.exp, _exp, cost=12.0),
+    "exp2": MathFunction(np.exp2, lambda *sizes: _exp(*(v * math.log(2) for v in sizes)), cost=12.0),
     "log": MathFunction(
         np.log,
         lambda low, high, size: (_log(low), _log(high), max(abs(_log(size)), 1.0), 1 / size),
@@ -254,6 +279,10 @@ FUNCTIONS: dict[str, MathFunction] = {
         defined=lambda least: least > 0,
         drawn=(0.1, 4.0),
     ),
+    "expm1": MathFunction(np.expm1, _expm1, cost=16.0),
+    "log1p": MathFunction(np.log1p, _log1p, cost=20.0, defined=lambda least: least > -1, drawn=(-0.9, 4.0)),
+    "sin": MathFunction(np.sin, _wave, cost=24.0),
+    "cos": MathFunction(np.cos, _wave, cost=24.0),
     "tanh": MathFunction(
         np.tanh, lambda low, high, size: (math.tanh(low), math.tanh(high), min(size, 1.0), 1.0), cost=20.0
     ),
@@ -283,7 +312,6 @@ FUNCTIONS: dict[str, MathFunction] = {
         lambda low, high, size: (round(low), round(high), max(size, 1.0), 1.0),
         exact=True,
         jump=1.0,
-        drawn=None,
     ),
     "tfloat32": MathFunction(
         _tfloat32, lambda low, high, size: (low, high, size, 1.0), exact=True, step=2.0**-10, drawn=None

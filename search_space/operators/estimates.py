@@ -164,6 +164,10 @@ class _Spans:
             return self._quotient(a, b)
         if e.op == "mod" and 0 < b.low == b.high:
             return _span(0.0, b.high - 1, min(a.size, b.high), a.error)
+        if e.op == "fmod":  # where an operand is off by anything, the remainder may be that of the next multiple
+            reach = max(abs(b.low), abs(b.high))
+            missed = a.error + b.error + reach if a.error + b.error > 0 else 0.0
+            return _span(min(max(a.low, -reach), 0.0), max(min(a.high, reach), 0.0), min(a.size, b.size), missed)
         if e.op in ("floordiv", "mod"):
             reach = max(abs(a.low), abs(a.high), abs(b.low), abs(b.high))
             return _span(0.0 if min(a.low, b.low) >= 0 else -reach, reach, max(a.size, b.size), a.error + b.error)

@@ -12,6 +12,7 @@ import numpy as np
 from search_space import te
 from search_space.ir import expr as ir
 from search_space.ir.expr import Expr
+from search_space.ir.semantics import BINARY as SEMANTICS
 from search_space.ir.semantics import FUNCTIONS
 from search_space.operators.base import Array
 
@@ -69,6 +70,7 @@ BINARY = {
     "divide": Function(lambda x, y: x / y, np.divide, bounds=(0.1, 4.0)),
     "maximum": Function(te.maximum, np.maximum, whole=True),
     "minimum": Function(te.minimum, np.minimum, whole=True),
+    "fmod": Function(te.fmod, SEMANTICS["fmod"].array, bounds=(0.1, 4.0)),
 }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from search_space import te
+from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import exact
 from search_space.operators.base import Args, Array, Operator, Precision
 from search_space.operators.checks import axes as axes_of
@@ -22,7 +23,9 @@ REDUCERS: dict[str, tuple[Callable[..., te.Reduction], Callable[..., Any]]] = {
     "min": (te.min, np.min),
     "prod": (te.prod, np.prod),
     "mean": (te.sum, np.mean),
+    "pivoted_mean": (te.sum, np.mean),
 }
+_MEANS = ("mean", "pivoted_mean")
 
 
 def reduce(
@@ -32,7 +35,8 @@ def reduce(
 
     Args:
         axes: some of the axes, but not all; negative ones count from the last.
-        reducer: sum, max, min, prod or mean.
+        reducer: sum, max, min, prod, mean, or pivoted_mean: the mean by differences from the first element, whose
+            error is that of the spread of the elements and not of their size, as variances need it.
         dtype: float32 or int32; there is no mean of integers.
     """
     extents = shape_of("shape", shape)
@@ -40,27 +44,40 @@ def reduce(
     if len(found) == len(extents):
         raise ValueError(f"`axes` must leave an axis, but got axes={list(found)} of shape={list(extents)}")
     dtype = choice("dtype", dtype, ("float32", "int32"))
-    known = [r for r in REDUCERS if r != "mean" or dtype == "float32"]
+    known = [r for r in REDUCERS if r not in _MEANS or dtype == "float32"]
     reducer = choice("reducer", reducer, known, f" for dtype={dtype}" if dtype == "int32" else "")
     return {"shape": extents, "axes": found, "reducer": reducer, "dtype": dtype}
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """The reduction, and for a mean a division by the number of elements."""
+    """The reduction, and for a mean a product with one over the number of elements."""
     shape, reduced = args["shape"], args["axes"]
     data = te.placeholder(shape, args["dtype"], "data")
     within = {a: te.reduce_axis((0, shape[a]), f"r{a}") for a in reduced}
     kept = [a for a in range(len(shape)) if a not in within]
 
+    def element(index: Sequence[Any], reduced_at: Mapping[int, Any]) -> Expr:
+        at = {**reduced_at, **dict(zip(kept, index, strict=True))}
+        return data[tuple(at[a] for a in range(len(shape)))]
+
+    def pivot(index: Sequence[Any]) -> Expr:
+        first = element(index, dict.fromkeys(within, 0))
+        return te.if_then_else(te.eq(first - first, 0), first, te.const(0.0, args["dtype"]))  # 0 for an infinity or NaN
+
     def body(*index: Any) -> te.Reduction:
-        at = {**within, **dict(zip(kept, index, strict=True))}
-        return REDUCERS[args["reducer"]][0](data[tuple(at[a] for a in range(len(shape)))], axis=[*within.values()])
+        term = element(index, within)
+        term = term - pivot(index) if args["reducer"] == "pivoted_mean" else term
+        return REDUCERS[args["reducer"]][0](term, axis=[*within.values()])
+
+    def share(*index: Any) -> Expr:
+        mean = out[index] * (1 / _terms(args))
+        return pivot(index) + mean if args["reducer"] == "pivoted_mean" else mean
 
     extents, names = tuple(shape[a] for a in kept), [f"i{a}" for a in kept]
     out = te.compute(extents, over(names, body), name="reduce")
-    if args["reducer"] == "mean":
-        out = te.compute(extents, over(names, lambda *i: out[i] * (1 / _terms(args))), name="mean")
-    return [data, out]
+    if args["reducer"] not in _MEANS:
+        return [data, out]
+    return [data, te.compute(extents, over(names, share), name="mean")]
 
 
 def reference(args: Args, data: Array) -> Array:
@@ -73,7 +90,7 @@ def _terms(args: Args) -> int:
 
 
 def _scale(args: Args) -> float:
-    return 1 / _terms(args) if args["reducer"] == "mean" else 1.0
+    return 1 / _terms(args) if args["reducer"] in _MEANS else 1.0
 
 
 REDUCE = Operator(

@@ -50,8 +50,10 @@ def _layer_norm(args: Args) -> list[te.Tensor]:
     gamma, beta = (te.placeholder((columns,), name=name, constant=True) for name in ("gamma", "beta"))
     r, q = te.reduce_axis((0, columns), "r"), te.reduce_axis((0, columns), "r")
     share = 1 / columns
-    total = te.compute((rows,), lambda i: te.sum(x[i, r], axis=r), name="sum")
-    mean = te.compute((rows,), lambda i: total[i] * share, name="mean")
+    # Differences from the row's first element: a sum of large numbers is rounded by more than they differ, and of equal
+    # numbers the error of their mean would be all that is left, times 1 / sqrt(epsilon).
+    total = te.compute((rows,), lambda i: te.sum(x[i, r] - x[i, 0], axis=r), name="sum")
+    mean = te.compute((rows,), lambda i: x[i, 0] + total[i] * share, name="mean")
 
     # Two passes: the mean of squares less the square of the mean cancels where the mean is large.
     def square(i: Any) -> te.Reduction:

@@ -25,16 +25,24 @@ def _integers() -> dict[str, str]:
             found[f"{short}_{name}"] = _function(
                 f"{kind} {short}_{name}({kind} a, {kind} b)", f"return ({kind})(({wide})a {symbol} ({wide})b);"
             )
+        # By 0 the quotient is 0; that of the least number by -1 wraps around: processors trap on both.
+        one = "b == 0" if dtype == "uint8" else "(b == 0) || (b == -1)"
+        down = "((rest != 0) && ((rest < 0) != (by < 0)))"
+        rounded = f"{down} ? ({kind})(quotient - 1) : quotient"
+        if dtype != "uint8":
+            rounded = f"(b == -1) ? ({kind})(0U - ({wide})a) : ({rounded})"
         found[f"{short}_floordiv"] = _function(
             f"{kind} {short}_floordiv({kind} a, {kind} b)",
-            f"const {kind} quotient = ({kind})(a / b);",
-            f"const {kind} rest = ({kind})(a % b);",
-            f"return ((rest != 0) && ((rest < 0) != (b < 0))) ? ({kind})(quotient - 1) : quotient;",
+            f"const {kind} by = ({one}) ? ({kind})1 : b;",
+            f"const {kind} quotient = ({kind})(a / by);",
+            f"const {kind} rest = ({kind})(a % by);",
+            f"return (b == 0) ? ({kind})0 : ({rounded});",
         )
         found[f"{short}_mod"] = _function(
             f"{kind} {short}_mod({kind} a, {kind} b)",
-            f"const {kind} rest = ({kind})(a % b);",
-            f"return ((rest != 0) && ((rest < 0) != (b < 0))) ? ({kind})(rest + b) : rest;",
+            f"const {kind} by = ({one}) ? ({kind})1 : b;",
+            f"const {kind} rest = ({kind})(a % by);",
+            f"return {down} ? ({kind})(rest + b) : rest;",
         )
     return found
 

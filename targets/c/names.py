@@ -10,7 +10,8 @@ _KEYWORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
 """
-_CALLED = "main memcpy workspace linux unix expf logf tanhf erff sqrtf fabsf floorf rintf NAN INFINITY"
+_CALLED = "main memcpy workspace linux unix expf exp2f logf expm1f log1pf sinf cosf fmodf tanhf erff sqrtf fabsf floorf"
+_CALLED += " rintf NAN INFINITY"
 _LIBM = """
 acos asin atan atan2 cbrt ceil cos cosh div erf erfc exp exp2 expm1 fabs fdim floor fma fmax fmin fmod frexp gamma hypot
 ilogb index j0 j1 jn ldexp lgamma log log10 log1p log2 logb modf nan pow remainder rint round scalbn signgam sin sinh

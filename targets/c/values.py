@@ -218,6 +218,8 @@ class Values:
             return self.rounded(f"{grouped(a)} {SYMBOLS[op]} {grouped(b)}", dtype)
         if op in ("min", "max"):
             return self.helper(f"{'f32' if dtype in FLOATS else PREFIX[dtype]}_{op}", a, b)
+        if op == "fmod":
+            return f"fmodf({a}, {b})"
         if dtype in FLOATS or dtype == BOOL:
             raise BuildError(f"`{op}` must be used on integers, but got dtype={dtype}")
         return self.helper(f"{PREFIX[dtype]}_{op}", a, b)

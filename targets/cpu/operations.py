@@ -9,9 +9,8 @@ from search_space.ir.expr import BITS, FLOATS, SHIFTS
 from targets.base import BuildError
 from targets.cpu import bfloat16
 from targets.cpu.reductions import by_comparison, horizontal, minmax
-from targets.cpu.rounding import WHOLE
 from targets.cpu.text import Text, Value, float_literal, llvm_type
-from targets.cpu.vector_math import VectorMath
+from targets.cpu.vector_math import WHOLE, VectorMath
 
 _NUMBER = re.compile(r"(-?\d+)|splat \(i\d+ (-?\d+)\)")
 
@@ -131,6 +130,9 @@ class Operations:
         if a.dtype == "bfloat16":
             wide = self.combine(op, self.cast(a, "float32"), self.cast(b, "float32"), "float32")
             return self.cast(wide, "bfloat16") if wide.dtype == "float32" else wide
+        if op == "fmod":
+            wide = self.math.called("fmod", self.cast(a, "float32"), self.cast(b, "float32"))
+            return self.cast(wide, a.dtype)
         floating = dtype in FLOATS
         if op in ("lt", "le", "eq", "ne"):
             unsigned = dtype in ("uint8", "bool")

@@ -47,7 +47,8 @@ class Table:
             last = place == PLACES - 1
             fixed = [0.0] if last else []
             nodes = chebyshev(-0.5, 0.0 if last else 0.5, self.degree + 1 - len(fixed)) + fixed
-            return interpolated(nodes, [at(d) for d in nodes])
+            found = interpolated(nodes, [at(d) for d in nodes])
+            return [*found[:-1], at(0.0)] if last else found
         nodes = chebyshev(0.0, 0.5, self.degree)
         return [*interpolated(nodes, [at(d) / d for d in nodes]), 0.0]
 
@@ -74,8 +75,8 @@ def interpolated(nodes: list[float], values: list[float]) -> list[float]:
 
 
 def _gelu_defect(t: float) -> float:
-    """What the Gaussian error linear unit is less than max(x, 0) by, at x = -t and t."""
-    return t * math.erfc(t * math.sqrt(0.5)) / 2
+    """What the Gaussian error linear unit is less than max(x, 0) by, at x = -t and t; 0 from 6 on, where it is 6e-9."""
+    return t * math.erfc(t * math.sqrt(0.5)) / 2 if t < 6 else 0.0
 
 
 ERF, ERF_SHORT = Table(math.erf, 3.5, 5), Table(math.erf, 3.5, 3)

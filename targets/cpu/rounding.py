@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from search_space.ir.expr import Expr
 from search_space.ir.rounding import limited
 
-WHOLE = 12582912.0
-"""1.5 * 2^23: floats as large lie 1 apart, so that a sum with it holds a whole number in its lowest bits."""
 ENDS = {"uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}
 
 

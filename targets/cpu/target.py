@@ -18,6 +18,7 @@ from search_space.lower.borders import trimmed
 from search_space.lower.peeling import peeled
 from search_space.lower.unseen import without_unseen
 from targets.base import FASTEST_CORE, BuildError, Module, NetworkPlan, Packer, RunError, Target
+from targets.cpu.argument_reduction import definitions
 from targets.cpu.emit import emit_program
 from targets.cpu.figures import to_json
 from targets.cpu.host import hardware_of, limits_of, probed_of
@@ -114,7 +115,8 @@ class CpuTarget(Target):
             parts.append(emit_program(peeled(prologue), f"{name}_pack{i}", self.attributes(), features).text)
         lines = list(dict.fromkeys(line for part in parts for line in part.splitlines() if line.startswith("declare")))
         rest = ["\n".join(x for x in part.splitlines() if not x.startswith("declare")) for part in parts]
-        text = "\n".join([self.header(), ZEROS, *lines, *rest])
+        lines, functions = definitions(lines, features, self.attributes())
+        text = "\n".join([self.header(), ZEROS, *lines, *functions, *rest])
         if uses_tiles(text):
             text += request_text(name)
         return text, main.shared_bytes, main.scratch_bytes

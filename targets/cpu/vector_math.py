@@ -1,8 +1,9 @@
 """Math functions as straight-line vector polynomials; no call leaves the loop.
 
-Errors are relative to the exact value, over the whole range unless stated: exp 2 ulp (Cephes expf), log 2 ulp,
-tanh 4 ulp (through exp; a polynomial below 0.625), sigmoid 4 ulp, erf 5e-7 absolute, rsqrt and sqrt correctly rounded
-divisions. What is not a number stays so. `wide_math.py` has code of its own for registers of AVX-512.
+Errors are relative to the exact value, over the whole range unless stated: exp and exp2 2 ulp (Cephes expf), log 2 ulp,
+log1p and expm1 3 ulp, tanh 4 ulp (through exp; a polynomial below 0.625), sigmoid 4 ulp, erf 5e-7 absolute, rsqrt and
+sqrt correctly rounded divisions. What is not a number stays so. `wide_math.py` has code of its own for registers of
+AVX-512; sine, cosine and remainders are functions of `argument_reduction.py`, which each module that calls them holds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,16 @@ _EXP_NEAR = (0.16666667, 0.5, 1.0)
 """(e^r - 1) / r on [-ln2/32, ln2/32]: r^3 / 24 is 2^-21 of it, and of e^r 2^-26."""
 _LN2, _LN2_REST = 0.693147182464599609375, -1.904654299957e-9
 """ln2 in float32, and what is missing."""
+_LOG = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
+"""(log(1 + m) - m + m^2 / 2) / m^3 on [sqrt(1/2) - 1, sqrt(2) - 1] (Cephes logf)."""
+_ROOT_HALF = 0.707106781186547524
+WHOLE = 12582912.0
+"""1.5 * 2^23: floats as large lie 1 apart, so that a sum with it holds a whole number in its lowest bits."""
+FUNCTION = "autotune.math."
+"""What names of functions of the module begin with; the function, a point and the number of lanes follow."""
 _SIXTEENTHS = 786432.0
 """1.5 * 2^19, where floats lie 1/16 apart: a sum with it has the sixteenths of a number in its four lowest bits."""
 
@@ -98,6 +109,18 @@ class VectorMath:
         r = self.fma(n, 2.12194440e-4, r)
         p = self.polynomial(r, _EXP)
         p = self.fma(p, self.op("fmul", r, r), self.op("fadd", r, 1.0))
+        return self._scaled(p, n, x)
+
+    def exp2(self, x: Value) -> Value:
+        """2^n * e^r with r in [-ln2/2, ln2/2], which is ln2 times an exact difference."""
+        clamped = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-151.0, x)), self.number(129.0, x))
+        n = self.intrinsic("rint", clamped)
+        r = self.op("fmul", self.op("fsub", clamped, n), 0.693147180559945309)
+        p = self.fma(self.polynomial(r, _EXP), self.op("fmul", r, r), self.op("fadd", r, 1.0))
+        return self._scaled(p, n, x)
+
+    def _scaled(self, p: Value, n: Value, x: Value) -> Value:
+        """p 2^n; where `x` is not a number, that."""
         # 2^n in two factors, so that both ends of the range are reached without leaving the exponent's bits
         half = self.integer("ashr", self.convert("fptosi", n, "int32"), 1)
         whole = self.convert("fptosi", n, "int32")
@@ -150,28 +173,79 @@ class VectorMath:
         m = self.convert("bitcast", mantissa, "float32")
         e = self.convert("sitofp", exponent, "float32")
         e = self.select(tiny, self.op("fadd", e, -23.0), e)
-        small = self.less(m, 0.707106781186547524)
+        small = self.less(m, _ROOT_HALF)
         e = self.select(small, self.op("fadd", e, -1.0), e)
         m = self.op("fadd", self.select(small, self.op("fadd", m, m), m), -1.0)
-        z = self.op("fmul", m, m)
-        coefficients: tuple[float, ...] = (
-            7.0376836292e-2,
-            -1.1514610310e-1,
-            1.1676998740e-1,
-            -1.2420140846e-1,
-            1.4249322787e-1,
-        )
-        coefficients += (-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
-        y = self.op("fmul", self.op("fmul", self.polynomial(m, coefficients), m), z)
-        y = self.fma(e, -2.12194440e-4, y)
-        y = self.fma(z, -0.5, y)
-        y = self.fma(e, 0.693359375, self.op("fadd", m, y))
+        y = self._log_of(m, e)
         zero = self.text.value(f"fcmp oeq {x.type} {x.text}, {self.constant(0.0, x)}", "bool", x.lanes)
         y = self.select(zero, self.number(float("-inf"), x), y)
         infinite = self.text.value(f"fcmp oeq {x.type} {x.text}, {self.constant(float('inf'), x)}", "bool", x.lanes)
         y = self.select(infinite, x, y)
         bad = self.text.value(f"fcmp ult {x.type} {x.text}, {self.constant(0.0, x)}", "bool", x.lanes)
         return self.select(bad, self.number(float("nan"), x), y)
+
+    def _log_of(self, m: Value, e: Value) -> Value:
+        """log(2^e (1 + m)), with 1 + m in [sqrt(1/2), sqrt(2))."""
+        z = self.op("fmul", m, m)
+        y = self.op("fmul", self.op("fmul", self.polynomial(m, _LOG), m), z)
+        y = self.fma(e, -2.12194440e-4, y)
+        y = self.fma(z, -0.5, y)
+        return self.fma(e, 0.693359375, self.op("fadd", m, y))
+
+    def log1p(self, x: Value) -> Value:
+        """The logarithm of 1 + x; what that sum is rounded by goes into the mantissa, which next to 0 is x itself."""
+        total = self.op("fadd", x, 1.0)
+        taken = self.op("fsub", total, 1.0)
+        # Knuth's sum of two numbers and its rounding, whichever is greater.
+        lost = self.op("fsub", self.number(1.0, x), self.op("fsub", total, taken))
+        lost = self.op("fadd", lost, self.op("fsub", x, taken))
+        bits = self.convert("bitcast", total, "int32")
+        exponent = self.integer("add", self.integer("lshr", bits, 23), -126)
+        mantissa = self.integer("or", self.integer("and", bits, 0x007FFFFF), 0x3F000000)
+        m = self.convert("bitcast", mantissa, "float32")
+        small = self.less(m, _ROOT_HALF)
+        less = self.convert("sext", small, "int32")
+        exponent = self.text.value(f"add {exponent.type} {exponent.text}, {less.text}", "int32", x.lanes)
+        m = self.op("fadd", self.select(small, self.op("fadd", m, m), m), -1.0)
+        # 2^-e, or 0 where it is too small to count.
+        kind, zero, bias = exponent.type, *(f"splat (i32 {n})" if x.lanes else str(n) for n in (0, 127))
+        away = self.text.value(f"sub {kind} {bias}, {exponent.text}", "int32", x.lanes)
+        positive = self.text.value(f"icmp sgt {kind} {away.text}, {zero}", "bool", x.lanes)
+        line = f"select {positive.type} {positive.text}, {kind} {away.text}, {kind} {zero}"
+        power = self.integer("shl", self.text.value(line, "int32", x.lanes), 23)
+        m = self.fma(lost, self.convert("bitcast", power, "float32"), m)
+        y = self._log_of(m, self.convert("sitofp", exponent, "float32"))
+        # Of -1, of infinity and beyond them; -0 became 0.
+        ends = (("oeq", -1.0, self.number(float("-inf"), x)), ("oeq", float("inf"), x))
+        for code, at, wanted in (*ends, ("ult", -1.0, self.number(float("nan"), x))):
+            test = self.text.value(f"fcmp {code} {x.type} {x.text}, {self.constant(at, x)}", "bool", x.lanes)
+            y = self.select(test, wanted, y)
+        return self.intrinsic("copysign", y, x)
+
+    def expm1(self, x: Value) -> Value:
+        """2^n (e^r - 1) + (2^n - 1) with r in [-ln2/2, ln2/2], by half of 2^n, which is finite up to the end."""
+        clamped = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-30.0, x)), self.number(89.0, x))
+        n = self.intrinsic("rint", self.op("fmul", clamped, 1.44269504088896341))
+        r = self.fma(n, -0.693359375, clamped)
+        r = self.fma(n, 2.12194440e-4, r)
+        p = self.fma(self.polynomial(r, _EXP), self.op("fmul", r, r), r)
+        power = self.integer("shl", self.integer("add", self.convert("fptosi", n, "int32"), 126), 23)
+        half = self.convert("bitcast", power, "float32")
+        y = self.fma(half, p, self.op("fadd", half, -0.5))
+        y = self.op("fadd", y, y)
+        # Next to 0 half of a denormal number may be none, and -0 became 0; NaN became a limit.
+        tiny = self.text.value(
+            f"fcmp ult {x.type} {self.intrinsic('fabs', x).text}, {self.constant(2.0**-26, x)}", "bool", x.lanes
+        )
+        return self.select(tiny, x, y)
+
+    def called(self, function: str, *operands: Value) -> Value:
+        """A function of the module, see `argument_reduction.py`."""
+        kind, lanes = operands[0].type, operands[0].lanes
+        name = f"@{FUNCTION}{function}.{lanes}"
+        self.declared.add(f"declare {kind} {name}({', '.join([kind] * len(operands))})")
+        given = ", ".join(f"{kind} {o.text}" for o in operands)
+        return self.text.value(f"call {kind} {name}({given})", "float32", lanes)
 
     def sigmoid(self, x: Value) -> Value:
         e = self.exp(self.op("fsub", self.number(0.0, x), x))
@@ -230,7 +304,12 @@ class VectorMath:
 
 _EMIT: dict[str, Callable[[VectorMath, Value], Value]] = {
     "exp": VectorMath.exp,
+    "exp2": VectorMath.exp2,
     "log": VectorMath.log,
+    "expm1": VectorMath.expm1,
+    "log1p": VectorMath.log1p,
+    "sin": lambda m, x: m.called("sin", x),
+    "cos": lambda m, x: m.called("cos", x),
     "sigmoid": VectorMath.sigmoid,
     "tanh": VectorMath.tanh,
     "erf": VectorMath.erf,

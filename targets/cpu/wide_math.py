@@ -31,7 +31,7 @@ from search_space.ir.expr import Expr
 from targets.cpu import piecewise
 from targets.cpu.piecewise import Table
 from targets.cpu.text import Value, float_literal
-from targets.cpu.vector_math import VectorMath
+from targets.cpu.vector_math import WHOLE, VectorMath
 
 LANES = 16
 NEEDED = "avx512f"
@@ -39,7 +39,6 @@ ROUNDS = "avx512bf16"
 """Processors that round to bfloat16 have `vreduceps`, too, which is of AVX512-DQ."""
 DIFFERENCES = "avx512dq"
 """Of `vreduceps`."""
-_SHIFT = 12582912.0  # 1.5 * 2^23, where floats lie 1 apart: a sum with it has a whole number in its lowest bits
 _LOG2_E = 1.44269504088896341
 _POWER = (0.07706641, 0.22764568, 0.69511663, 1.0)
 """2^r on [0, 1), relatively within 8.6e-5, the least there is for this degree and 1 at 0."""
@@ -132,8 +131,8 @@ def apply(math: VectorMath, function: str, x: Value, short: bool = False) -> Val
 def looked_up(math: VectorMath, table: Table, x: Value) -> Value:
     """The table's function of numbers that are not negative, or NaN."""
     limited = math.ordered("olt", math.number((piecewise.PLACES - 1) / table.scale, x), x)
-    shifted = math.fma(limited, table.scale, _SHIFT)
-    place = math.op("fsub", shifted, _SHIFT)
+    shifted = math.fma(limited, table.scale, WHOLE)
+    place = math.op("fsub", shifted, WHOLE)
     distance = math.fma(limited, table.scale, math.negated(place))
     index = math.convert("bitcast", shifted, "int32")
     highest, *others = (_permuted(math, numbers, index) for numbers in table.coefficients)

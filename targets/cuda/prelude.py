@@ -7,10 +7,14 @@ from targets.cuda.values import CALLS
 _VECTORS = """template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
 """
 _DIVISION = """template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
+  if (b == 0) return 0;
+  if (b == -1) return (T)(0ull - (unsigned long long)a);
   T q = a / b;
   return q - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
 }
-template <class T> __device__ __forceinline__ T floor_mod(T a, T b) { return a - floor_div(a, b) * b; }
+template <class T> __device__ __forceinline__ T floor_mod(T a, T b) {
+  return (b == 0 || b == -1) ? 0 : a - floor_div(a, b) * b;
+}
 """
 _SIGMOID = """__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 """
@@ -112,7 +116,7 @@ _WORDS = (
     "Tile Vec alignas alignof and and_eq asm auto bfloat_t bitand bitor blockDim blockIdx bool break case "
     "catch char class compl const const_cast constexpr continue copies_but copy_async decltype default "
     "delete do double dynamic_cast else end_of_copies enum explicit export extern false "
-    "float floor_div floor_mod fmaxf fminf for friend from_bfloat from_half goto gridDim half_t if "
+    "float floor_div floor_mod fmaxf fminf fmodf for friend from_bfloat from_half goto gridDim half_t if "
     "hold load_matrices2 load_matrices4 load_transposed2 load_transposed4 matrix_descriptor proxy_fence swizzle "
     "TensorMap await_bytes begin_arrivals fence_begin fence_proxy copy_box2 copy_box3 copy_box4 copy_box5 expect_bytes "
     "one_thread tile_memory wgmma_commit wgmma_fence wgmma_wait "

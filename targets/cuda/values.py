@@ -237,6 +237,8 @@ class Values:
         if dtype in FLOATS:
             if op in ("min", "max"):
                 return f"{op}_nan({a}, {b})"
+            if op == "fmod":
+                return f"fmodf({a}, {b})"
             if op not in ("add", "sub", "mul", "div"):
                 raise BuildError(f"`{op}` must be used on integers, but got dtype={dtype}")
             return self.rounded(f"({a} {SYMBOLS[op]} {b})", dtype)

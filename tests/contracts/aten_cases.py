@@ -14,7 +14,7 @@ class Given:
 
     Attributes:
         shape: of it.
-        kind: `float`, `positive`, `int` (below `high`), `bool`, `mask` (0 or minus infinity).
+        kind: `float`, `positive`, `share` (from -0.95 to 0.95), `int` (below `high`), `bool`, `mask` (0 or -infinity).
         constant: whether it is known before the graph runs.
         high: of integers.
     """
@@ -31,6 +31,8 @@ class Given:
         if self.kind == "bool":
             return torch.rand(self.shape, generator=generator) < 0.6
         found = torch.randn(self.shape, generator=generator)
+        if self.kind == "share":
+            return (torch.rand(self.shape, generator=generator) * 1.9 - 0.95).to(dtype)
         if self.kind == "mask":
             return torch.where(found < 0.5, 0.0, -torch.inf).to(dtype)
         return (found.abs() + 0.1 if self.kind == "positive" else found).to(dtype)
@@ -44,6 +46,11 @@ def x(*shape: int) -> Given:
 def p(*shape: int) -> Given:
     """Positive ones."""
     return Given(shape, "positive")
+
+
+def m(*shape: int) -> Given:
+    """Numbers between -1 and 1."""
+    return Given(shape, "share")
 
 
 def w(*shape: int) -> Given:
@@ -84,7 +91,8 @@ def _layers(gates: int, size: int, width: int, depth: int, directions: int = 1, 
 Args = tuple[Any, ...]
 _UNARY = "relu sigmoid tanh exp erf abs floor neg ceil round sign isnan isinf gelu silu mish hardswish hardsigmoid"
 _UNARY += " log_sigmoid log_sigmoid_forward expm1 exp2 clone alias detach contiguous lift_fresh_copy _to_copy"
-_POSITIVE = "log sqrt rsqrt reciprocal log1p log2 log10"
+_UNARY += " sin cos tan atan sinh cosh asinh"
+_POSITIVE = "acosh log sqrt rsqrt reciprocal log1p log2 log10"
 _ARITHMETIC = "add sub mul div"
 _COMPARED = "eq ne lt le gt ge"
 
@@ -104,7 +112,11 @@ CASES: dict[str, list[Args]] = {
     "maximum.default": [(x(3, 5), x(5)), (i(9, 4), i(9, 4))],
     "minimum.default": [(x(3, 5), x(5))],
     "div.Tensor_mode": [(x(3, 5), p(5), {"rounding_mode": mode}) for mode in ("floor", "trunc")],
-    "floor_divide.default": [(x(3, 5), p(5))],
+    "floor_divide.default": [(x(3, 5), p(5)), (x(3, 5), -0.1)],
+    "fmod.Scalar": [(x(3, 5), -0.7)],
+    "fmod.Tensor": [(x(3, 5), p(5))],
+    "round.decimals": [(x(3, 5), {"decimals": places}) for places in (2, 0, -1)],
+    **{f"{name}.default": [(m(3, 5),)] for name in ("asin", "acos", "atanh")},
     "remainder.Scalar": [(x(3, 5), 0.7)],
     "remainder.Tensor": [(x(3, 5), p(5))],
     "gelu.default": [(x(3, 5),), (x(3, 5), {"approximate": "tanh"})],

@@ -23,7 +23,7 @@ from search_space.operators.estimates import STEP  # noqa: E402
 from tests.contracts.aten_cases import CASES, Given  # noqa: E402
 
 ALL = [(name, place) for name, cases in CASES.items() for place in range(len(cases))]
-JUMPS = ("pow.", "cumsum", "remainder", "floor_divide", "div.Tensor_mode")
+JUMPS = ("pow.", "cumsum", "remainder", "floor_divide", "fmod", "round.", "div.Tensor_mode")
 """Operators whose results in 16 bits lie far from each other where a rounding falls to the other side."""
 FLOAT32 = ("avg_pool3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 """Operators that PyTorch has in float32 alone."""

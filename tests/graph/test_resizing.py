@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
+from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import ModelError, import_model
-from autotune.graph.importer.interpolation import TRANSFORMATIONS, Axis, Kernel
+from autotune.graph.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, Kernel
 from autotune.graph.ir import TensorType
 from autotune.graph.onnx_model import inferred
 from autotune.graph.ops import find
@@ -20,7 +22,7 @@ from autotune.graph.passes import optimise
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
-from tests.graph.onnx_models import Array, assert_close, imported, reference
+from tests.graph.onnx_models import Array, assert_close, imported, reference, runtime
 
 EXTENTS = st.integers(1, 7)
 
@@ -87,6 +89,43 @@ def test_a_constant_stays_what_it_is(extent: int, size: int, how: str, kernel: K
     assert first.min() >= 0
     assert first.max() + weights.shape[1] <= extent
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-6)
+
+
+SCALES = ((3, 1.5), (5, 1.5), (10, 1.25), (7, 1.7), (5, 2.5), (7, 0.75), (10, 3.3), (10, 0.3))
+SIZES = ((10, 6), (7, 3), (3, 13), (4, 1), (5, 7))
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("how", [kind for kind in TRANSFORMATIONS if kind != "tf_crop_and_resize"])
+def test_the_nearest_is_onnx_runtimes(how: str, rounding: str) -> None:
+    attrs = {"mode": "nearest", "coordinate_transformation_mode": how, "nearest_mode": rounding, "axes": [2]}
+    cases: list[tuple[int, str, float]] = [*((n, "scales", s) for n, s in SCALES), *((n, "sizes", s) for n, s in SIZES)]
+    for extent, name, value in cases:
+        model = model_of((1, 1, extent), **attrs, **{name: [value]})
+        x = np.arange(extent, dtype=np.float32).reshape(1, 1, extent)
+        wanted = runtime(model, {"x": x})[0]
+        np.testing.assert_array_equal(
+            imported(inferred(model), {"x": x})[0], wanted, err_msg=f"{extent}, {name}={value}"
+        )
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_nearest_of_a_compiled_function_is_pytorchs(exact: bool) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.fx import Graph
+
+    from autotune.graph.aten import import_fx, known_of
+
+    kind = torch.ops.aten._upsample_nearest_exact1d if exact else torch.ops.aten.upsample_nearest1d
+    for extent, size in itertools.product((3, 7, 14, 20, 21), (2, 3, 12, 16, 24, 46)):
+        x = torch.arange(extent).float().reshape(1, 1, extent)
+        traced = Graph()
+        first = traced.placeholder("x")
+        call = traced.call_function(kind.default, (first, [size]))
+        first.meta["val"], call.meta["val"] = x, kind.default(x, [size])
+        graph = import_fx(traced, [first], [call], known_of({}))
+        found = evaluate(graph, {"x": x.numpy()})[graph.outputs[0]]
+        np.testing.assert_array_equal(found, kind.default(x, [size]).numpy())
 
 
 def test_no_more_neighbours_are_read_than_weigh() -> None:

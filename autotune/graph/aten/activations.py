@@ -48,7 +48,7 @@ def elu(call: AtenCall) -> str:
     x, alpha, scale, inside = call.value(0), call["alpha"], call["scale"], call["input_scale"]
     low = with_number(call, "minimum", x, 0.0)
     low = low if inside == 1 else with_number(call, "multiply", low, inside)
-    low = with_number(call, "subtract", call.add("exp", [low]), 1.0)
+    low = call.add("expm1", [low])
     out = call.add("add", [call.add("relu", [x]), with_number(call, "multiply", low, alpha)])
     return out if scale == 1 else with_number(call, "multiply", out, scale)
 

@@ -9,7 +9,8 @@ from torch.fx import Node
 
 from autotune.graph.aten.registry import AtenCall, converts
 from autotune.graph.aten.tensors import dtype_name
-from autotune.graph.importer.selection import ceil, is_nan, power, round_half_even, sign_of_numbers
+from autotune.graph.importer import trigonometry
+from autotune.graph.importer.selection import ceil, is_nan, power, sign_of_numbers
 from search_space.dtypes import FLOATS
 from search_space.ir.expr import BOOL, DTYPES
 
@@ -18,7 +19,12 @@ _UNARY = {
     "sigmoid.default": "sigmoid",
     "tanh.default": "tanh",
     "exp.default": "exp",
+    "exp2.default": "exp2",
+    "expm1.default": "expm1",
     "log.default": "log",
+    "log1p.default": "log1p",
+    "sin.default": "sin",
+    "cos.default": "cos",
     "erf.default": "erf",
     "sqrt.default": "sqrt",
     "rsqrt.default": "rsqrt",
@@ -33,7 +39,13 @@ _BINARY = {
     "div.Scalar": "divide",
     "maximum.default": "maximum",
     "minimum.default": "minimum",
+    "fmod.Tensor": "fmod",
+    "fmod.Scalar": "fmod",
+    "remainder.Tensor": "floor_mod",
+    "remainder.Scalar": "floor_mod",
 }
+_OF_FLOATS = ("fmod", "floor_mod")
+"""Of integers PyTorch raises an error where the divisor is zero, and a kernel cannot."""
 _SCALED = {"add.Tensor": "add", "add.Scalar": "add", "sub.Tensor": "subtract", "sub.Scalar": "subtract"}
 _COMPARED = {"eq": ("equal", False), "lt": ("less", False), "le": ("less_equal", False)}
 _COMPARED |= {"gt": ("less", True), "ge": ("less_equal", True)}
@@ -52,6 +64,8 @@ def binary(call: AtenCall) -> str:
     if call.computed == BOOL:
         call.require(_BINARY[call.op] == "multiply", "must compute numbers", call.result)
         return call.add("logical_and", [call.operand(0, BOOL), call.operand(1, BOOL)])
+    divides = _BINARY[call.op] in _OF_FLOATS
+    call.require(not divides or call.computed in FLOATS, "must divide floating-point values", call.result)
     return call.add(_BINARY[call.op], [call.operand(place, call.computed) for place in (0, 1)])
 
 
@@ -79,23 +93,15 @@ def rounded_quotient(call: AtenCall) -> str:
     """Of floats: rounded down or towards zero."""
     mode = "floor" if call.op == "floor_divide.default" else call["rounding_mode"]
     call.require(call.computed in FLOATS, "must divide floating-point values", call.result)
-    out = call.add("divide", [call.operand(place, call.computed) for place in (0, 1)])
+    operands = [call.operand(place, call.computed) for place in (0, 1)]
+    if mode == "floor":
+        return call.add("floor_divide", operands)
+    out = call.add("divide", operands)
     if mode is None:
         return out
-    down = call.add("floor", [out])
-    if mode == "floor":
-        return down
     up = call.add("negative", [call.add("floor", [call.add("negative", [out])])])
+    down = call.add("floor", [out])
     return call.add("where", [call.add("less", [out, call.number(0.0, call.computed)]), up, down])
-
-
-@converts("remainder.Scalar", "remainder.Tensor")
-def remainder(call: AtenCall) -> str:
-    """Of floats: x - floor(x / y) * y."""
-    call.require(call.computed in FLOATS, "must divide floating-point values", call.result)
-    x, y = (call.operand(place, call.computed) for place in (0, 1))
-    whole = call.add("floor", [call.add("divide", [x, y])])
-    return call.add("subtract", [x, call.add("multiply", [whole, y])])
 
 
 @converts(*(f"{name}.{kind}" for name in _COMPARED for kind in ("Tensor", "Scalar")), "ne.Tensor", "ne.Scalar")
@@ -201,20 +207,40 @@ def reciprocal(call: AtenCall) -> str:
     return call.add("divide", [call.number(1.0, call.computed), call.operand(0, call.computed)])
 
 
-@converts("log1p.default", "expm1.default", "log2.default", "log10.default", "exp2.default")
-def shifted(call: AtenCall) -> str:
-    """Logarithms and powers by those of e."""
-    x, dtype = call.operand(0, call.computed), call.computed
-    match call.op.partition(".")[0]:
-        case "log1p":
-            return call.add("log", [call.add("add", [x, call.number(1.0, dtype)])])
-        case "expm1":
-            return call.add("subtract", [call.add("exp", [x]), call.number(1.0, dtype)])
-        case "exp2":
-            return call.add("exp", [call.add("multiply", [x, call.number(math.log(2), dtype)])])
-        case name:
-            base = 2 if name == "log2" else 10
-            return call.add("multiply", [call.add("log", [x]), call.number(1 / math.log(base), dtype)])
+@converts("log2.default", "log10.default")
+def logarithm(call: AtenCall) -> str:
+    """By that of e."""
+    base = 2 if call.op.startswith("log2") else 10
+    x = call.operand(0, call.computed)
+    return call.add("multiply", [call.add("log", [x]), call.number(1 / math.log(base), call.computed)])
+
+
+_TRIGONOMETRY = {
+    f"{name}.default": op
+    for name, op in (
+        *(("tan", "Tan"), ("asin", "Asin"), ("acos", "Acos"), ("atan", "Atan"), ("sinh", "Sinh"), ("cosh", "Cosh")),
+        *(("asinh", "Asinh"), ("acosh", "Acosh"), ("atanh", "Atanh")),
+    )
+}
+
+
+@converts(*_TRIGONOMETRY)
+def trigonometric(call: AtenCall) -> str:
+    """Of each element, an angle in radians, as they are made of simpler operations for ONNX."""
+    call.require(call.type(0).dtype in FLOATS, "must have floating-point values", call.type(0))
+    return trigonometry.trigonometric(call.shared(_TRIGONOMETRY[call.op], call.inputs[:1]))
+
+
+@converts("round.default", "round.decimals")
+def rounded(call: AtenCall) -> str:
+    """To a whole number, halves to even; or to one times a power of ten, by PyTorch's product and quotient."""
+    call.require(call.computed in FLOATS, "must have floating-point values", call.result)
+    x, places = call.operand(0, call.computed), call.given.get("decimals", 0)
+    if places == 0:
+        return call.add("rint", [x])
+    power, (first, second) = 10.0 ** abs(places), ("multiply", "divide") if places > 0 else ("divide", "multiply")
+    by = call.number(power, call.computed)
+    return call.add(second, [call.add("rint", [call.add(first, [x, by])]), by])
 
 
 @converts("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
@@ -233,7 +259,6 @@ def powered(call: AtenCall) -> str:
 
 _SHARED = {
     "ceil.default": ceil,
-    "round.default": round_half_even,
     "sign.default": sign_of_numbers,  # 0 of NaN, other than in ONNX
     "isnan.default": is_nan,
 }

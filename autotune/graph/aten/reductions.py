@@ -9,7 +9,7 @@ import numpy as np
 from autotune.graph.aten.registry import AtenCall, converts
 from autotune.graph.importer import layers, reductions
 from autotune.graph.importer.activations import with_number
-from autotune.graph.importer.reductions import reduced
+from autotune.graph.importer.reductions import moments, reduced
 from search_space.dtypes import FLOATS
 from search_space.ir.expr import BOOL
 
@@ -70,14 +70,13 @@ def _place(call: AtenCall, op: str, axis: int, keep: bool) -> str:
 @converts("var.correction", "var_mean.correction", "std.correction", "std_mean.correction")
 def variance(call: AtenCall) -> str | list[str | None]:
     """Mean of the squared differences from the mean, times n / (n - correction)."""
-    value, axes, keep = call.operand(0, call.computed), _axes(call), bool(call["keepdim"])
+    value, axes = call.operand(0, call.computed), _axes(call)
     call.require(call.computed in FLOATS, "must reduce floating-point values", call.result)
     count = math.prod(call.shape(value)[a] for a in axes)
     correction = 1 if call["correction"] is None else call["correction"]
     call.require(count > correction, "must have more elements than `correction`", f"{count} elements")
-    mean = reduced(call, value, axes, "mean", True)
-    centred = call.add("subtract", [value, mean])
-    out = reduced(call, call.add("multiply", [centred, centred]), axes, "mean", keep)
+    mean, out = moments(call, value, axes)
+    out = call.reshaped(out, call.result.shape)
     if correction:
         out = with_number(call, "multiply", out, count / (count - correction))
     out = call.add("sqrt", [out]) if call.op.startswith("std") else out

@@ -17,14 +17,26 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "bicub
     *(f"_upsample_nearest_exact{rank}d.{kind}" for rank in (1, 2, 3) for kind in ("default", "vec")),
 )
 def to_nearest(call: AtenCall) -> str:
-    """Copies of elements: those whose place is rounded down, or whose middle is nearest."""
-    exact = "exact" in call.op
-    return _resized(
-        call,
-        mode=b"nearest",
-        coordinate_transformation_mode=b"half_pixel" if exact else b"asymmetric",
-        nearest_mode=b"round_prefer_ceil" if exact else b"floor",
-    )
+    """Copies of elements: those whose place is rounded down, or whose middle is nearest.
+
+    Places are rounded to float32 as PyTorch's are: next to whole numbers they decide which element is copied.
+    """
+    value, shape, out = call.value(0), call.type(0).shape, call.result.shape
+    stated = _stated(call)
+    middle = np.float32(0.5 if "exact" in call.op else 0.0)
+    for axis, extent, size in zip(range(2, len(shape)), shape[2:], out[2:], strict=True):
+        scale = np.float32(1 / stated[axis - 2]) if stated else np.float32(extent) / np.float32(size)
+        places = np.floor((np.arange(size, dtype=np.float32) + middle) * scale).astype(np.int64)
+        value = resizing.copied(call, value, axis, np.minimum(places, extent - 1))
+    return value
+
+
+def _stated(call: AtenCall) -> list[float]:
+    """Scales of sizes, where they are arguments."""
+    given = call.given.get("scale_factors") or [
+        value for key, value in call.given.items() if key.startswith("scales") and value is not None
+    ]
+    return [float(value) for value in given]
 
 
 @converts(
@@ -52,12 +64,10 @@ def _resized(call: AtenCall, **attrs: Any) -> str:
     shape, out = call.type(0).shape, call.result.shape
     name = f"{call.title}_scales"
     scales = [m / n for n, m in zip(shape, out, strict=True)]
-    stated = call.given.get("scale_factors") or [
-        value for key, value in call.given.items() if key.startswith("scales") and value is not None
-    ]
+    stated = _stated(call)
     sized = not stated or attrs["coordinate_transformation_mode"] == b"align_corners"
     if not sized:
-        scales[2:] = [float(value) for value in stated]
+        scales[2:] = stated
     call.context.arrays[name] = np.array(scales, np.float64)
     call.require(
         all(int(n * s) == m for n, s, m in zip(shape, scales, out, strict=True)) or sized,

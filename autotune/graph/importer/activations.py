@@ -48,7 +48,7 @@ def exponential(call: Call) -> str:
     low = _below(call, x)
     if call.op == "Celu":
         low = with_number(call, "divide", low, alpha)
-    low = with_number(call, "subtract", call.add("exp", [low]), 1.0)
+    low = call.add("expm1", [low])
     out = call.add("add", [_above(call, x), with_number(call, "multiply", low, alpha)])
     gamma = float(call.attrs.get("gamma", 1.0507010221481323)) if call.op == "Selu" else 1.0
     return out if gamma == 1.0 else with_number(call, "multiply", out, gamma)
@@ -66,9 +66,9 @@ def hard_sigmoid(call: Call) -> str:
 
 
 def softplus_of(call: Call, x: str) -> str:
-    """log(1 + exp(x)), which does not overflow."""
+    """log(1 + exp(x)), which does not overflow and keeps its digits where it is small."""
     small = call.add("exp", [call.add("negative", [call.add("abs", [x])])])
-    return call.add("add", [_above(call, x), call.add("log", [with_number(call, "add", small, 1.0)])])
+    return call.add("add", [_above(call, x), call.add("log1p", [small])])
 
 
 @imports("Softplus")

@@ -35,29 +35,12 @@ def remainder(call: Call) -> str:
     x, y, dtype = call.value(0), call.value(1), call.type(0).dtype
     by_dividend = bool(call.attrs.get("fmod", 0))
     if dtype in FLOATS:
-        return _floating_remainder(call, x, y, by_dividend)
+        return call.add("fmod" if by_dividend else "floor_mod", [x, y])
     rest = call.add("floor_mod", [x, y])
     if not by_dividend or dtype in _UNSIGNED:
         return rest
     over = call.add("where", [_inexact(call, x, y), y, call.scalar(0, y)])
     return call.add("subtract", [rest, over])
-
-
-def _floating_remainder(call: Call, x: str, y: str, by_dividend: bool) -> str:
-    """|x| less the greatest multiple of |y|, as exact as their quotient is; then the sign that is asked for."""
-    size, by = call.add("abs", [x]), call.add("abs", [y])
-    times = call.add("floor", [call.add("divide", [size, by])])
-    rest = call.add("subtract", [size, call.add("multiply", [times, by])])
-    rest = call.add("where", [call.add("less", [size, by]), size, rest])
-    zero = call.scalar(0.0, rest)
-    # A quotient next to a whole number may have been rounded to it.
-    rest = call.add("where", [call.add("less", [rest, zero]), call.add("add", [rest, by]), rest])
-    rest = call.add("where", [call.add("less_equal", [by, rest]), call.add("subtract", [rest, by]), rest])
-    rest = call.add("where", [call.add("less", [x, zero]), call.add("negative", [rest]), rest])
-    if by_dividend:
-        return rest
-    differ = call.add("less", [call.add("multiply", [rest, y]), zero])
-    return call.add("where", [differ, call.add("add", [rest, y]), rest])
 
 
 @imports("BitShift")

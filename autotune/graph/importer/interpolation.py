@@ -60,6 +60,30 @@ class Axis:
             where += self.extent / 2 * (1 - self.size / (self.scale * self.extent))
         return where
 
+    def _rounded_places(self) -> Array:
+        """The same as float32, rounded as in ONNX Runtime: next to whole numbers and halves the nearest depends on it.
+
+        Each step is rounded; where the middle of the output is put upon that of the input, the last one alone.
+        """
+        single = np.float32
+        at: Array = np.arange(self.size, dtype=single)
+        extent, last, scale = single(self.extent), single(self.extent - 1), single(self.scale)
+        match self.transformation:
+            case "asymmetric":
+                return at / scale
+            case "align_corners":
+                return at * last / single(max(1, self.size - 1))
+            case "half_pixel" | "pytorch_half_pixel" if self.size > 1 or self.transformation == "half_pixel":
+                return (at + single(0.5)) / scale - single(0.5)
+            case "half_pixel_symmetric":
+                share = float(single(self.size) / (scale * extent))
+                where = self.extent / 2 * (1 - share) + (at.astype(np.float64) + 0.5) / float(scale) - 0.5
+                return where.astype(single)
+            case "tf_crop_and_resize" if self.size > 1:
+                begin, end = map(single, self.region)
+                return begin * last + at * (end - begin) * last / single(self.size - 1)
+        return self.places().astype(single)
+
     def outside(self) -> Array:
         """Which places of the output lie outside of the input and have no value of it, (size,)."""
         if self.transformation != "tf_crop_and_resize":
@@ -69,10 +93,10 @@ class Axis:
 
     def nearest(self, rounding: str) -> Array:
         """The nearest place of the input for each of the output, (size,)."""
-        where = self.places()
+        where = self._rounded_places()
         rounded = {
-            "round_prefer_floor": np.ceil(where - 0.5),
-            "round_prefer_ceil": np.floor(where + 0.5),
+            "round_prefer_floor": np.ceil(where - np.float32(0.5)),
+            "round_prefer_ceil": np.floor(where + np.float32(0.5)),
             "floor": np.floor(where),
             "ceil": np.ceil(where),
         }[rounding]

@@ -298,9 +298,7 @@ def softmax(call: Call) -> str:
     moved = call.shape(value)
     columns = math.prod(moved[axis:]) if old else moved[-1]
     rows = call.add("reshape", [value], shape=(math.prod(moved) // columns, columns))
-    out = call.add("softmax", [rows])
-    if call.op == "LogSoftmax":
-        out = call.add("log", [out])
+    out = call.add("softmax" if call.op == "Softmax" else "log_softmax", [rows])
     out = call.add("reshape", [out], shape=moved)
     return out if order is None else call.add("transpose", [out], axes=tuple(int(a) for a in np.argsort(order)))
 

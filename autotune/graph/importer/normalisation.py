@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from autotune.graph.importer.activations import with_number
-from autotune.graph.importer.reductions import reduced
+from autotune.graph.importer.reductions import moments
 from autotune.graph.importer.registry import Call, imports
 
 
@@ -42,9 +42,7 @@ def layer_normalization(call: Call) -> list[str]:
     found = [call.add("reshape", [out], shape=shape)]
     if any(call.outputs[1:]):
         kept = tuple(range(axis, len(shape)))
-        mean = reduced(call, value, kept, "mean", True)
-        centred = call.add("subtract", [value, mean])
-        variance = reduced(call, call.add("multiply", [centred, centred]), kept, "mean", True)
+        mean, variance = moments(call, value, kept)
         variance = with_number(call, "add", variance, float(call.attrs.get("epsilon", 1e-5)))
         found += [mean, call.add("rsqrt", [variance])]
     return found

@@ -15,7 +15,7 @@ from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.layers import convolution, product, window_of
 from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import Call, imports
-from autotune.graph.importer.selection import repeated, rounded_half_even
+from autotune.graph.importer.selection import repeated
 from autotune.graph.ir import Array
 
 _BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
@@ -36,7 +36,7 @@ def _along(call: Call, parameter: str, shape: tuple[int, ...]) -> str:
 def _to_bytes(call: Call, numbers: str, zero: str | None, dtype: str) -> str:
     """The nearest whole numbers, the even one of two, beside a zero and within the bytes."""
     call.require(dtype in _BYTES, f"must give {' or '.join(_BYTES)}", dtype)
-    whole = rounded_half_even(call, numbers)
+    whole = call.add("rint", [numbers])
     if zero is not None:
         whole = call.add("add", [whole, call.cast(zero, "float32")])
     low, high = _BYTES[dtype]

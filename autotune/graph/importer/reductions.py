@@ -39,6 +39,16 @@ def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: boo
     return call.reshaped(out, final)
 
 
+def moments(call: Call, value: str, axes: Sequence[int]) -> tuple[str, str]:
+    """Mean of floats over some axes, which stay with extent 1, and variance: the mean of squared differences from it.
+
+    The mean is that by differences from the first element: of equal elements it is any of them, and the variance is 0.
+    """
+    mean = reduced(call, value, axes, "pivoted_mean", True)
+    centred = call.add("subtract", [value, mean])
+    return mean, reduced(call, call.add("multiply", [centred, centred]), axes, "mean", True)
+
+
 @imports(*_REDUCERS)
 def reduce(call: Call) -> str:
     """Over axes that are an attribute or a constant; where none are given over all, or each element by itself."""

@@ -69,7 +69,8 @@ def _axes(call: Call) -> dict[int, Axis]:
     else:
         given = call.attrs.get("scales")
         ratios = [float(s) for s in (given if given is not None else call.known(1 if old else 2, "scales"))]
-        sizes = [int(shape[axis] * ratio) for axis, ratio in zip(axes, ratios, strict=True)]
+        # The product is rounded to float32, as in ONNX's own inference of shapes.
+        sizes = [int(np.float32(shape[axis]) * np.float32(ratio)) for axis, ratio in zip(axes, ratios, strict=True)]
     call.require(min(sizes, default=1) > 0, "must leave elements", f"sizes={sizes}")
     fields = zip(axes, sizes, ratios, regions, strict=True)
     return {axis: Axis(shape[axis], size, ratio, kind, region) for axis, size, ratio, region in fields}
@@ -81,13 +82,17 @@ def _nearest(call: Call, value: str, axes: Mapping[int, Axis]) -> str:
     call.require(asked in ROUNDINGS, "must have a known rounding", f"nearest_mode={asked!r}")
     for axis, how in axes.items():
         simple = "floor" if how.scale >= 1 else "ceil"
-        places = how.nearest(simple if old else asked)
-        whole = how.size // how.extent
-        if how.size % how.extent == 0 and (places == np.repeat(np.arange(how.extent), whole)).all():
-            value = repeated(call, value, axis, whole, each=True)
-        else:
-            value = taken(call, value, places, axis)
+        value = copied(call, value, axis, how.nearest(simple if old else asked))
     return value
+
+
+def copied(call: Call, value: str, axis: int, places: Array) -> str:
+    """Elements at constant places of an axis, (size,); each so many times over where these are so."""
+    extent = call.shape(value)[axis]
+    count = places.size // extent
+    if places.size % extent == 0 and (places == np.repeat(np.arange(extent), count)).all():
+        return repeated(call, value, axis, count, each=True)
+    return taken(call, value, places, axis)
 
 
 def _interpolated(call: Call, value: str, axes: Mapping[int, Axis], kernel: Kernel) -> str:

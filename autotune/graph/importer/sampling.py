@@ -12,7 +12,7 @@ import numpy as np
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import Call, imports
-from autotune.graph.importer.selection import rounded_half_even, taken
+from autotune.graph.importer.selection import taken
 
 _CUBIC = -0.75
 """Coefficient of the cubic convolution, as PyTorch has it."""
@@ -100,7 +100,7 @@ def _neighbours(call: Call, at: str, extent: int, mode: str, padding: str) -> li
     at = with_number(call, "multiply", with_number(call, "add", at, 1.0), (extent - 1 if aligned else extent) / 2)
     at = at if aligned else with_number(call, "subtract", at, 0.5)
     if mode == "nearest":
-        return [(*_number(call, rounded_half_even(call, at), extent, padding, aligned), None)]
+        return [(*_number(call, call.add("rint", [at]), extent, padding, aligned), None)]
     below, found = call.add("floor", [at]), list[Neighbour]()
     for step, weight in _weights(call, mode, call.add("subtract", [at, below])):
         place = with_number(call, "add", below, step) if step else below

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.registry import Call, Result, imports
 from autotune.graph.ir import Array
 from search_space.dtypes import numpy_dtype
@@ -81,22 +80,6 @@ def reciprocal(call: Call) -> str:
 def ceil(call: Call) -> str:
     """-floor(-x)."""
     return call.add("negative", [call.add("floor", [call.add("negative", [call.value(0)])])])
-
-
-@imports("Round")
-def round_half_even(call: Call) -> str:
-    """The nearest whole number, the even one of two."""
-    return rounded_half_even(call, call.value(0))
-
-
-def rounded_half_even(call: Call, x: str) -> str:
-    """The same of a value of the graph."""
-    up = call.add("floor", [with_number(call, "add", x, 0.5)])
-    half = with_number(call, "multiply", up, 0.5)
-    odd = call.add("less", [call.add("floor", [half]), half])
-    tie = call.add("equal", [call.add("subtract", [up, x]), call.scalar(0.5, x)])
-    lower = with_number(call, "subtract", up, 1.0)
-    return call.add("where", [call.add("logical_and", [tie, odd]), lower, up])
 
 
 @imports("Sign")

@@ -1,8 +1,6 @@
-"""Circular and hyperbolic functions and their inverses, of polynomials, exponentials and logarithms.
+"""The tangent, hyperbolic functions and inverses of both, of polynomials, sines, exponentials and logarithms.
 
-The polynomials are those of Moshier's Cephes library, in float32. Arguments of `Sin`, `Cos` and `Tan` are reduced by a
-multiple of pi in three parts (Cody and Waite, "Software Manual for the Elementary Functions", 1980): of arguments up to
-10,000 the absolute error is below 3e-7.
+The polynomials are those of Moshier's Cephes library, in float32.
 """
 
 from __future__ import annotations
@@ -13,9 +11,6 @@ from collections.abc import Callable, Sequence
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.registry import Call, imports
 
-_PI = (3.140625, 9.67502593994140625e-4, 1.509957990978376432e-7)
-"""Pi in parts, of which products with numbers below 2^15 are exact."""
-_SIN = (-2.3889859e-8, 2.7525562e-6, -1.9840874e-4, 8.3333310e-3, -1.6666667e-1)
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 _SINH = (2.7557319e-6, 1.98412698e-4, 8.3333333e-3, 1.6666667e-1)
 _ASINH = (2.0122003309e-2, -4.2699340972e-2, 7.4847586088e-2, -1.6666288134e-1)
@@ -41,30 +36,8 @@ def _near_zero(call: Call, x: str, reach: float, near: str, far: str) -> str:
     return call.add("where", [call.add("less", [size, call.scalar(reach, x)]), near, signed])
 
 
-def _sine_around(call: Call, x: str, n: str) -> str:
-    """(-1)^floor(n) * sin(x - n * pi), where n * pi is within pi / 2 of x."""
-    for part in _PI:
-        x = call.add("subtract", [x, with_number(call, "multiply", n, part)])
-    whole = call.add("floor", [n])
-    half = call.add("floor", [with_number(call, "multiply", whole, 0.5)])
-    odd = call.add("subtract", [whole, with_number(call, "multiply", half, 2.0)])
-    sign = call.add("subtract", [call.scalar(1.0, x), with_number(call, "multiply", odd, 2.0)])
-    return call.add("multiply", [sign, _odd(call, x, _SIN)])
-
-
-def _sine(call: Call, x: str) -> str:
-    turns = with_number(call, "multiply", x, 1 / math.pi)
-    return _sine_around(call, x, call.add("floor", [with_number(call, "add", turns, 0.5)]))
-
-
-def _cosine(call: Call, x: str) -> str:
-    turns = with_number(call, "multiply", x, 1 / math.pi)
-    halves = with_number(call, "add", call.add("floor", [turns]), 0.5)
-    return call.add("negative", [_sine_around(call, x, halves)])
-
-
 def _tangent(call: Call, x: str) -> str:
-    return call.add("divide", [_sine(call, x), _cosine(call, x)])
+    return call.add("divide", [call.add("sin", [x]), call.add("cos", [x])])
 
 
 def _arc_tangent(call: Call, x: str) -> str:
@@ -114,21 +87,23 @@ def _hyperbolic_cosine(call: Call, x: str) -> str:
     return call.add("add", list(_halves(call, x)))
 
 
-def _log_with_root(call: Call, size: str, beside: float) -> str:
-    """log(size + sqrt(size^2 + beside)), of large sizes log(2 * size)."""
-    root = call.add("sqrt", [with_number(call, "add", call.add("multiply", [size, size]), beside)])
+def _inverse_hyperbolic_sine(call: Call, x: str) -> str:
+    """log(size + sqrt(size^2 + 1)) with the sign of x, of large sizes log(2 size)."""
+    size = call.add("abs", [x])
+    root = call.add("sqrt", [with_number(call, "add", call.add("multiply", [size, size]), 1.0)])
     small = call.add("log", [call.add("add", [size, root])])
     large = with_number(call, "add", call.add("log", [size]), math.log(2))
-    return call.add("where", [call.add("less", [size, call.scalar(_HUGE, size)]), small, large])
-
-
-def _inverse_hyperbolic_sine(call: Call, x: str) -> str:
-    far = _log_with_root(call, call.add("abs", [x]), 1.0)
+    far = call.add("where", [call.add("less", [size, call.scalar(_HUGE, size)]), small, large])
     return _near_zero(call, x, 0.5, _odd(call, x, _ASINH), far)
 
 
 def _inverse_hyperbolic_cosine(call: Call, x: str) -> str:
-    return _log_with_root(call, x, -1.0)
+    """log(1 + t + sqrt(t (t + 2))) with t = x - 1, which next to 1 keeps its digits; of large x log(2 x)."""
+    above = with_number(call, "subtract", x, 1.0)
+    root = call.add("sqrt", [call.add("multiply", [above, with_number(call, "add", above, 2.0)])])
+    small = call.add("log1p", [call.add("add", [above, root])])
+    large = with_number(call, "add", call.add("log", [x]), math.log(2))
+    return call.add("where", [call.add("less", [x, call.scalar(_HUGE, x)]), small, large])
 
 
 def _inverse_hyperbolic_tangent(call: Call, x: str) -> str:
@@ -138,8 +113,6 @@ def _inverse_hyperbolic_tangent(call: Call, x: str) -> str:
 
 
 _FUNCTIONS: dict[str, Callable[[Call, str], str]] = {
-    "Sin": _sine,
-    "Cos": _cosine,
     "Tan": _tangent,
     "Asin": _arc_sine,
     "Acos": _arc_cosine,

@@ -10,6 +10,7 @@ import numpy as np
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, broadcast, exactly, register
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
+from search_space.dtypes import FLOATS
 from search_space.operators.functions import BINARY, UNARY, Function
 
 
@@ -38,8 +39,8 @@ def _affine(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return computed("affine", lambda x, scale, shift: x * scale + shift, tensors)
 
 
-def _of_integers(name: str, expression: Callable[..., Any], function: Callable[..., Array], *dtypes: str) -> GraphOp:
-    """An operation on integers of one of these types."""
+def _of_types(name: str, expression: Callable[..., Any], function: Callable[..., Array], *dtypes: str) -> GraphOp:
+    """An operation on numbers of one of these types."""
 
     def attributes(given: Attributes, types: Types) -> dict[str, Any]:
         found = {kind.dtype for kind in types}
@@ -51,19 +52,19 @@ def _of_integers(name: str, expression: Callable[..., Any], function: Callable[.
         return computed(name, expression, tensors)
 
     def compute(attrs: Attributes, *arrays: Array) -> Array:
-        with np.errstate(divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             return function(*arrays)
 
     return GraphOp(name, Kind.elementwise, attributes, define, compute=compute)
 
 
-_WHOLE = ("int8", "uint8", "int32", "int64")
+_NUMBERS = ("int8", "uint8", "int32", "int64", *FLOATS)
 
 register(
-    _of_integers("floor_divide", lambda x, y: x // y, np.floor_divide, *_WHOLE),
-    _of_integers("floor_mod", lambda x, y: x % y, np.mod, *_WHOLE),
-    _of_integers("left_shift", lambda x, y: x << y, lambda x, y: np.left_shift(x, y & 31), "int32"),
-    _of_integers("right_shift", lambda x, y: x >> y, lambda x, y: np.right_shift(x, y & 31), "int32"),
+    _of_types("floor_divide", te.floor_divide, np.floor_divide, *_NUMBERS),
+    _of_types("floor_mod", te.floor_mod, np.mod, *_NUMBERS),
+    _of_types("left_shift", lambda x, y: x << y, lambda x, y: np.left_shift(x, y & 31), "int32"),
+    _of_types("right_shift", lambda x, y: x >> y, lambda x, y: np.right_shift(x, y & 31), "int32"),
     *(_operation(name, function) for name, function in {**UNARY, **BINARY}.items()),
     GraphOp("copy", Kind.elementwise, exactly(), lambda attrs, tensors: computed("copy", lambda x: x, tensors)),
     GraphOp(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
-from autotune.graph.types import Array, Attributes
+from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te, workloads
 from search_space.workloads import Workload
 
@@ -90,6 +90,28 @@ def _avg_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Wor
 def _softmax(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """Of each row of a matrix."""
     return workloads.softmax(*_data(types, 1, 2))
+
+
+def _log_softmax(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """Of each row of a matrix, by differences from its largest element.
+
+    The softmax of what is less by 104 is rounded to 0, whose logarithm is infinite.
+    """
+    (x,) = tensors
+    rows, columns = _data([TensorType(x.shape, x.dtype)], 1, 2)
+    r, q = te.reduce_axis((0, columns), "r"), te.reduce_axis((0, columns), "q")
+    largest = te.compute((rows,), lambda i: te.max(x[i, r], axis=r), name="maximum")
+    total = te.compute((rows,), lambda i: te.sum(te.exp(x[i, q] - largest[i]), axis=q), name="total")
+    logarithm = te.compute((rows,), lambda i: te.log(total[i]), name="logarithm")
+    # Not x less the sum of both: where rows are large, that leaves no digit of the logarithm.
+    return te.compute((rows, columns), lambda i, j: (x[i, j] - largest[i]) - logarithm[i], name="log_softmax")
+
+
+def _log_softmax_computed(attrs: Attributes, x: Array) -> Array:
+    wide = x.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of infinities less each other
+        wide = wide - wide.max(1, keepdims=True)
+    return np.asarray(wide - np.log(np.exp(wide).sum(1, keepdims=True)))
 
 
 def _layer_norm(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -188,6 +210,7 @@ register(
         "avg_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0, count_padding=False), workload=_avg_pool
     ),
     GraphOp("softmax", Kind.compute, exactly(), workload=_softmax),
+    GraphOp("log_softmax", Kind.compute, exactly(), _log_softmax, compute=_log_softmax_computed),
     GraphOp("layer_norm", Kind.compute, exactly(epsilon=1e-5), workload=_layer_norm),
     GraphOp("reduce", Kind.compute, exactly(axes=(0,), reducer="sum"), workload=_reduce),
 )

@@ -1,17 +1,17 @@
 """Folds products with and sums of constants into the weights and the bias of the layer before them.
 
 Batch normalisation with fixed statistics is such a product and sum, one of each a channel (`affine`). New weights are
-computed in float64 from the old ones and rounded once.
+computed in float64 from the old ones and rounded once. `reassociation.py` says which constants may be taken together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from autotune.graph.ir import Array, Graph, Node
+from autotune.graph.passes.reassociation import GREATEST, added, is_exact_divisor, is_moderate, is_sign
 from autotune.graph.passes.site import Site, sweep
 from search_space.dtypes import NARROW
 
@@ -29,15 +29,30 @@ class _Linear:
     scale: Array | None
     shift: Array | None
 
-    def then(self, scale: Array | None, shift: Array | None) -> _Linear:
-        """Another product and sum after it."""
+    def then(self, scale: Array | None, shift: Array | None, exact: bool) -> _Linear | None:
+        """Another product and sum after it; None where the constants may not be taken together.
 
-        def scaled(value: Array | None) -> Array | None:
-            return value if scale is None or value is None else value * scale
-
-        first = scaled(self.shift)
-        total = first if shift is None else shift if first is None else first + shift
-        return _Linear(self.source, scale if self.scale is None else scaled(self.scale), total)
+        Args:
+            scale: of the product.
+            shift: of the sum.
+            exact: whether no result may be another one; otherwise a layer is to take the constants.
+        """
+        if exact and not (is_sign(scale) or (is_sign(self.scale) and self.shift is None)):
+            return None
+        if exact and self.shift is not None and shift is not None:
+            return None
+        factor = scale if self.scale is None else self.scale if scale is None else self.scale * scale
+        if (
+            not exact
+            and factor is not None
+            and not all(is_moderate(f) for f in (self.scale, scale, factor) if f is not None)
+        ):
+            return None
+        first = self.shift if scale is None or self.shift is None else self.shift * scale
+        if first is None or shift is None:
+            return _Linear(self.source, factor, shift if first is None else first)
+        total = added(first, shift)
+        return None if total is None else _Linear(self.source, factor, total)
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
@@ -50,16 +65,15 @@ def fold_batch_norm(graph: Graph) -> Graph:
 
 def _fold(site: Site, node: Node) -> str | None:
     """Folds the chain that ends here, unless it goes on: then the node after it does."""
-    found = _chain(site, node)
-    if found is None:
-        return None
-    linear, length = found
-    layer = site.node(linear.source, *LAYERS)
-    if layer is not None and site.private(linear.source) and _is_foldable(site, layer, linear):
-        if (flat := _per_channel(linear, node.type.shape[-1])) is not None:
+    found = _chain(site, node, exact=False)
+    layer = site.node(found[0].source, *LAYERS) if found is not None else None
+    if found is not None and layer is not None and site.private(layer.name):
+        flat = _per_channel(found[0], node.type.shape[-1])
+        if flat is not None and _is_foldable(site, layer, flat):
             return _folded_layer(site, node, layer, flat)
+    alone = _chain(site, node, exact=True)
     # A sum alone, or a product alone, is in its one form already.
-    return _as_one(site, node, linear) if length > 1 else None
+    return _as_one(site, node, alone[0]) if alone is not None and alone[1] > 1 else None
 
 
 def _is_foldable(site: Site, layer: Node, linear: _Linear) -> bool:
@@ -68,22 +82,30 @@ def _is_foldable(site: Site, layer: Node, linear: _Linear) -> bool:
     Those of 16 bits would be rounded again, and a product that ends a kernel costs hardly more than a sum.
     """
     weight = site.array(layer.inputs[1])
-    return weight is not None and (linear.scale is None or str(weight.dtype) not in NARROW)
+    if weight is None or linear.scale is None:
+        return weight is not None
+    return str(weight.dtype) not in NARROW and is_moderate(linear.scale) and _stays_moderate(weight, linear.scale)
 
 
-def _chain(site: Site, node: Node) -> tuple[_Linear, int] | None:
+def _stays_moderate(weight: Array, scale: Array) -> bool:
+    """Whether weights are of usual size once they are multiplied: some have taken factors before."""
+    return bool(np.abs(weight.astype(np.float64) * scale).max(initial=0.0) <= GREATEST)
+
+
+def _chain(site: Site, node: Node, exact: bool) -> tuple[_Linear, int] | None:
     """What the node is of the earliest value that it can be traced back to, and in how many nodes."""
-    step = _step(site, node)
+    step = _step(site, node, exact)
     if step is None:
         return None
     before = site.node(step.source, *LINEAR)
-    if before is not None and site.private(step.source) and (found := _chain(site, before)) is not None:
+    if before is not None and site.private(step.source) and (found := _chain(site, before, exact)) is not None:
         linear, length = found
-        return linear.then(step.scale, step.shift), length + 1
+        if (longer := linear.then(step.scale, step.shift, exact)) is not None:
+            return longer, length + 1
     return step, 1
 
 
-def _step(site: Site, node: Node) -> _Linear | None:
+def _step(site: Site, node: Node, exact: bool) -> _Linear | None:
     """One node as a product and a sum; None where it is none, or brings its operand to another shape."""
     if node.op not in LINEAR or not node.type.dtype.startswith("float"):
         return None
@@ -106,7 +128,8 @@ def _step(site: Site, node: Node) -> _Linear | None:
     assert one is not None
     if node.op == "subtract":
         return _Linear(names[0], None, -one) if place == 0 else _Linear(names[1], np.array(-1.0), one)
-    return _Linear(names[0], 1 / one, None) if place == 0 and one.all() else None
+    possible = is_exact_divisor(one) if exact else bool(one.all())
+    return _Linear(names[0], 1 / one, None) if place == 0 and possible else None
 
 
 def _per_channel(linear: _Linear, channels: int) -> _Linear | None:
@@ -150,43 +173,29 @@ def _as_one(site: Site, node: Node, linear: _Linear) -> str | None:
 
 
 def _into_following(graph: Graph) -> Graph:
-    """Products with constants before a layer go into its weights; sums, too, where no padding lies between."""
-    return sweep(graph, _scale_following, _shift_following)
+    """Products with constants before a layer go into its weights.
 
-
-def _before(site: Site, node: Node) -> _Linear | None:
-    """The product and sum before a layer with constant weights, one number a channel."""
-    if node.op not in ("conv2d", "matmul") or node.attrs.get("groups", 1) != 1 or site.array(node.inputs[1]) is None:
-        return None
-    if site.type(node.inputs[1]).dtype in NARROW:
-        return None
-    before = site.node(node.inputs[0], *LINEAR)
-    if before is None or not site.private(before.name):
-        return None
-    # What stands after another layer is folded into that one.
-    found = _chain(site, before)
-    if found is None or site.node(found[0].source, *LAYERS) is not None:
-        return None
-    return _per_channel(found[0], before.type.shape[-1])
+    Sums do not: where x is close to -c, x + c is exact, while a sum of products with x is rounded as large numbers are.
+    """
+    return sweep(graph, _scale_following)
 
 
 def _scale_following(site: Site, node: Node) -> str | None:
-    linear = _before(site, node)
-    if linear is None or linear.scale is None or linear.shift is not None:
+    """A product of each channel before a layer with constant weights."""
+    if node.op not in ("conv2d", "matmul") or node.attrs.get("groups", 1) != 1:
         return None
-    weight = np.asarray(site.array(node.inputs[1]), np.float64) * linear.scale[:, None]
-    data = site.new[linear.source]
-    return site.add(node.op, [data, site.constant(weight, node.inputs[1])], node.name, **node.attrs)
-
-
-def _shift_following(site: Site, node: Node) -> str | None:
-    linear = _before(site, node)
-    if linear is None or linear.shift is None or np.any(node.attrs.get("padding", 0)):
+    weight, before = site.array(node.inputs[1]), site.node(node.inputs[0], *LINEAR)
+    if weight is None or str(weight.dtype) in NARROW or before is None or not site.private(before.name):
         return None
-    weight = np.asarray(site.array(node.inputs[1]), np.float64)
-    rows = weight.shape[-2]
-    bias = linear.shift @ weight.reshape(prod(weight.shape[:-2]), rows, -1).sum(0)
-    if linear.scale is not None:
-        weight = weight * linear.scale[:, None]
-    name = site.add(node.op, [site.new[linear.source], site.constant(weight, node.inputs[1])], node.name, **node.attrs)
-    return site.add("add", [name, site.constant(bias, node.inputs[1])])
+    # What stands after another layer is folded into that one.
+    found = _chain(site, before, exact=False)
+    if found is None or site.node(found[0].source, *LAYERS) is not None:
+        return None
+    linear = _per_channel(found[0], before.type.shape[-1])
+    if linear is None or linear.scale is None or linear.shift is not None or not is_moderate(linear.scale):
+        return None
+    scale = linear.scale[:, None]
+    if not _stays_moderate(weight, scale):
+        return None
+    constant = site.constant(weight.astype(np.float64) * scale, node.inputs[1])
+    return site.add(node.op, [site.new[linear.source], constant], node.name, **node.attrs)

@@ -130,9 +130,8 @@ INTEGERS: dict[str, Callable[[Any, Any], Any]] = {
 def test_integers_wrap_around_and_round_down(name: str) -> None:
     rng = np.random.default_rng(2)
     a = np.concatenate([rng.integers(-(2**31), 2**31, 500), [-(2**31), 2**31 - 1, -7, 7]]).astype(np.int32)
-    b = rng.choice(np.array([-3, -1, 2, 3, 31, 100_003], np.int32), a.shape)
-    if name in ("floordiv", "mod"):
-        a = np.maximum(a, -(2**31) + 1)  # the least number by -1 is none
+    b = rng.choice(np.array([-3, -1, 0, 2, 3, 31, 100_003], np.int32), a.shape)
+    a[::50], b[::50] = -(2**31), -1
     if name == "shift":
         b = rng.integers(0, 32, a.shape).astype(np.int32)
     x, y = te.placeholder(a.shape, "int32", "x"), te.placeholder(a.shape, "int32", "y")
@@ -141,6 +140,28 @@ def test_integers_wrap_around_and_round_down(name: str) -> None:
         wanted = INTEGERS[name](a, b)
     found = compiled(target(), lower(initial_state([out])), {"x": a, "y": b})["out"]
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "log1p", "expm1", "exp2", "rint"])
+def test_functions_keep_their_digits(name: str) -> None:
+    x = np.array([1e-10, -1e-10, 0.3, -0.9, 20.0, 1e5, 2e9, 1e12, 8388609, np.inf, np.nan, -0.0], np.float32)
+    given = te.placeholder(x.shape, name="x")
+    out = te.compute(x.shape, lambda i: te.const(0.0, "float32") + getattr(te, name)(given[i]), "out")
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, name)(x.astype(np.float64)).astype(np.float32)
+    found = compiled(target(), lower(initial_state([out])), {"x": x})["out"]
+    np.testing.assert_allclose(found, wanted, rtol=3e-7)
+
+
+@pytest.mark.parametrize("name", ["fmod", "floor_mod", "floor_divide"])
+def test_remainders_of_floats_are_those_of_numpy(name: str) -> None:
+    pairs = [(1, 0.1), (6, 0.2), (5.5, np.inf), (-np.inf, 2), (2.0**31, 3), (1e20, -3), (7, 0.7), (1, 0), (-1, 1e-45)]
+    a, b = (np.array(side, np.float32) for side in zip(*pairs, strict=True))
+    x, z = (te.placeholder(a.shape, name=n) for n in "xz")
+    out = te.compute(a.shape, lambda i: getattr(te, name)(x[i], z[i]), "out")
+    with np.errstate(all="ignore"):
+        wanted = {"floor_mod": np.mod}.get(name, getattr(np, name, None))(a, b)
+    np.testing.assert_array_equal(compiled(target(), lower(initial_state([out])), {"x": a, "z": b})["out"], wanted)
 
 
 # ------------------------------------------------------------------ the text

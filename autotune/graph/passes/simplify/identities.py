@@ -23,24 +23,45 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 """Between which values the results of an operation lie."""
 
+_SUMS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d", "conv2d_transpose", "matmul", "batch_matmul")
+"""Operations whose results are sums of products."""
+
 _KEEPING = ("reshape", "transpose", "slice", "max_pool2d")
 """Operations whose results lie where their inputs do."""
 
 
 def neutral_operand(site: Site, node: Node) -> str | None:
-    """x + 0, x - 0, x * 1, x / 1, and an affine step of which that is one half or both."""
+    """x + 0, x - 0, x * 1, x / 1, and an affine step of which that is one half or both.
+
+    All are exact, of NaN and infinities, too, but that x + 0 is 0 where x is -0: see `_is_no_sum`.
+    """
     if node.op in _NEUTRAL:
         for source, other in list(orders(node))[: 2 if node.op in _COMMUTATIVE else 1]:
-            if site.scalar(other) == _NEUTRAL[node.op] and site.type(source) == node.type:
+            if site.scalar(other) != _NEUTRAL[node.op] or site.type(source) != node.type:
+                continue
+            if node.op in ("multiply", "divide") or _is_no_sum(site, source, other, node.op == "subtract"):
                 return site.new[source]
     if node.op == "affine" and site.type(node.inputs[0]) == node.type:
         source, scale, shift = (site.new[name] for name in node.inputs)
         one, zero = site.scalar(node.inputs[1]) == 1, site.scalar(node.inputs[2]) == 0
+        zero = zero and _is_no_sum(site, node.inputs[0], node.inputs[2])
         if one and zero:
             return source
         if one or zero:
             return site.add("add" if one else "multiply", [source, shift if one else scale], node.name)
     return None
+
+
+def _is_no_sum(site: Site, source: str, zeros: str, taken: bool = False) -> bool:
+    """Whether a sum with zeros, or a difference from them, is its other operand even where that is -0.
+
+    So it is of integers, and of floats where -0 is added or 0 taken; a sum of products may be either zero as it is.
+    """
+    array = site.array(zeros)
+    assert array is not None
+    if array.dtype.kind not in "fV" or site.node(source, *_SUMS) is not None:
+        return True
+    return bool((np.signbit(array.astype(np.float32)) != taken).all())
 
 
 def bounds(site: Site, name: str) -> tuple[float, float]:
@@ -50,8 +71,8 @@ def bounds(site: Site, name: str) -> tuple[float, float]:
         return -math.inf, math.inf
     if node.op in _KEEPING or node.op == "avg_pool2d":
         low, high = bounds(site, node.inputs[0])
-        # Padding of an average may count as zeros.
-        return (low, high) if node.op in _KEEPING else (min(low, 0.0), max(high, 0.0))
+        # Padding of an average may count as zeros, and rounding may take it past the others' largest.
+        return (low, high) if node.op in _KEEPING else (0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
     if node.op == "clip":
         return node.attrs["low"], node.attrs["high"]
     if node.op == "concat":

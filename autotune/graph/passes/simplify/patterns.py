@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 
 from autotune.graph.ir import Array, Node
+from autotune.graph.passes.reassociation import added, is_moderate
 from autotune.graph.passes.site import Rule, Site, orders
 from search_space.dtypes import NARROW
 from search_space.operators.estimates import STEP
@@ -111,10 +112,11 @@ def softmax(site: Site, node: Node) -> str | None:
     exponent = site.node(exp, "exp")
     if exponent is None or not _over_rows(site, total, "sum", exp):
         return None
-    x = exponent.inputs[0]
-    shifted = site.node(x, "subtract")
-    if shifted is not None and _over_rows(site, shifted.inputs[1], "max", shifted.inputs[0]):
-        x = shifted.inputs[0]
+    # Without the largest taken off, the exponentials of what is above 88 are infinite, and their quotients NaN.
+    shifted = site.node(exponent.inputs[0], "subtract")
+    if shifted is None or not _over_rows(site, shifted.inputs[1], "max", shifted.inputs[0]):
+        return None
+    x = shifted.inputs[0]
     return _by_rows(site, "softmax", x, [], node) if site.type(x).shape == node.type.shape else None
 
 
@@ -167,15 +169,21 @@ def into_layer_norm(site: Site, node: Node) -> str | None:
         if norm is None or not site.private(name) or not site.private(norm.name) or site.type(name) != node.type:
             continue
         gamma, beta = (_by_column(site, i, norm.type.shape[-1]) for i in norm.inputs[1:])
-        numbers = [_by_column(site, i, node.type.shape[-1]) for i in operands]
-        if gamma is None or beta is None or any(number is None for number in numbers):
+        columns = [_by_column(site, i, node.type.shape[-1]) for i in operands]
+        numbers = [column for column in columns if column is not None]
+        if gamma is None or beta is None or len(numbers) < len(columns):
             continue
         if norm.type.shape[-1] != node.type.shape[-1]:
             continue
         if node.op != "add":
+            if not is_moderate(numbers[0]):
+                continue
             gamma, beta = gamma * numbers[0], beta * numbers[0]
         if node.op != "multiply":
-            beta = beta + numbers[-1]
+            total = added(beta, numbers[-1])
+            if total is None:
+                continue
+            beta = total
         weights = [site.constant(value, norm.name) for value in (gamma, beta)]
         rows = site.add("layer_norm", [site.new[norm.inputs[0]], *weights], node.name, **norm.attrs)
         return site.reshaped(rows, node.type.shape)
