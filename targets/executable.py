@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.files import replace_file
 from targets.arrays import aligned
 from targets.calling import Array, checked, handed_back, in_order
 from targets.manifest import (
@@ -27,7 +28,6 @@ from targets.manifest import (
     files_of,
     parameters_of,
     read_manifest,
-    replace_file,
     sizes_of,
     write_manifest,
 )

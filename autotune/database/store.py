@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 from autotune.database.entry import DatabaseError, Entry, Place, kind_of, place_of
 from autotune.database.likeness import distance, signature
 from search_space import strict_json
+from search_space.files import replacing
 from search_space.workloads import Workload
 
 
@@ -66,14 +65,8 @@ class ScheduleDatabase:
     def write(self, path: Path) -> None:
         """Writes all entries, or leaves the file as it was."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                file.writelines(f"{entry.to_line()}\n" for entry in self)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        with replacing(path) as partial, partial.open("w") as file:
+            file.writelines(f"{entry.to_line()}\n" for entry in self)
 
     @cached_property
     def digest(self) -> str:

@@ -18,8 +18,9 @@ from autotune.graph.types import Array
 from autotune.language.model import Model, ModelError
 from autotune.language.parts import PREFILL, STEP
 from autotune.language.sampling import Sampler, greedy
+from search_space.files import replace_file
 from targets.arrays import aligned
-from targets.manifest import ExecutableError, contents, files_of, replace_file, write_manifest
+from targets.manifest import ExecutableError, contents, files_of, write_manifest
 from targets.native_executable import NativeExecutable
 
 SCHEMA = "autotune.language/1"

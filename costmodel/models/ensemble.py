@@ -15,6 +15,7 @@ from costmodel.models import registry
 from costmodel.models.base import CostModel, Scores, UncertainModel, check_lengths, need_fit
 from costmodel.models.errors import ModelError
 from costmodel.models.tunable import Range, Tunable
+from search_space.files import replace_file
 
 
 class EnsembleModel(UncertainModel):
@@ -76,7 +77,7 @@ class EnsembleModel(UncertainModel):
                 model.save(place)
                 texts.append(place.read_text().splitlines(keepends=True))
         document = {"model": "ensemble", "member": self.member, "options": self.options, "members": texts}
-        path.write_text(json.dumps(document, indent=0) + "\n")
+        replace_file(path, (json.dumps(document, indent=0) + "\n").encode())
 
     def load(self, path: Path) -> None:
         """Reads what `save` wrote; members are of the model that it names."""

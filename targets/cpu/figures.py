@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_space.files import replace_file
 from targets.cpu.caches import host_caches
 from targets.cpu.probe import Probed
 
@@ -94,10 +95,7 @@ def save(found: Probed, path: Path) -> None:
     """Writes figures whole or not at all, for this user alone; a folder that cannot be written costs the next probe."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with open(descriptor, "w") as file:
-            json.dump(to_json(found), file, indent=1)
-        os.replace(partial, path)
+        replace_file(path, json.dumps(to_json(found), indent=1).encode(), private=True)
     except OSError as error:
         log.warning("the processor's figures cannot be kept in %s: %s", path, error.strerror)
 
