@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from search_space.files import replace_file
 from targets.arrays import aligned
 from targets.calling import Array, checked, handed_back, in_order
+from targets.cpu.host import MOST_THREADS, check_threads
 from targets.manifest import (
     SEAL,
     ExecutableError,
@@ -74,8 +75,10 @@ class Executable(ABC):
         self.name: str = self.manifest["name"]
         self.threads = int(self.manifest["threads"]) if threads is None else threads
         self.mapped = mapped
-        if self.threads < 1:
-            raise ExecutableError(f"`threads` must be at least 1, but got threads={threads}")
+        try:
+            check_threads(self.threads, MOST_THREADS if threads is None else None)
+        except ValueError as error:
+            raise ExecutableError(str(error)) from None
         self.inputs = parameters_of(self.manifest["inputs"])
         self.outputs = parameters_of(self.manifest["outputs"])
         self.sizes = sizes_of(self.manifest)

@@ -50,7 +50,7 @@ class ScheduleDatabase:
         """
         found = []
         try:
-            lines = path.read_text().splitlines()
+            lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise DatabaseError(f"{path}: a database of schedules must be a readable file, but: {error}") from None
         for number, line in enumerate(lines, 1):

@@ -36,7 +36,7 @@ class BoostedModel(Learner):
 
     def load(self, path: Path) -> None:
         """See `CostModel.load`."""
-        text, _, own = path.read_text().partition(f"\n{self.head}")
+        text, _, own = path.read_text(encoding="utf-8").partition(f"\n{self.head}")
         check_text(text, self.read_own(own.strip(), path), path)
         self.keep(text)
 

@@ -82,7 +82,7 @@ class EnsembleModel(UncertainModel):
     def load(self, path: Path) -> None:
         """Reads what `save` wrote; members are of the model that it names."""
         try:
-            document = json.loads(path.read_text())
+            document = json.loads(path.read_text(encoding="utf-8"))
             if document["model"] != "ensemble":
                 raise ValueError(f"it is of a model {document['model']!r}")
             member, options = str(document["member"]), dict(document["options"])

@@ -54,7 +54,7 @@ def read(path: Path, model: str, names: Collection[str] = ()) -> dict[str, Any]:
         ModelError: it is no such file, of another kind of model, or of other features.
     """
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_text(encoding="utf-8"))
         found = values.pop("model"), values.pop("features")
         read = {name: _load(value) for name, value in values.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -124,7 +124,7 @@ class Registered:
             DatasetError: no such file, another format, or something in it that must not be.
         """
         try:
-            data = strict_json.loads(path.read_text())
+            data = strict_json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise DatasetError(f"{path}: registered pools must be a readable file, but: {error.strerror}") from None
         except ValueError as error:

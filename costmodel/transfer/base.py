@@ -118,7 +118,7 @@ class Base:
             TransferError: no such file, or another schema.
         """
         try:
-            document = json.loads(path.read_text())
+            document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise TransferError(f"{path}: a saved model must be a readable file, but: {error.strerror}") from None
         except ValueError as error:

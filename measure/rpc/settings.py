@@ -137,7 +137,7 @@ def read_token(path: str | os.PathLike[str]) -> str:
         PoolError: the file cannot be read or holds no token.
     """
     try:
-        token = Path(path).read_text().strip()
+        token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise PoolError(f"`token_file` must be a readable file with a token, but got {path}: {why}") from None

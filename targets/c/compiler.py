@@ -118,7 +118,7 @@ class Compiler:
         if self.missing:
             raise BuildError(self.missing)
         with tempfile.TemporaryDirectory(prefix="autotune-c-") as folder:
-            Path(folder, "kernel.c").write_text(text)
+            Path(folder, "kernel.c").write_text(text, encoding="utf-8")
             before = [option for option in options if not option.startswith("-l")]
             after = [option for option in options if option.startswith("-l")]
             self._run([*self.flags, *before, "-o", file, "kernel.c", *after], folder)
@@ -132,7 +132,8 @@ class Compiler:
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 timeout=_SECONDS,
                 check=False,
             )

@@ -54,7 +54,7 @@ def linked(target: Compiles, modules: Iterable[Module], objects: Iterable[str], 
         command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]
     with replacing(folder / f"{name}.so") as partial:
         command += ["-o", partial.name]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=False)
         if done.returncode:
             raise RuntimeError(f"`{compiler}` must link {name}.so, but said: {done.stderr.strip()}")
     return [f"{name}.so"]

@@ -49,7 +49,7 @@ class FiguresError(ValueError):
 def processor_identity() -> dict[str, str]:
     """Name, family, model, stepping and microcode of the first core, as the system has them."""
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return {}
     first = dict(line.partition(":")[::2] for line in text.split("\n\n")[0].splitlines())
@@ -107,7 +107,7 @@ def load(path: Path) -> Probed:
         FiguresError: it holds none, or those of another processor.
     """
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FiguresError(f"{path}: figures of a processor must be a JSON file, but {error}") from None
     if not isinstance(document, dict):
