@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ from costmodel.models.base import CostModel, Scores, UncertainModel, check_lengt
 from costmodel.models.errors import ModelError
 from costmodel.models.tunable import Range, Tunable
 from search_space.files import replace_file
+from search_space.scratch import ScratchFolder
 
 
 class EnsembleModel(UncertainModel):
@@ -71,7 +71,7 @@ class EnsembleModel(UncertainModel):
     def save(self, path: Path) -> None:
         """Writes what its members write, as texts of a JSON document."""
         texts = []
-        with tempfile.TemporaryDirectory(prefix="autotune-ensemble-") as folder:
+        with ScratchFolder("ensemble") as folder:
             for i, model in enumerate(need_fit(self._learned)):
                 place = Path(folder) / f"{i}.txt"
                 model.save(place)
@@ -90,7 +90,7 @@ class EnsembleModel(UncertainModel):
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{path}: a saved ensemble must be whole, but {error!r}") from None
         learned = []
-        with tempfile.TemporaryDirectory(prefix="autotune-ensemble-") as folder:
+        with ScratchFolder("ensemble") as folder:
             for i, text in enumerate(texts):
                 place = Path(folder) / f"{i}.txt"
                 place.write_text(text)
