@@ -187,7 +187,11 @@ def _restored(kind: type[Executable], folder: str, seal: str, threads: int, mapp
 def _joined(parts: Sequence[Array] | Array, size: int) -> Array:
     """Bytes of parts one after the other, as `read_weights` gives them."""
     if isinstance(parts, np.ndarray):
-        assert parts.nbytes >= max(64, size) and parts.ctypes.data % 64 == 0, "weights must be aligned and whole"
+        if parts.nbytes < max(64, size) or parts.ctypes.data % 64:
+            raise ExecutableError(
+                f"`weights` must be at least {max(64, size)} bytes from a multiple of 64, but got {parts.nbytes} bytes "
+                f"at {parts.ctypes.data}"
+            )
         return parts
     data = aligned((max(64, size),), "uint8")
     np.concatenate([np.empty(0, np.uint8), *parts], out=data[:size])

@@ -56,8 +56,10 @@ class ScheduleDatabase:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    found.append(Entry.from_json(strict_json.loads(line)))
-                    assert not check or found[-1].workload
+                    entry = Entry.from_json(strict_json.loads(line))
+                    if check:
+                        entry.check_workload()
+                    found.append(entry)
                 except ValueError as error:
                     raise DatabaseError(f"{path}: line {number}: {error}") from None
         return ScheduleDatabase(found)
