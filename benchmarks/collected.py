@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from typing import Any
 from benchmarks import results
 from benchmarks.provenance import is_whole, moment, state_of
 from benchmarks.rows import pick
+from search_space.files import replace_file
 
 LONG = ("language_1", "networks_10_2", "networks_1000_2", "tvm", "tvm_long", "tvm_threads", "pytorch")
 """Tables that take longer than a machine may be had for: their rows may be of several processors, and say of which.
@@ -148,9 +148,7 @@ class Collected:
 
     def _write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n")
-        os.replace(part, path)
+        replace_file(path, (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

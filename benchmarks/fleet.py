@@ -161,7 +161,7 @@ def _latency(trial: Trial) -> float:
 
 def resident_bytes() -> int:
     """Memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
 
 
 def main() -> None:

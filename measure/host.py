@@ -42,7 +42,7 @@ def last_level_cache_bytes() -> int:
 def cpu_name() -> str:
     """The processor as its maker calls it; on virtual machines often without a model."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -82,7 +82,7 @@ def machine_name() -> str:
     It tells running kernels apart, so containers on one machine, whatever they are called, are one.
     """
     try:
-        return "machine-" + Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return "machine-" + Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return platform.node()
 
@@ -117,6 +117,6 @@ def _siblings(core: int) -> list[int]:
 
 
 def _cache_bytes(path: Path) -> int:
-    text = path.read_text().strip()
+    text = path.read_text(encoding="utf-8").strip()
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)

@@ -10,6 +10,7 @@ from measure.errors import ErrorClass, TrialFailure
 from measure.timing import counted
 from targets import registry
 from targets.base import Module, RunError
+from targets.cpu.host import MOST_THREADS, check_threads
 
 MOST_SAMPLES = 100_000
 
@@ -36,8 +37,8 @@ def handle(
         size, iterations, threads = int(call["module_bytes"]), int(call["iterations"]), call["threads"]
         if not 0 <= iterations <= MOST_SAMPLES:
             raise ValueError(f"`iterations` must be 0 to {MOST_SAMPLES}, but got iterations={iterations}")
-        if threads is not None and not 1 <= threads <= 1024:
-            raise ValueError(f"`threads` must be 1 to 1024 or None, but got threads={threads}")
+        if threads is not None:
+            check_threads(threads, MOST_THREADS)
         if call["arrays"] is None:
             from search_space.workloads import Workload  # most processes never need it
 

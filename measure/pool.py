@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from measure.closing import Closing
 from measure.errors import ErrorClass, PoolError
 from search_space.tags import ROUNDING
+from targets.cpu.host import MOST_THREADS, check_threads
 
 if TYPE_CHECKING:  # workers, which import this module, make no results
     from measure.outcome import Outcome
@@ -65,8 +66,7 @@ class Trial:
     trace_key: str = ""
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise ValueError(f"`threads` must be at least 1, but got threads={self.threads}")
+        check_threads(self.threads, MOST_THREADS)
         if self.cache not in get_args(Cache):
             raise ValueError(f"`cache` must be one of {', '.join(get_args(Cache))}, but got cache={self.cache!r}")
         for name in ("build_timeout", "run_timeout"):

@@ -70,7 +70,7 @@ def _spent() -> list[tuple[int, int]]:
     """Of each core allowed: ticks in which it was busy, and all."""
     wanted = {f"cpu{core}" for core in allowed_cores()}
     found = []
-    for line in _STAT.read_text().splitlines():
+    for line in _STAT.read_text(encoding="utf-8").splitlines():
         name, *counts = line.split()
         if name in wanted:
             ticks = [int(count) for count in counts[:8]]  # user nice system idle iowait irq softirq steal

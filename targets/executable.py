@@ -16,8 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.files import replace_file
 from targets.arrays import aligned
 from targets.calling import Array, checked, handed_back, in_order
+from targets.cpu.host import MOST_THREADS, check_threads
 from targets.manifest import (
     SEAL,
     ExecutableError,
@@ -27,7 +29,6 @@ from targets.manifest import (
     files_of,
     parameters_of,
     read_manifest,
-    replace_file,
     sizes_of,
     write_manifest,
 )
@@ -74,8 +75,10 @@ class Executable(ABC):
         self.name: str = self.manifest["name"]
         self.threads = int(self.manifest["threads"]) if threads is None else threads
         self.mapped = mapped
-        if self.threads < 1:
-            raise ExecutableError(f"`threads` must be at least 1, but got threads={threads}")
+        try:
+            check_threads(self.threads, MOST_THREADS if threads is None else None)
+        except ValueError as error:
+            raise ExecutableError(str(error)) from None
         self.inputs = parameters_of(self.manifest["inputs"])
         self.outputs = parameters_of(self.manifest["outputs"])
         self.sizes = sizes_of(self.manifest)
@@ -184,7 +187,11 @@ def _restored(kind: type[Executable], folder: str, seal: str, threads: int, mapp
 def _joined(parts: Sequence[Array] | Array, size: int) -> Array:
     """Bytes of parts one after the other, as `read_weights` gives them."""
     if isinstance(parts, np.ndarray):
-        assert parts.nbytes >= max(64, size) and parts.ctypes.data % 64 == 0, "weights must be aligned and whole"
+        if parts.nbytes < max(64, size) or parts.ctypes.data % 64:
+            raise ExecutableError(
+                f"`weights` must be at least {max(64, size)} bytes from a multiple of 64, but got {parts.nbytes} bytes "
+                f"at {parts.ctypes.data}"
+            )
         return parts
     data = aligned((max(64, size),), "uint8")
     np.concatenate([np.empty(0, np.uint8), *parts], out=data[:size])

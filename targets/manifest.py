@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from search_space.dtypes import numpy_dtype
+from search_space.files import replace_file
 from targets.base import Parameter
 from targets.extents import extent_at, is_extent
 
@@ -181,21 +181,6 @@ def files_of(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _seal(manifest: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in manifest.items() if key not in (SEAL, "threads")}
     return digest(json.dumps(kept, sort_keys=True).encode())
-
-
-def replace_file(path: Path, *parts: bytes | memoryview) -> None:
-    """Writes a file, its parts one after the other, whole or not at all.
-
-    Who has the one before it open or mapped keeps that.
-    """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as file:
-            for part in parts:
-                file.write(part)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def digest(*parts: bytes | memoryview) -> str:

@@ -1,16 +1,18 @@
 """A folder of entries by digest: written whole or not at all, private, of bounded size, and never trusted to be whole.
 
-Any number of processes may use one folder. An entry is a file: a line with a digest of what follows, then that.
+Any number of processes may use one folder. An entry is a file: a line with its key and a digest of what follows, then
+that.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import io
 import logging
 import os
 import stat
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.files import replace_file
 from targets.arrays import aligned
 
 log = logging.getLogger(__name__)
@@ -27,7 +30,7 @@ LIMIT = 1 << 30
 """Bytes that the entries of a folder take at most, once a compilation has ended."""
 TORN_SECONDS = 3600.0
 """After which a file that was never finished is taken away."""
-_MARK = b"autotune-cache/1 "
+_MARK = b"autotune-cache/2 "
 _DIGITS = 64
 """Of a digest."""
 _CHUNK = 8 << 20
@@ -74,20 +77,21 @@ class Store:
 
     def has(self, key: str) -> bool:
         """Whether something was put under a key, be it whole or not."""
-        return self._path(key).exists()
+        return self._path(key).is_file()
 
     def get(self, key: str) -> bytes | None:
         """What was put under a key, a hexadecimal digest; None where nothing was, or it is not whole."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            with _opened(path) as file:
+                data = file.read()
         except FileNotFoundError:
             return None
         except OSError as error:
             self._warn(f"the cache cannot be read: {path}: {error.strerror}")
             return None
         head, _, payload = data.partition(b"\n")
-        if head != _MARK + _digest(payload):
+        if head + b"\n" != _head(key, _digest(payload)):
             self._warn(f"an entry of the cache is damaged and will be made again: {path}")
             return None
         self._touch(path)
@@ -97,8 +101,8 @@ class Store:
         """As `get`, of a large entry: bytes (n,) from a multiple of 64, which are read and checked at the same time."""
         path = self._path(key)
         try:
-            with open(path, "rb", buffering=0) as file, ThreadPoolExecutor(1, "autotune-cache") as thread:
-                head = file.read(len(_MARK) + _DIGITS + 1)
+            with _opened(path) as file, ThreadPoolExecutor(1, "autotune-cache") as thread:
+                head = file.read(len(_head(key, b"")) + _DIGITS)
                 data = aligned((max(0, os.fstat(file.fileno()).st_size - len(head)),), "uint8", np.empty)
                 found, place = hashlib.sha256(), 0
                 while got := file.readinto(data[place : place + _CHUNK].data):
@@ -109,7 +113,7 @@ class Store:
         except OSError as error:
             self._warn(f"the cache cannot be read: {path}: {error.strerror}")
             return None
-        if place != len(data) or head != _MARK + found.hexdigest().encode() + b"\n":
+        if place != len(data) or head != _head(key, found.hexdigest().encode()):
             self._warn(f"an entry of the cache is damaged and will be made again: {path}")
             _remove(path)  # it would be found again
             return None
@@ -124,18 +128,13 @@ class Store:
             payload: parts, one after the other.
             digest: SHA-256 of all of them, where it is known.
         """
-        path, partial = self._path(key), ""
+        path = self._path(key)
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.parent.mkdir(exist_ok=True, mode=0o700)
-            descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # for this user alone
-            with open(descriptor, "wb") as file:
-                found = _digest(*payload) if digest is None else digest.encode()
-                file.writelines([_MARK, found, b"\n", *payload])
-            os.replace(partial, path)
+            found = _digest(*payload) if digest is None else digest.encode()
+            replace_file(path, _head(key, found), *payload, private=True)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)
             self._warn(f"the cache cannot be written: {path}: {error.strerror}")
         self._written = True
 
@@ -202,6 +201,25 @@ class Store:
         if kind not in self._warned:
             self._warned.add(kind)
             log.warning("%s", sentence)
+
+
+def _head(key: str, digest: bytes) -> bytes:
+    """The first line of an entry, by which one that lies in another's place is told."""
+    return _MARK + key.encode() + b" " + digest + b"\n"
+
+
+def _opened(path: Path) -> io.FileIO:
+    """Opens an entry to read; waits for no writer of a FIFO.
+
+    Raises:
+        OSError: it is missing, unreadable, a link, or no file, in which case it is removed.
+    """
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0)  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        _remove(path)
+        raise OSError(errno.EINVAL, "an entry must be a regular file")
+    return file
 
 
 def _digest(*payload: bytes | memoryview) -> bytes:

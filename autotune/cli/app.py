@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -33,7 +35,15 @@ app.command()(inspect.schema)
 
 def main() -> None:
     """Entry point."""
+    _accept_any_text()
     app()
+
+
+def _accept_any_text() -> None:
+    """Has what a terminal's encoding lacks written as an escape, in place of an error that ends the run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _version(wanted: bool) -> None:

@@ -219,6 +219,7 @@ def replay(
         measured = MeasuredSpace.open(folder)
         if exploration is None:
             exploration = EXPLORATION if issubclass(registry.get(model), UncertainModel) else 0.0
+        trials = min(trials, len(measured))
         method = Method(strategy, model, batch=batch, exploration=exploration)
         table = _table("trials", "found", "of the best", "random search", "measuring")
         played = [play(measured, method, seed, trials) for seed in range(seeds)]

@@ -246,7 +246,7 @@ class _Kept:
     def read(cls, path: Path) -> _Kept:
         """What is in the file; nothing where there is none."""
         try:
-            data = json.loads(path.read_text())
+            data = json.loads(path.read_text(encoding="utf-8"))
             tasks = {item["key"]: task_from_json(item) for item in data["tasks"]}
             items = [
                 Item(tasks[key].name, tasks[key].workload, n, dict(tasks[key].networks), rounds)

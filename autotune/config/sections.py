@@ -15,6 +15,7 @@ from autotune.config.errors import ConfigError
 from autotune.config.mistakes import in_python
 from autotune.naming import LONGEST, NAME
 from measure.pool import MeasurePool
+from targets.cpu.host import MOST_THREADS
 
 Option = bool | int | float | str
 
@@ -172,7 +173,12 @@ class Measure(Section):
     )
     timeout_s: float = Field(default=10.0, gt=0, description="Seconds for check and timing of a trial.")
     build_timeout_s: float = Field(default=15.0, gt=0, description="Seconds for the build of a trial.")
-    threads: int | None = Field(default=None, ge=1, description="Threads of a kernel; null: one a core.")
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_THREADS,
+        description="Threads of a kernel, with `pool: local` at most one a core; null: one a core.",
+    )
 
 
 class Quantisation(Section):

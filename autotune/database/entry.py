@@ -96,6 +96,14 @@ class Entry:
         except (ValueError, TypeError, KeyError) as error:
             raise DatabaseError(f"an entry must be whole, but {error}") from None
 
+    def check_workload(self) -> None:
+        """Makes the workload, which `from_json` leaves as it was described.
+
+        Raises:
+            DatabaseError: nothing that is known here.
+        """
+        self.workload  # noqa: B018 (kept as it is made)
+
     def to_line(self) -> str:
         """The entry as a line of JSON."""
         data = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "described"}

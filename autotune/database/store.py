@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 from autotune.database.entry import DatabaseError, Entry, Place, kind_of, place_of
 from autotune.database.likeness import distance, signature
 from search_space import strict_json
+from search_space.files import replacing
 from search_space.workloads import Workload
 
 
@@ -51,14 +50,16 @@ class ScheduleDatabase:
         """
         found = []
         try:
-            lines = path.read_text().splitlines()
+            lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise DatabaseError(f"{path}: a database of schedules must be a readable file, but: {error}") from None
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    found.append(Entry.from_json(strict_json.loads(line)))
-                    assert not check or found[-1].workload
+                    entry = Entry.from_json(strict_json.loads(line))
+                    if check:
+                        entry.check_workload()
+                    found.append(entry)
                 except ValueError as error:
                     raise DatabaseError(f"{path}: line {number}: {error}") from None
         return ScheduleDatabase(found)
@@ -66,14 +67,8 @@ class ScheduleDatabase:
     def write(self, path: Path) -> None:
         """Writes all entries, or leaves the file as it was."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                file.writelines(f"{entry.to_line()}\n" for entry in self)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        with replacing(path) as partial, partial.open("w") as file:
+            file.writelines(f"{entry.to_line()}\n" for entry in self)
 
     @cached_property
     def digest(self) -> str:

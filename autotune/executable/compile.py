@@ -24,11 +24,12 @@ from autotune.graph.memory_plan import Interval, MemoryPlan, lower_bound, plan
 from autotune.graph.partition import Group
 from autotune.graph.views import dense
 from search_space.dtypes import numpy_dtype
+from search_space.files import replace_file
 from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
-from targets.manifest import listed, replace_file, write_manifest
+from targets.manifest import listed, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier", "is_dense"]
 

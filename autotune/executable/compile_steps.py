@@ -15,10 +15,11 @@ from autotune.graph.loops import loops_of
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.graph.partition import partition
 from autotune.graph.views import locate
+from search_space.files import replace_file
 from search_space.space import program_of
 from targets import registry
 from targets.base import BuildError, Parameter
-from targets.manifest import digest, listed, replace_file, write_manifest
+from targets.manifest import digest, listed, write_manifest
 
 WEIGHTS = "weights.npz"
 

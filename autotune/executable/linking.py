@@ -10,8 +10,9 @@ from typing import Any
 from autotune.cache.kernels import KernelCache
 from autotune.cache.linked import Linked, plan_digest
 from autotune.executable.schedule import Kernel, OpenKernel
+from search_space.files import replace_file
 from targets.base import Module, NetworkPlan, Target
-from targets.manifest import contents, replace_file
+from targets.manifest import contents
 
 Builder = Callable[[Sequence[Kernel | OpenKernel]], Iterable[Module]]
 """Kernels → their modules in this order, each when it is asked for."""

@@ -20,6 +20,7 @@ from measure.host import cores_for, last_level_cache_bytes, worker_environment
 from measure.hostlock import POLL_SECONDS
 from search_space.extras import missing
 from search_space.workloads import Workload
+from targets.cpu.host import check_threads
 
 _ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ("-m", "autotune.graph.reference")
@@ -81,8 +82,7 @@ def onnxruntime_seconds(
     """
     if cache not in ("warm", "network"):
         raise ValueError(f"`cache` must be 'warm' or 'network', but got cache={cache!r}")
-    if threads < 1:
-        raise ValueError(f"`threads` must be at least 1, but got threads={threads}")
+    check_threads(threads)
     if not workloads:
         return []
     if why := missing("reference latencies", "onnxruntime"):

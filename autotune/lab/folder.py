@@ -10,6 +10,7 @@ from typing import Any
 from costmodel.models import registry
 from costmodel.models.base import CostModel
 from costmodel.models.errors import ModelError
+from search_space.files import replace_file
 
 KIND, LEARNED, TRAINING = "kind.json", "model.txt", "training.json"
 
@@ -24,9 +25,9 @@ def save(folder: Path, model: CostModel, name: str, training: Mapping[str, Any])
         training: what is to be known of how it learned, as plain data.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / KIND).write_text(json.dumps({"cost_model": name}) + "\n")
+    replace_file(folder / KIND, (json.dumps({"cost_model": name}) + "\n").encode())
     model.save(folder / LEARNED)
-    (folder / TRAINING).write_text(json.dumps(training, indent=2) + "\n")
+    replace_file(folder / TRAINING, (json.dumps(training, indent=2) + "\n").encode())
 
 
 def load(folder: Path, name: str | None = None) -> tuple[str, CostModel]:

@@ -92,7 +92,10 @@ class Yardstick:
         best = np.fmin.accumulate(np.concatenate([[np.nan], seconds]))
         found = best[np.searchsorted(elapsed, self.times, side="right")]
         found = np.where(np.isnan(found), self.random, found)
-        return np.asarray((self.random - found) / (self.random - self.measured.best), np.float64)
+        gap = self.random - self.measured.best
+        share = (self.random - found) / np.where(gap > 0, gap, 1.0)
+        # where random search has the best as well, as of a space of one configuration, there is nothing to gain
+        return np.where(gap > 0, share, (found <= self.measured.best).astype(np.float64))
 
     def score(self, searches: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> NDArray[np.float64]:
         """Mean over time of `performance` of each search, given by seconds and elapsed: (searches,)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from costmodel.evaluate import Comparison
 from costmodel.protocol import Study
 from costmodel.protocol.intervals import METRICS
 from measure.host import describe_host
+from search_space.scratch import ScratchFolder
 
 EXPERIMENT = "cost models"
 
@@ -70,7 +70,7 @@ def track(store: Store, title: str, about: Mapping[str, Any], rows: Sequence[Com
     parent = None
     if len(rows) != 1:
         parent = store.open_run(key, title, _now(), tags, common, None)
-        with tempfile.TemporaryDirectory(prefix="autotune-table-") as folder:
+        with ScratchFolder("table") as folder:
             table = Path(folder) / "models.json"
             table.write_text(json.dumps({**about, "models": [row.to_json() for row in rows]}, indent=2) + "\n")
             store.log_file(parent, table, "")
@@ -80,7 +80,7 @@ def track(store: Store, title: str, about: Mapping[str, Any], rows: Sequence[Com
         own = {**common, **facts.flat({"cost_model": row.name, "options": row.options})}
         run = store.open_run(f"{key}/{row.name}", name, _now(), tags, own, parent)
         store.log_metrics(run, _points(row.to_json()))
-        with tempfile.TemporaryDirectory(prefix="autotune-model-") as folder:
+        with ScratchFolder("model") as folder:
             learned = Path(folder) / "model.txt"
             row.model.save(learned)
             store.log_model(run, learned, row.name)
@@ -101,7 +101,7 @@ def track_study(store: Store, title: str, of: Study, plots: Path | None) -> None
     about = {name: document[name] for name in ("role", "registered", "seeds", "learned_from", "networks")}
     common = facts.flat({**about, "host": describe_host(), "version": facts.code_version()})
     parent = store.open_run(key, title, _now(), tags, common, None)
-    with tempfile.TemporaryDirectory(prefix="autotune-study-") as folder:
+    with ScratchFolder("study") as folder:
         table = Path(folder) / "study.json"
         table.write_text(json.dumps(document, indent=1) + "\n")
         store.log_file(parent, table, "")

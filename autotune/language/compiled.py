@@ -6,7 +6,6 @@ import hashlib
 import json
 import mmap
 import os
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,8 +17,10 @@ from autotune.graph.types import Array
 from autotune.language.model import Model, ModelError
 from autotune.language.parts import PREFILL, STEP
 from autotune.language.sampling import Sampler, greedy
+from search_space.files import replace_file
+from search_space.scratch import ScratchFolder
 from targets.arrays import aligned
-from targets.manifest import ExecutableError, contents, files_of, replace_file, write_manifest
+from targets.manifest import ExecutableError, contents, files_of, write_manifest
 from targets.native_executable import NativeExecutable
 
 SCHEMA = "autotune.language/1"
@@ -73,7 +74,7 @@ def compile(
 
     options = Quantisation(group=group, symmetric=symmetric, activations=activations)
     change = None if quantise is None else quantiser(quantise, options)
-    kept = tempfile.TemporaryDirectory(prefix="autotune-language-")
+    kept = ScratchFolder("language")
     folder = Path(kept.name)
     weights = built(model, longest, folder, threads, precision, None if cache is None else os.fspath(cache), change)
     found = LanguageModel(*_executables(folder, threads, weights), weights)

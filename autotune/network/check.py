@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from autotune.network.lowered import check_lowered
 from autotune.network.reference import reference_outputs
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
+from search_space.scratch import ScratchFolder
 
 TOLERANCE = 1e-4
 """Largest difference from the reference, relative to the largest element of the tensor."""
@@ -95,7 +95,7 @@ def check_network(
     graph = with_attention(graph, settings.target.hardware)
     probed = replace(network, model=model, graph=executable_graph(graph), tasks=())
     feeds = make_feeds(network, seed)
-    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+    with ScratchFolder("check") as place:
         executable = compile_network(probed, schedules, Path(place) / "network", settings)
         out = executable(*(feeds[p.name] for p in executable.inputs))
         arrays = out if isinstance(out, tuple) else (out,)
@@ -122,7 +122,7 @@ def _check_quantised(network: Network, schedules: Schedules, settings: Settings,
     names = list(dict.fromkeys([*graph.outputs, *added, *rounded, *within]))
     probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
     feeds = make_feeds(network, seed)
-    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+    with ScratchFolder("check") as place:
         executable = compile_network(replace(network, graph=probed, tasks=()), schedules, Path(place), settings)
         out = executable(*(feeds[p.name] for p in executable.inputs))
         found = dict(zip(names, out if isinstance(out, tuple) else (out,), strict=True))
@@ -136,7 +136,7 @@ def _errors_in_floats(network: Network, settings: Settings, seed: int) -> dict[s
     """How far the graph is from ONNX Runtime's outputs where neither rounds data to bytes."""
     model = in_floats(network.model)
     plain, feeds = import_model(model, seed=seed), make_feeds(network, seed)
-    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+    with ScratchFolder("check") as place:
         _, wanted = reference_outputs(model, plain, feeds, settings.threads, Path(place))
     graph = optimise(plain)
     values = evaluate(graph, feeds)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from autotune.config import RunConfig, check_config
 from autotune.executable.loading import load
 from autotune.naming import file_name
 from autotune.network.whole import FOLDER, whole_of
+from search_space.scratch import ScratchFolder
 from targets import registry
 from targets.executable import Executable
 
@@ -83,7 +83,7 @@ def compile(
             "`example_inputs` must be given for a module of PyTorch alone, but got "
             f"model={type(model).__name__}, example_inputs={type(example_inputs).__name__}"
         )
-    kept = None if output is not None else tempfile.TemporaryDirectory(prefix="autotune-network-")
+    kept = None if output is not None else ScratchFolder("network")
     folder = Path(output or "") if kept is None else Path(kept.name)
     proto: Any = model if _is_of("onnx", "ModelProto", model) else None
     if module:

@@ -36,9 +36,9 @@ from autotune.tuning.settings import Settings
 from measure.hostlock import alone
 from measure.recordlog import RecordLog
 from measure.steadiness import tell_if_busy
+from search_space.files import replace_file
 from targets import registry
 from targets.executable import Executable
-from targets.manifest import replace_file
 
 if TYPE_CHECKING:
     pass

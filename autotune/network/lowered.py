@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from autotune.tuning.settings import Settings
 from search_space.dtypes import FLOATS, NARROW
 from search_space.operators import winograd
 from search_space.operators.estimates import STEP
+from search_space.scratch import ScratchFolder
 
 MARGIN = 4
 """How many times the noise of another runtime and of roundings together ours may be: of few elements it is a matter of
@@ -46,7 +46,7 @@ def check_lowered(network: Network, schedules: Schedules, settings: Settings, se
     runtime is with it, or NumPy node by node.
     """
     feeds = make_feeds(network, seed)
-    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+    with ScratchFolder("check") as place:
         found, errors = stored_values(network, schedules, settings, feeds, Path(place))
         reference, exact = _in_float32(network, seed, feeds, settings.threads, Path(place))
         itself = _as_it_is(network, seed, feeds, settings.threads, Path(place))

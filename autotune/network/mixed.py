@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from autotune.network.selection import Limits
 from autotune.network.settling import NARROW, candidates, settled
 from autotune.network.type_problem import BYTES, Seconds, problem_of
 from autotune.tuning.settings import Settings
+from search_space.scratch import ScratchFolder
 
 AS_OPENVINO = "as openvino"
 """The accuracy of OpenVINO as it is installed, which is in bfloat16 where the processor has it."""
@@ -171,7 +171,7 @@ def openvino_outputs(
     Raises:
         ValueError: it is not installed, or does not run the model.
     """
-    with tempfile.TemporaryDirectory(prefix="autotune-accuracy-") as place:
+    with ScratchFolder("accuracy") as place:
         file = Path(place) / "model.onnx"
         onnx.save(model, file)
         try:

@@ -275,7 +275,7 @@ def serve(
     if "median" in request:  # of a small network there are thousands: one number is sent, not all of them
         count = request["median"]
         return {"seconds": float(np.median(state["runtime"].time(2 * count)[count:]))}
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return {"bytes": pages * os.sysconf("SC_PAGE_SIZE")}
 
 

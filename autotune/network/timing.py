@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from autotune.titles import title_of
 from autotune.tuning.settings import Settings
 from autotune.units import latency, share
 from measure.steadiness import DISAGREE, disagreement, halves_of, spread_of
+from search_space.scratch import ScratchFolder
 
 EXACT = "onnxruntime"
 """Runtime that decibels are taken against."""
@@ -101,7 +101,7 @@ def time_network(
         also: folders of further executables of the same model, by precision.
         accuracy: whether the outputs of all are compared.
     """
-    with tempfile.TemporaryDirectory(prefix="autotune-time-") as place, ExitStack() as stack:
+    with ScratchFolder("time") as place, ExitStack() as stack:
         file = Path(place) / "model.onnx"
         onnx.save(network.model, file)
         beside = _Beside(make_feeds(network, settings.seed), Path(place))

@@ -35,6 +35,7 @@ from search_space.ir.intervals import Span
 from search_space.terms import Point
 from search_space.workloads import Workload
 from targets import registry
+from targets.cpu.host import host_cores
 from targets.native_executable import NativeExecutable
 
 Stop = Callable[[], bool]
@@ -91,7 +92,7 @@ class Plan:
     @classmethod
     def of(cls, options: Options) -> Plan:
         """The plan that options state."""
-        threads = options.threads or torch.get_num_threads()
+        threads = options.threads or min(torch.get_num_threads(), host_cores())
         measure = Measure(cache="network", threads=threads)
         settings = Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
         return cls(settings, Limits(named=tuple(options.algorithms), hardware=settings.target.hardware))

@@ -9,6 +9,7 @@ from typing import Any
 from autotune.graph.precision import FULL, PRECISIONS
 from search_space.operators.algorithms import check_names
 from search_space.operators.checks import nearest
+from targets.cpu.host import check_threads
 
 MODES = ("default", "max-autotune")
 MOST_TRIALS = 1000
@@ -49,6 +50,8 @@ class Options:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"`{name}` must be a whole number of at least {least}, but got {name}={value!r}")
+        if self.threads is not None:
+            check_threads(self.threads)
         for name in ("background", "training"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"`{name}` must be True or False, but got {name}={getattr(self, name)!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +18,9 @@ from autotune.tuning.result import TuneResult
 from autotune.units import latency
 from measure.filelock import lock_within
 from measure.host import describe_host
+from search_space.files import replace_file
 from search_space.hardware import Hardware
 from targets import registry
-from targets.manifest import replace_file
 
 SCHEMA = "autotune.summary/1"
 PRECISION = "precision.json"
@@ -38,9 +39,8 @@ def make_folder(config: RunConfig) -> Path:
     folder = config.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".writable.{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable-"):
+            pass
     except OSError as error:
         raise ConfigError(f"`output` must be a folder to write to, but got {folder}: {error.strerror}") from None
     return folder

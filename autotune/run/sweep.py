@@ -26,6 +26,7 @@ from measure.database import Database
 from measure.pool import MeasurePool
 from search_space import strict_json
 from search_space.extras import missing
+from search_space.files import replace_file
 from search_space.hardware import Hardware
 from search_space.operators.checks import nearest
 from search_space.workloads import Workload
@@ -142,7 +143,7 @@ def sweep(
         for values in _combinations(variations):
             stem = "-".join(f"{field}={value}" for field, value in values.items())
             file = folder / "designs" / f"{stem}.json"
-            file.write_text(json.dumps({**base, **values}, indent=2) + "\n")
+            replace_file(file, (json.dumps({**base, **values}, indent=2) + "\n").encode())
             point = Point(values, str(file))
             try:
                 hardware = registry.get(f"{family}:{file}").hardware
@@ -158,7 +159,7 @@ def sweep(
             if point.interrupted:
                 break
     document = {"target": config.target, "points": [_plain(point) for point in points]}
-    (folder / "sweep.json").write_text(json.dumps(document, indent=2) + "\n")
+    replace_file(folder / "sweep.json", (json.dumps(document, indent=2) + "\n").encode())
     if why := missing("sweep.png", "matplotlib"):
         say(why)
     else:

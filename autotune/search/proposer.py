@@ -113,7 +113,7 @@ class Proposer(Evolution):
             self._program = None
             return self.frame.empty()
         if self.options.record:
-            with Path(self.options.record).open("a") as file:
+            with Path(self.options.record).open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"workload": str(self.space.workload), "answer": answer}) + "\n")
         return self._sorted_out(answer, n)
 
@@ -213,7 +213,7 @@ class _Replay:
 
     def __init__(self, path: Path, workload: str) -> None:
         try:
-            lines = [strict_json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+            lines = [strict_json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
             self._left = iter([line["answer"] for line in lines if line["workload"] == workload])
         except OSError as error:
             raise ValueError(

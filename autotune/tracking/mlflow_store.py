@@ -18,6 +18,7 @@ from autotune.tracking.facts import database_file
 from autotune.tracking.model import write_folder
 from autotune.tracking.store import Input, Point, Store, StoreError
 from autotune.tracking.view import VIEW_TAG, view_state
+from search_space.scratch import ScratchFolder
 
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -123,7 +124,7 @@ class MLflowStore(Store):
 
     def log_model(self, run: str, path: Path, kind: str) -> None:
         """See `Store`; `mlflow.pyfunc.load_model("runs:/ID/cost_model")` gives what predicts."""
-        with self._store_errors(), tempfile.TemporaryDirectory(prefix="autotune-model-") as place:
+        with self._store_errors(), ScratchFolder("model") as place:
             data = write_folder(Path(place) / "data", path, kind)
             made = Path(place) / "cost_model"
             mlflow.pyfunc.save_model(

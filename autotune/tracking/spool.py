@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from measure.filelock import SHARED, lock_within
-from targets.manifest import replace_file
+from search_space.files import replace_file
 
 FOLDER = "tracking"
 EVENTS = "events.jsonl"

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from autotune.config import Measure, Model, Search
+from autotune.config.errors import errors_at
 from autotune.tuning.task import CPU, Task
 from costmodel.models import registry as models
 from costmodel.models.base import CostModel, UncertainModel
 from search_space.operators.algorithms import check_names
 from targets import registry
 from targets.base import Target
+from targets.cpu.host import check_threads
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Settings:
         if self.seed < 0:
             raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
         check_names(self.algorithms)
+        if self.measure.threads is not None and self.measure.pool == "local":
+            with errors_at("measure.threads"):
+                check_threads(self.measure.threads)
 
     @property
     def threads(self) -> int:

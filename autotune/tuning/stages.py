@@ -67,7 +67,7 @@ def from_file(task: Task, path: Path) -> Scheduled:
         ConfigError: no such file, no trace in it, or none for this task.
     """
     try:
-        data = strict_json.loads(path.read_text(), finite=False)
+        data = strict_json.loads(path.read_text(encoding="utf-8"), finite=False)
     except OSError as error:
         raise ConfigError(f"{path}: a trace must be a readable file, but got: {error.strerror}") from None
     except ValueError as error:

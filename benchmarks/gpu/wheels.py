@@ -33,7 +33,7 @@ PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 28, 27, 24, 17)),
 
 def pinned() -> list[str]:
     """The exact versions of the extra `gpu`, but for NVRTC, which comes with PyTorch."""
-    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     return [p for p in project["optional-dependencies"]["gpu"] if not p.startswith("nvidia-cuda-nvrtc")]
 
 

@@ -166,7 +166,7 @@ class ReplayTable:
         Raises:
             TableError: another format, or a sketch rule that has changed since.
         """
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
         if data.get("format") != FORMAT:
             raise TableError(f"`format` of {path.name} must be {FORMAT}, but got format={data.get('format')!r}")
         table = ReplayTable(

@@ -35,4 +35,4 @@ def report(chosen: Chosen) -> dict[str, int]:
 def save(path: Path, rules: Iterable[Rule], report: Mapping[str, Any]) -> None:
     """Writes rules as plain data, one a line, after the numbers of how they were found."""
     data = {**report, "rules": [str(rule) for rule in rules]}
-    path.write_text(json.dumps(data, indent=1) + "\n")
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

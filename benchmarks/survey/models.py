@@ -47,7 +47,7 @@ def load_models(path: Path = LISTED) -> list[Model]:
         ValueError: a list of another form, an unknown library, a name that occurs twice.
     """
     try:
-        data = yaml.safe_load(path.read_text())
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ValueError(f"`models` must be a YAML file, but got {path}: {error}") from None
     if not isinstance(data, dict) or not all(isinstance(families, dict) for families in data.values()):

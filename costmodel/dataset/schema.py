@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.dataset.errors import DatasetError
 from search_space.extras import require
+from search_space.files import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,14 +88,11 @@ def write_tables(folder: Path, tables: Mapping[str, Mapping[str, object]]) -> No
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    written: list[tuple[Path, Path]] = []
-    for name, columns in tables.items():
-        partial = folder / f".{name}.parquet"
-        table = pa.table(dict(columns), schema_of(name))
-        pq.write_table(table, partial, compression="zstd", compression_level=19, write_statistics=False)
-        written.append((partial, folder / f"{name}.parquet"))
-    for partial, path in written:
-        partial.replace(path)
+    with ExitStack() as stack:  # none takes its place before all are written
+        for name, columns in tables.items():
+            partial = stack.enter_context(replacing(folder / f"{name}.parquet"))
+            table = pa.table(dict(columns), schema_of(name))
+            pq.write_table(table, partial, compression="zstd", compression_level=19, write_statistics=False)
 
 
 def read_table(folder: Path, table: str) -> pa.Table:

@@ -93,7 +93,7 @@ class Split:
             DatasetError: no such file, another schema, or no division in two.
         """
         try:
-            data = strict_json.loads(Path(path).read_text())
+            data = strict_json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise DatasetError(f"{path}: a split must be a readable file, but: {error.strerror}") from None
         except ValueError as error:

@@ -67,7 +67,7 @@ def read_t4(path: Path, space: Path | None = None) -> MeasuredSpace:
         [latencies for latencies, _ in samples],
         [error for _, error in samples],
         np.array([_time(result, "compilation") for result in kept]) * UNITS[unit],
-        np.array([sum(_time(result, name) for name in TIMES[1:]) for result in kept]) * UNITS[unit],
+        np.array([_other_time(result, UNITS[unit], runs) for result, (runs, _) in zip(kept, samples, strict=True)]),
     )
 
 
@@ -120,11 +120,14 @@ def _document(path: Path) -> Any:
 def _space_of(path: Path, results: Sequence[Mapping[str, Any]]) -> ParameterSpace:
     """Parameters with the values that occur."""
     names = dict.fromkeys(name for result in results for name in result["configuration"])
-    values: dict[str, list[Any]] = {
-        name: list(dict.fromkeys(r["configuration"][name] for r in results if name in r["configuration"]))
-        for name in names
-    }
-    parameters = [Parameter(name, tuple(sorted(found))) for name, found in values.items()]
+    parameters = []
+    for name in names:
+        given = [result["configuration"][name] for result in results if name in result["configuration"]]
+        if wrong := [value for value in given if not isinstance(value, bool | int | float | str)]:
+            raise ValueError(f"values of a configuration must be numbers or texts, but {name} has {wrong[0]!r:.80}")
+        found = list(dict.fromkeys(given))
+        comparable = len({isinstance(value, str) for value in found}) == 1
+        parameters.append(Parameter(name, tuple(sorted(found) if comparable else found)))  # or says that it has both
     return ParameterSpace(path.name.partition(".")[0], tuple(parameters))
 
 
@@ -146,6 +149,16 @@ def _samples(path: Path, result: Mapping[str, Any], unit: float) -> tuple[np.nda
             f"for {dict(result['configuration'])}"
         )
     return np.array(good, np.float64) * unit, OK
+
+
+def _other_time(result: Mapping[str, Any], unit: float, runs: np.ndarray[Any, Any]) -> float:
+    """Seconds that measuring a configuration took besides compiling and the runs that are listed.
+
+    Where the file says what all runs took (`benchmark`), warming up, launches and observers are among them.
+    """
+    others = sum(_time(result, name) for name in TIMES[1:]) * unit
+    whole = _time(result, "benchmark") * unit
+    return others + whole - float(np.sum(runs)) if whole else others
 
 
 def _time(result: Mapping[str, Any], name: str) -> float:

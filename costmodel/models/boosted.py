@@ -16,6 +16,7 @@ from costmodel.models.base import Scores, need_fit
 from costmodel.models.booster import check_text
 from costmodel.models.forest import Forest
 from costmodel.models.learner import Learner
+from search_space.files import replace_file
 
 
 class BoostedModel(Learner):
@@ -31,11 +32,11 @@ class BoostedModel(Learner):
 
     def save(self, path: Path) -> None:
         """Writes LightGBM's own text format, and a last line with what is the model's own."""
-        path.write_text(f"{need_fit(self._text)}\n{self.head}{self.own()}\n")
+        replace_file(path, (f"{need_fit(self._text)}\n{self.head}{self.own()}\n").encode())
 
     def load(self, path: Path) -> None:
         """See `CostModel.load`."""
-        text, _, own = path.read_text().partition(f"\n{self.head}")
+        text, _, own = path.read_text(encoding="utf-8").partition(f"\n{self.head}")
         check_text(text, self.read_own(own.strip(), path), path)
         self.keep(text)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +14,8 @@ from costmodel.models import registry
 from costmodel.models.base import CostModel, Scores, UncertainModel, check_lengths, need_fit
 from costmodel.models.errors import ModelError
 from costmodel.models.tunable import Range, Tunable
+from search_space.files import replace_file
+from search_space.scratch import ScratchFolder
 
 
 class EnsembleModel(UncertainModel):
@@ -70,18 +71,18 @@ class EnsembleModel(UncertainModel):
     def save(self, path: Path) -> None:
         """Writes what its members write, as texts of a JSON document."""
         texts = []
-        with tempfile.TemporaryDirectory(prefix="autotune-ensemble-") as folder:
+        with ScratchFolder("ensemble") as folder:
             for i, model in enumerate(need_fit(self._learned)):
                 place = Path(folder) / f"{i}.txt"
                 model.save(place)
                 texts.append(place.read_text().splitlines(keepends=True))
         document = {"model": "ensemble", "member": self.member, "options": self.options, "members": texts}
-        path.write_text(json.dumps(document, indent=0) + "\n")
+        replace_file(path, (json.dumps(document, indent=0) + "\n").encode())
 
     def load(self, path: Path) -> None:
         """Reads what `save` wrote; members are of the model that it names."""
         try:
-            document = json.loads(path.read_text())
+            document = json.loads(path.read_text(encoding="utf-8"))
             if document["model"] != "ensemble":
                 raise ValueError(f"it is of a model {document['model']!r}")
             member, options = str(document["member"]), dict(document["options"])
@@ -89,7 +90,7 @@ class EnsembleModel(UncertainModel):
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{path}: a saved ensemble must be whole, but {error!r}") from None
         learned = []
-        with tempfile.TemporaryDirectory(prefix="autotune-ensemble-") as folder:
+        with ScratchFolder("ensemble") as folder:
             for i, text in enumerate(texts):
                 place = Path(folder) / f"{i}.txt"
                 place.write_text(text)

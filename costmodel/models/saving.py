@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from costmodel.features import NAMES
 from costmodel.models.base import CostModel, Scores, UncertainModel
 from costmodel.models.errors import ModelError
+from search_space.scratch import ScratchFolder
 
 ROWS = 10
 _SEEN: set[tuple[type[CostModel], str]] = set()  # classes with their options that passed, in this process
@@ -34,7 +34,7 @@ def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -
         return
     model, (features, throughput) = kind(**options), _programs()
     model.fit([*features], throughput)
-    with tempfile.TemporaryDirectory(prefix="autotune-model-") as folder:
+    with ScratchFolder("model") as folder:
         loaded = _round_trip(name, model, kind, Path(folder) / "model.txt")
     expected_scores = _predictions(name, model, features, "fitted")
     for found, expected in zip(_predictions(name, loaded, features, "loaded"), expected_scores, strict=True):

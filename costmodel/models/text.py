@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from costmodel.features import NAMES
 from costmodel.models.errors import ModelError
+from search_space.files import replace_file
 
 Value = int | float | str | NDArray[Any] | list[Any]
 FEATURES = f"{len(NAMES)}:{zlib.crc32(' '.join(NAMES).encode()):08x}"
@@ -38,7 +39,7 @@ def write(path: Path, model: str, values: Mapping[str, Value]) -> None:
             raise ModelError(
                 f"{model}: what is saved must be finite numbers, texts and arrays, but {name!r} is not: {error}"
             ) from None
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    replace_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def read(path: Path, model: str, names: Collection[str] = ()) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def read(path: Path, model: str, names: Collection[str] = ()) -> dict[str, Any]:
         ModelError: it is no such file, of another kind of model, or of other features.
     """
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_text(encoding="utf-8"))
         found = values.pop("model"), values.pop("features")
         read = {name: _load(value) for name, value in values.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:

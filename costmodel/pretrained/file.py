@@ -13,6 +13,7 @@ from costmodel.features.relative import RELATIVE_NAMES
 from costmodel.models.errors import ModelError
 from costmodel.models.forest import MAX_LEAVES, Forest
 from costmodel.models.lightgbm_residual import ResidualModel
+from search_space.files import replacing
 
 FORMAT = "autotune.pretrained/1"
 KINDS = {"ends": np.int64, "features": np.int64, "thresholds": np.float32, "masks": np.int32, "leaves": np.float64}
@@ -38,7 +39,7 @@ def write(model: ResidualModel, targets: Iterable[str], path: Path) -> None:
     said = {"format": FORMAT, "targets": kinds, "names": "\n".join(RELATIVE_NAMES), "members": model.own()}
     arrays |= {name: np.array(text) for name, text in said.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
+    with replacing(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
 

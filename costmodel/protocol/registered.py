@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from costmodel.dataset.errors import DatasetError
 from search_space import strict_json
+from search_space.files import replace_file
 from search_space.workloads import Workload
 
 FORMAT = "autotune.pools/1"
@@ -113,7 +114,7 @@ class Registered:
 
     def write(self, path: Path) -> None:
         """Writes the file."""
-        path.write_text(self._text())
+        replace_file(path, self._text().encode())
 
     @staticmethod
     def read(path: Path) -> Registered:
@@ -123,7 +124,7 @@ class Registered:
             DatasetError: no such file, another format, or something in it that must not be.
         """
         try:
-            data = strict_json.loads(path.read_text())
+            data = strict_json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise DatasetError(f"{path}: registered pools must be a readable file, but: {error.strerror}") from None
         except ValueError as error:

@@ -47,7 +47,7 @@ def read_log(path: Path) -> Iterator[Logged]:
         DatasetError: a file that cannot be read, or a line that is no such record; says which.
     """
     try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip() and line[0] not in "# ":
                     yield _logged(line, path, number)

@@ -90,7 +90,7 @@ def scored_sequences(
 
 def _of_networks(data: Sequences, path: Path) -> tuple[list[str], list[str], dict[str, NDArray[np.float64]]]:
     try:
-        networks = strict_json.loads(path.read_text())
+        networks = strict_json.loads(path.read_text(encoding="utf-8"))
         times = {str(n): {str(key): float(count) for key, count in of.items()} for n, of in networks.items()}
     except OSError as error:
         raise DatasetError(f"{path}: weights must be a readable file, but: {error.strerror}") from None

@@ -15,6 +15,7 @@ from costmodel.dataset.errors import DatasetError
 from costmodel.sequences.ansor import read_log
 from costmodel.sequences.encoding import LENGTH, WIDTH, encode, own_steps
 from search_space import strict_json
+from search_space.files import replace_file, replacing
 
 FORMAT = "autotune.sequences/1"
 SHARD = 65536
@@ -139,7 +140,7 @@ class _Writer:
         if self._count:
             self._write()
         document = {"format": FORMAT, "shape": [LENGTH, WIDTH], "tasks": self._tasks}
-        (self._folder / _INDEX).write_text(json.dumps(document) + "\n")
+        replace_file(self._folder / _INDEX, (json.dumps(document) + "\n").encode())
         return Sequences(self._folder)
 
     def _write(self) -> None:
@@ -151,7 +152,8 @@ class _Writer:
             first += len(held)
             sequences += [sequence for sequence, _ in held]
             seconds += [taken for _, taken in held]
-        np.savez_compressed(self._folder / name, sequences=np.array(sequences), seconds=np.array(seconds))
+        with replacing(self._folder / name) as partial, partial.open("wb") as file:
+            np.savez_compressed(file, sequences=np.array(sequences), seconds=np.array(seconds))
         self._held, self._count, self._shards = {}, 0, self._shards + 1
 
 

@@ -20,6 +20,7 @@ from costmodel.transfer.align import Alignment, Mapped
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features, SourceTask, Task
 from costmodel.transfer.trees import Column
+from search_space.files import replace_file
 
 SCHEMA = "autotune.transfer/1"
 """Name and version of a saved base; a change of any field's meaning is a new version."""
@@ -107,7 +108,7 @@ class Base:
             "kinds": list(self.kinds),
             "text": text,
         }
-        path.write_text(json.dumps(document) + "\n")
+        replace_file(path, (json.dumps(document) + "\n").encode())
 
     @staticmethod
     def load(path: Path) -> Base:
@@ -117,7 +118,7 @@ class Base:
             TransferError: no such file, or another schema.
         """
         try:
-            document = json.loads(path.read_text())
+            document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise TransferError(f"{path}: a saved model must be a readable file, but: {error.strerror}") from None
         except ValueError as error:

@@ -265,7 +265,7 @@ def summary(report: Mapping[str, Any]) -> str:
 
 
 def _is_saved(path: Path) -> bool:
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         head = file.read(len(SCHEMA) + 32)
     return SCHEMA in head
 

@@ -54,6 +54,8 @@ MAX_MESSAGE = 64 << 20
 MAX_HEADER = 4 << 20
 """Bytes of the JSON in a message."""
 MAX_SESSIONS = 64
+MAX_HOST_SESSIONS = 16
+"""Sessions of clients on one host, so that no host keeps all others out."""
 MAX_JOBS = 4
 """Jobs of a session, under way or answered; a new one takes the place of the oldest that was answered."""
 MAX_MODULES = 64

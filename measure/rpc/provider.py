@@ -16,7 +16,7 @@ from measure.notices import WaitNotice
 from measure.rpc.client import RpcDevice
 from measure.rpc.jobs import greet, read_greeting
 from measure.rpc.protocol import MAX_LEASE, MAX_WAIT, get
-from measure.rpc.settings import RpcAddress, RpcSettings
+from measure.rpc.settings import RpcAddress, RpcSettings, check_place
 from measure.rpc.transport import Busy, CallError, Connection, Unreachable
 
 log = logging.getLogger(__name__)
@@ -158,6 +158,7 @@ class _Leases:
         try:
             if place in self._provider.refused:
                 raise PoolError("it was not believed")
+            check_place(place, "place")  # a tracker may say anything
             device = await RpcDevice.connect(place, self._settings, self._address.check)
             self._held[lease] = device
             self._fleet.join(device)

@@ -17,6 +17,7 @@ from measure.fleet.local import LocalDevice
 from measure.pool import Trial
 from measure.rpc.protocol import (
     MAX_HELD,
+    MAX_HOST_SESSIONS,
     MAX_JOBS,
     MAX_LEASE,
     MAX_MESSAGE,
@@ -58,6 +59,7 @@ class _Session:
     """A client's claim."""
 
     client: str
+    host: str
     lease: float
     expires: float = 0.0  # monotonic seconds
     jobs: dict[str, _Job] = field(default_factory=dict)
@@ -120,8 +122,10 @@ class RpcServer(Service):
     async def _hello(self, request: Request) -> Reply:
         if len(self._sessions) >= MAX_SESSIONS:
             raise Full(f"a worker must have at most {MAX_SESSIONS} sessions, but got one more")
+        if sum(session.host == request.host for session in self._sessions.values()) >= MAX_HOST_SESSIONS:
+            raise Full(f"a worker must have at most {MAX_HOST_SESSIONS} sessions of one host, but got one more")
         lease = min(max(request.get("lease", float), 0.1), MAX_LEASE)
-        session = _Session(request.get("client", str), lease)
+        session = _Session(request.get("client", str), request.host, lease)
         session.renew()
         name = uuid.uuid4().hex
         self._sessions[name] = session

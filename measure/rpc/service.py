@@ -8,6 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -33,6 +34,9 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two servers on one port would share its clients
     ("grpc.max_metadata_size", 8 << 10),
     ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 60_000),  # of one without a call, as a stranger's; a client connects again
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
 )
 
 
@@ -78,6 +82,15 @@ class Request:
     header: Mapping[str, Any]
     blob: bytes
     peer: str
+
+    @property
+    def host(self) -> str:
+        """The client's address without its port; empty where none is seen.
+
+        gRPC writes `ipv4:127.0.0.1:4711` and `ipv6:%5B::1%5D:4711`.
+        """
+        kind, _, rest = self.peer.partition(":")
+        return unquote(rest.rpartition(":")[0]) if kind in ("ipv4", "ipv6") else ""
 
     def get(self, name: str, kind: type[Any]) -> Any:
         """Field of the header; a `ProtocolError` where it is missing or of another type."""

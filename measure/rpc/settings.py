@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, fields
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import parse_qsl, urlsplit
@@ -15,6 +17,10 @@ Check = Literal["device", "client"]
 """Where a kernel's output is compared with the reference."""
 
 SCHEME = "rpc"
+_HOST = 253
+"""Characters of a host's name at most."""
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?")
+"""Labels with dots between, those of decimal addresses included."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +119,20 @@ def check_place(text: str, name: str, any_port: bool = False) -> str:
         ValueError: not of this form.
     """
     host, _, port = text.rpartition(":")
-    right = bool(host) and port.isdecimal() and (0 if any_port else 1) <= int(port) < 1 << 16
-    if not right or ("[" in host) != (":" in host):
+    number = int(port) if re.fullmatch(r"\d{1,5}", port, re.ASCII) else -1
+    if not (0 if any_port else 1) <= number < 1 << 16 or not _is_host(host):
         raise ValueError(f"`{name}` must be HOST:PORT, but got {name}={text!r}")
     return text
+
+
+def _is_host(host: str) -> bool:
+    """Says that a text is a name, an address, or `*` for all addresses."""
+    if host.startswith("[") and host.endswith("]"):
+        try:
+            return bool(IPv6Address(host[1:-1]))
+        except ValueError:
+            return False
+    return host == "*" or (len(host) <= _HOST and _NAME.fullmatch(host) is not None)
 
 
 def check_key(key: str) -> str:
@@ -137,7 +153,7 @@ def read_token(path: str | os.PathLike[str]) -> str:
         PoolError: the file cannot be read or holds no token.
     """
     try:
-        token = Path(path).read_text().strip()
+        token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise PoolError(f"`token_file` must be a readable file with a token, but got {path}: {why}") from None

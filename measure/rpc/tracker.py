@@ -13,11 +13,14 @@ from typing import Any
 
 from measure.rpc.protocol import MAX_WAIT, ProtocolError
 from measure.rpc.service import Full, Handler, Listen, Request, Service
+from measure.rpc.settings import check_key, check_place
 
 log = logging.getLogger(__name__)
 
 MAX_DEVICES = 10_000
 MAX_REQUESTS = 10_000
+MAX_HOST_REQUESTS = 2500
+"""Requests of clients on one host."""
 
 Reply = tuple[Mapping[str, Any], bytes]
 
@@ -52,6 +55,7 @@ class _Wish:
     """A client that waits for a device."""
 
     client: str
+    host: str
     key: str
     priority: int
     expires: float
@@ -93,15 +97,21 @@ class Tracker(Service):
 
     async def _register(self, request: Request) -> Reply:
         instance, port = request.get("instance", str), request.get("port", int)
-        host = request.get("host", str) or _host_of(request.peer)
-        place = f"{host}:{port}"
+        host, key = request.get("host", str) or request.host, request.get("key", str)
+        if not host:
+            raise ProtocolError(f"`host` must be given by a worker whose address is not seen, but got {request.peer!r}")
+        try:
+            place = check_place(f"{host}:{port}", "host:port")
+            check_key(key or "any")
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
         device = self._devices.get(instance)
         if device is None:
             if len(self._devices) >= MAX_DEVICES:
                 raise Full(f"a tracker must have at most {MAX_DEVICES} devices, but got one more")
             for other in [other for other in self._devices.values() if other.place == place]:
                 self._forget(other)  # it was started anew
-            device = self._devices[instance] = _Device(instance, request.get("key", str), place, 0.0)
+            device = self._devices[instance] = _Device(instance, key, place, 0.0)
             log.info("%s registers as %r", place, device.key)
         device.expires = time.monotonic() + self.lease
         device.broken = False
@@ -120,8 +130,10 @@ class Tracker(Service):
         if wish is None:
             if len(self._wishes) >= MAX_REQUESTS:
                 raise Full(f"a tracker must have at most {MAX_REQUESTS} requests, but got one more")
+            if sum(wish.host == request.host for wish in self._wishes.values()) >= MAX_HOST_REQUESTS:
+                raise Full(f"a tracker must have at most {MAX_HOST_REQUESTS} requests of one host, but got one more")
             key, priority = request.get("key", str), request.get("priority", int)
-            wish = self._wishes[name] = _Wish(request.get("client", str), key, priority, now)
+            wish = self._wishes[name] = _Wish(request.get("client", str), request.host, key, priority, now)
         wait = min(max(request.get("wait", float), 0.0), MAX_WAIT)
         wish.expires = now + wait + self.lease
         self._match()
@@ -211,12 +223,3 @@ class Tracker(Service):
         for name in [name for name, wish in self._wishes.items() if wish.lease is None and wish.expires < now]:
             del self._wishes[name]
         self._match()
-
-
-def _host_of(peer: str) -> str:
-    """Host of a peer as gRPC writes it: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
-    kind, _, rest = peer.partition(":")
-    host = rest.rpartition(":")[0].replace("%5B", "[").replace("%5D", "]")
-    if kind not in ("ipv4", "ipv6") or not host:
-        raise ProtocolError(f"`host` must be given by a worker whose address is not seen, but got peer={peer!r}")
-    return host

@@ -127,9 +127,9 @@ class Expr:
 
     def __str__(self) -> str:
         if self._text is None:
-            from search_space.ir.render import render
+            from search_space.ir.render import text_of
 
-            self._text = render(self)
+            self._text = text_of(self)
         return self._text
 
     __repr__ = __str__

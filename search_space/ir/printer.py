@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from search_space.ir.expr import Expr
+from search_space.ir.sharing import SharedText, is_large
 from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
 
+_LARGE = 1000
+"""Nodes as trees from which a statement is too large to be written as a tree."""
+_LONG = 300
+"""Characters from which a statement is written with names for its shared subterms and tables, where that is shorter."""
+_SHORTER = 0.7
 _UPDATE = {"sum": "+=", "prod": "*=", "max": "max=", "min": "min="}
 
 
@@ -34,9 +40,7 @@ def _stmt(stmt: Stmt, indent: str) -> list[str]:
         swizzled = ", swizzled" if stmt.buffer.swizzled else ""
         return [f"{indent}alloc {_buffer(stmt.buffer)} in {stmt.buffer.scope}{swizzled}", *_stmt(stmt.body, indent)]
     if isinstance(stmt, Store):
-        update = _UPDATE[stmt.reducer] if stmt.reducer else "="
-        guard = "" if stmt.predicate is None else f"  if {stmt.predicate}"
-        return [f"{indent}{stmt.buffer}[{_list(stmt.indices)}] {update} {stmt.value}{guard}"]
+        return [f"{indent}{line}" for line in _store(stmt)]
     if isinstance(stmt, Barrier):
         hints = "" if stmt.pending is None else f" [pending={stmt.pending}]"
         return [f"{indent}barrier{hints}{' [proxy]' if stmt.proxy else ''}"]
@@ -44,6 +48,25 @@ def _stmt(stmt: Stmt, indent: str) -> list[str]:
     operands = ", ".join(_operand(o) for o in (stmt.output, *stmt.inputs))
     where = "" if stmt.predicate is None else f"  if {stmt.predicate}"
     return [f"{indent}{stmt.name}({operands}){where}"]
+
+
+def _store(stmt: Store) -> list[str]:
+    """A store; in front of a long one stand names for what it computes more than once."""
+    update = _UPDATE[stmt.reducer] if stmt.reducer else "="
+    roots = [*stmt.indices, stmt.value, *([] if stmt.predicate is None else [stmt.predicate])]
+    large = is_large(roots, _LARGE)
+    if not large:
+        guard = "" if stmt.predicate is None else f"  if {stmt.predicate}"
+        line = f"{stmt.buffer}[{_list(stmt.indices)}] {update} {stmt.value}{guard}"
+        if len(line) < _LONG:
+            return [line]
+    shared = SharedText(roots)
+    guard = "" if stmt.predicate is None else f"  if {shared.text(stmt.predicate)}"
+    head = f"{stmt.buffer}[{', '.join(map(shared.text, stmt.indices))}] {update}"
+    lines = [*shared.definitions, *shared.lines(head, stmt.value, guard)]
+    if large or shared.has_tables or sum(map(len, lines)) <= _SHORTER * len(line):
+        return lines
+    return [line]
 
 
 def _operand(operand: Operand) -> str:

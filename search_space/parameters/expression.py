@@ -30,16 +30,18 @@ def _power(base: Values, exponent: Values) -> Values:
     return np.asarray(np.asarray(base, np.float64) ** exponent)  # whole numbers would overflow
 
 
-_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+SCALAR: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: _power,
+    ast.Pow: operator.pow,
 }
-_COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+"""Arithmetic on numbers."""
+_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {**SCALAR, ast.Pow: _power}
+COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -187,12 +189,12 @@ class Restriction:
             parts = [_equal(left, of(one)) for one in part.elts]
             found = reduce(np.logical_or, parts, np.zeros(np.shape(left), np.bool_))
             return np.logical_not(found) if isinstance(op, ast.NotIn) else found
-        if type(op) not in _COMPARED or left is None or right is None:
+        if type(op) not in COMPARED or left is None or right is None:
             raise ExpressionError(f"a comparison must be of values, but got {ast.unparse(part)} in {self.text!r}")
         if isinstance(op, ast.Eq | ast.NotEq):
             equal = _equal(left, right)
             return equal if isinstance(op, ast.Eq) else np.logical_not(equal)
-        return _COMPARED[type(op)](_number(left), _number(right))
+        return COMPARED[type(op)](_number(left), _number(right))
 
 
 def _equal(left: Values, right: Values) -> Any:

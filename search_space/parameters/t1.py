@@ -6,13 +6,14 @@ tuners", 2023). What it says of the kernel itself is left as it is.
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_space.parameters.expression import Restriction
+from search_space.files import replace_file
+from search_space.parameters.expression import ExpressionError, Restriction
+from search_space.parameters.listing import listed
 from search_space.parameters.space import Parameter, ParameterSpace, Value
 
 MOST_BYTES = 64 << 20
@@ -64,7 +65,7 @@ def space_of(document: Any) -> ParameterSpace:
 
 def write_t1(space: ParameterSpace, path: Path) -> None:
     """Writes a space as `read_t1` reads it."""
-    path.write_text(json.dumps(document_of(space), indent=2) + "\n", encoding="utf-8")
+    replace_file(path, (json.dumps(document_of(space), indent=2) + "\n").encode())
 
 
 def document_of(space: ParameterSpace) -> dict[str, Any]:
@@ -94,9 +95,9 @@ def _parameter(entry: Any) -> Parameter:
         raise ValueError(f"`Type` of {name} must be one of {', '.join(KINDS)}, but got {kind!r}")
     if isinstance(values, str):
         try:
-            values = ast.literal_eval(values)
-        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-            raise ValueError(f"`Values` of {name} must be a list, but got {values!r}") from error
+            values = listed(values)
+        except ExpressionError as error:
+            raise ValueError(f"`Values` of {name}: {error}") from error
     return Parameter(name, tuple(_value(name, kind, value) for value in _list(values, f"`Values` of {name}")))
 
 

@@ -6,12 +6,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from platform import machine
 
+from search_space.scratch import ScratchFolder
 from targets.base import BuildError
 
 STANDARD = ("-std=c99", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
@@ -117,8 +117,8 @@ class Compiler:
     def _made(self, text: str, file: str, *options: str) -> bytes:
         if self.missing:
             raise BuildError(self.missing)
-        with tempfile.TemporaryDirectory(prefix="autotune-c-") as folder:
-            Path(folder, "kernel.c").write_text(text)
+        with ScratchFolder("c") as folder:
+            Path(folder, "kernel.c").write_text(text, encoding="utf-8")
             before = [option for option in options if not option.startswith("-l")]
             after = [option for option in options if option.startswith("-l")]
             self._run([*self.flags, *before, "-o", file, "kernel.c", *after], folder)
@@ -132,7 +132,8 @@ class Compiler:
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 timeout=_SECONDS,
                 check=False,
             )

@@ -13,7 +13,7 @@ from search_space.ir.regroup import Regrouping
 from search_space.ir.stmt import Allocate, Barrier, Buffer, For, LoopProgram, Seq, Stmt, Store, map_exprs, walk_stmt
 from targets.arrays import C_TYPE
 from targets.base import BuildError
-from targets.c.helpers import PREFIX
+from targets.c.helpers import LOCAL, PREFIX
 from targets.c.names import Names
 from targets.c.values import Values
 
@@ -237,8 +237,11 @@ class _Function:
             return
         self.line("{")
         self.depth += 1
-        self.line(self._declared(stmt.buffer))
+        self.values.used.add(LOCAL)
+        self.line(f"{LOCAL} {self._declared(stmt.buffer)}")
         self.stmt(stmt.body)
+        if stmt.buffer.name not in self.values.read:  # simplification may leave no read, of which compilers warn
+            self.line(f"(void){self.names(stmt.buffer.name)};")
         self.depth -= 1
         self.line("}")
 

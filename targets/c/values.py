@@ -45,6 +45,7 @@ class Values:
     Attributes:
         places: text that stands for a buffer, where it is not its name alone.
         used: helpers that the text calls.
+        read: names of buffers that the text reads.
     """
 
     def __init__(self, names: Names, buffers: Mapping[str, Buffer], simplify: Regrouping, wide: bool) -> None:
@@ -52,6 +53,7 @@ class Values:
         self.index_type = "int64_t" if wide else "int32_t"
         self.places: dict[str, str] = {}
         self.used: set[str] = set()
+        self.read: set[str] = set()
         self._bases: dict[Expr, str] = {}  # what has a name in indices
         self._known: dict[int, tuple[Expr, str]] = {}  # values that have a name, by serial; they must stay alive
 
@@ -178,6 +180,7 @@ class Values:
 
     def load(self, e: Expr) -> str:
         buffer = self.buffers[e.args[0]]
+        self.read.add(buffer.name)
         return self.widened(self.element(buffer, e.args[1:]), buffer.dtype)
 
     def widened(self, text: str, dtype: str) -> str:

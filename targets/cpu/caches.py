@@ -52,7 +52,7 @@ def _from_system(level: int, system: Path) -> tuple[int, int, str] | None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from search_space.files import replacing
 from targets.arrays import C_TYPE
 from targets.base import Module, Parameter
 from targets.cpu.runtime import SGEMM_SYMBOL, Compiles, blas_library, library_text
@@ -47,15 +48,15 @@ def linked(target: Compiles, modules: Iterable[Module], objects: Iterable[str], 
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or target.machine.triple != llvm.get_process_triple():
         return []
-    partial = f".{name}.so"  # who has loaded the one before it keeps that
-    command = [compiler, *LINK_FLAGS, "-o", partial, *objects]
+    command = [compiler, *LINK_FLAGS, *objects]
     blas = blas_library()
     if blas is not None and any(SGEMM_SYMBOL in module.llvm_ir for module in modules):
         command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"`{compiler}` must link {name}.so, but said: {done.stderr.strip()}")
-    (folder / partial).replace(folder / f"{name}.so")
+    with replacing(folder / f"{name}.so") as partial:
+        command += ["-o", partial.name]
+        done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=False)
+        if done.returncode:
+            raise RuntimeError(f"`{compiler}` must link {name}.so, but said: {done.stderr.strip()}")
     return [f"{name}.so"]
 
 

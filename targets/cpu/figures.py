@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_space.files import replace_file
 from targets.cpu.caches import host_caches
 from targets.cpu.probe import Probed
 
@@ -48,7 +49,7 @@ class FiguresError(ValueError):
 def processor_identity() -> dict[str, str]:
     """Name, family, model, stepping and microcode of the first core, as the system has them."""
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return {}
     first = dict(line.partition(":")[::2] for line in text.split("\n\n")[0].splitlines())
@@ -94,10 +95,7 @@ def save(found: Probed, path: Path) -> None:
     """Writes figures whole or not at all, for this user alone; a folder that cannot be written costs the next probe."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with open(descriptor, "w") as file:
-            json.dump(to_json(found), file, indent=1)
-        os.replace(partial, path)
+        replace_file(path, json.dumps(to_json(found), indent=1).encode(), private=True)
     except OSError as error:
         log.warning("the processor's figures cannot be kept in %s: %s", path, error.strerror)
 
@@ -109,7 +107,7 @@ def load(path: Path) -> Probed:
         FiguresError: it holds none, or those of another processor.
     """
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FiguresError(f"{path}: figures of a processor must be a JSON file, but {error}") from None
     if not isinstance(document, dict):

@@ -26,6 +26,26 @@ def allowed_cores() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
+MOST_THREADS = 1024
+"""Of a kernel on whatever machine: workers may have more cores than this host."""
+
+
+def check_threads(threads: int, most: int | None = None) -> None:
+    """Refuses a number of threads before anything is timed, which would take forever or claim what it was not.
+
+    Args:
+        threads: that something is to run on.
+        most: that there may be; None: the cores that this process may use.
+
+    Raises:
+        ValueError: fewer than 1, or more.
+    """
+    said = "" if most is not None else ", the cores that this process may use"
+    most = host_cores() if most is None else most
+    if not 1 <= threads <= most:
+        raise ValueError(f"`threads` must be from 1 to {most}{said}, but got threads={threads}")
+
+
 @dataclass(frozen=True)
 class Limits:
     """What code for a processor may use: all that is needed to build and run it, known without a measurement.

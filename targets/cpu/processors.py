@@ -74,7 +74,9 @@ def features_of(cpu: str, architecture: str = "") -> tuple[str, ...]:
     """
     command = [sys.executable, "-m", "targets.cpu.processors", cpu, architecture]
     folder = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=folder)
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=60, cwd=folder
+    )
     if done.returncode or "not a recognized processor" in done.stderr:  # x86 ends over it, AArch64 goes on
         where = f" for {architecture}" if architecture else ""
         raise ValueError(f"`target` must name a processor that LLVM knows{where}, but got {cpu!r}")

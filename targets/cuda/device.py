@@ -168,14 +168,14 @@ class CudaDevice:
         return int(memory.handle) + start
 
     def upload(self, memory: Any, array: NDArray[Any]) -> None:
-        assert array.flags.c_contiguous
+        _check_dense(array)
         address, source, stream = int(memory.handle), array.ctypes.data, self._stream.handle
         # in the stream: it does not wait for copies outside of it, which may go on when their call has returned
         self._checked(self._driver.cuMemcpyHtoDAsync(address, source, array.nbytes, stream))
         self.sync()  # the array may be gone or changed from here on
 
     def download(self, memory: Any, array: NDArray[Any]) -> None:
-        assert array.flags.c_contiguous
+        _check_dense(array)
         self.sync()
         self._checked(self._driver.cuMemcpyDtoH(array.ctypes.data, int(memory.handle), array.nbytes))
 
@@ -302,3 +302,13 @@ def first_device() -> Device:
 
 
 __all__ = ["CudaDevice", "Device", "DeviceLost", "DeviceMemoryError", "encoded", "first_device"]
+
+
+def _check_dense(array: NDArray[Any]) -> None:
+    """Refuses an array whose elements do not lie one behind the other, as copies take them.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not array.flags.c_contiguous:
+        raise ValueError(f"an array must be dense and row-major to be copied, but got strides={array.strides}")

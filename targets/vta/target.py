@@ -147,7 +147,7 @@ def design(variant: str) -> VtaHardware:
             raise ValueError(f"`target` vta must be followed by {wanted}, but got vta:{variant}")
         return VtaHardware.from_spec(variant)
     try:
-        return VtaHardware.from_json(strict_json.loads(Path(variant).read_text()))
+        return VtaHardware.from_json(strict_json.loads(Path(variant).read_text(encoding="utf-8")))
     except OSError as error:
         raise ValueError(f"`target` must name a readable file, but got vta:{variant}: {error.strerror}") from None
     except (ConfigurationError, ValueError, AttributeError, TypeError) as error:

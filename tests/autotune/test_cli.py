@@ -312,3 +312,17 @@ def test_a_summary_that_cannot_be_written_is_told_before_anything_runs(folder):
     done = call("run", "small.yaml", "--json", "nowhere/summary.json")
     assert done.exit_code == 2 and not (folder / "runs").exists()
     assert "`--json` must be a file in an existing folder, but got nowhere/summary.json" in done.stderr
+
+
+def test_an_encoding_that_lacks_a_character_ends_no_run(folder):
+    """A run prints and writes what ASCII has not, such as the micro sign of its times."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    program = (
+        "import sys\nfrom autotune.cli import main\nprint(sys.getfilesystemencoding(), file=sys.stderr)\n"
+        "try:\n  main()\nfinally:\n  print('\\u00b5s')"
+    )
+    for arguments in (("run", "small.yaml"), ("report", "runs/small", "--output", "page.html")):
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=120)
+        assert done.returncode == 0 and done.stderr.startswith(b"ascii\n"), done.stderr.decode()
+        assert done.stdout.isascii() and done.stdout.endswith(b"\\xb5s\n")

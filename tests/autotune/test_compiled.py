@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -92,6 +93,17 @@ def test_what_is_saved_stays_when_the_executable_goes(tmp_path: Path) -> None:
     for array, other in zip(again(*feeds().values()), outputs, strict=True):
         np.testing.assert_array_equal(array, other)
     assert again.save(again.folder) == again.folder
+
+
+def test_threads_save_one_network_to_one_folder(tmp_path: Path) -> None:
+    network = autotune.compile(small(), threads=1)
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: network.save(tmp_path / "saved"), range(40))) == {tmp_path / "saved"}
+    assert files_of_folder(tmp_path / "saved") == files_of_folder(network.save(tmp_path / "alone"))
+
+
+def files_of_folder(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_file_that_was_exchanged_is_not_saved(tmp_path: Path) -> None:

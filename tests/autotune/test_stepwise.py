@@ -136,7 +136,7 @@ def test_tasks_say_where_they_run(network: Network) -> None:
     titles = [task.name for task in network.tasks if task.target == "vta"]
     assert "conv2d_blocked3x3_1x8x8x1x16_16" in titles and "conv2d_blocked1x1_1x8x8x1x16_32_s2" in titles
     on_vta = next(task for task in network.tasks if task.target == "vta")
-    wide = settings_with(threads=4, cache="network").of(on_vta)
+    wide = settings_with(threads=1, cache="network").of(on_vta)
     assert (wide.threads, wide.measure.cache) == (1, "warm")
 
 

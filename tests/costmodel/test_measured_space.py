@@ -183,3 +183,46 @@ def test_commands(tmp_path: Path) -> None:
     assert written.exit_code == 0 and len(read_t4(out, t1)) == 20
     bad = run.invoke(app, ["dataset", "import", str(t1), "-o", str(tmp_path / "no")])
     assert bad.exit_code != 0 and "must be a T4 file" in bad.output and not (tmp_path / "no").exists()
+
+
+def test_the_time_of_all_runs_counts_where_the_file_has_it(tmp_path: Path) -> None:
+    """Warming up, launches and observers are among it; the runs that are listed are not counted twice."""
+    times = {"compilation": 70.0, "benchmark": 1000.0, "framework": 1.0, "search_algorithm": 0.0, "validation": 2.0}
+    made = [
+        {"configuration": {"block": 1}, "times": {**times, "runtimes": [0.3, 0.4]}, "invalidity": "correct"},
+        {"configuration": {"block": 2}, "times": times, "invalidity": "runtime"},
+        {"configuration": {"block": 4}, "times": times, "measurements": [{"name": "time", "value": 0.5}]},
+        {"configuration": {"block": 8}, "times": {**times, "benchmark": 0, "runtimes": [500.0]}},
+    ]
+    measured = read_t4(*files(tmp_path, made)[:1])
+    np.testing.assert_allclose(measured.cost_seconds, [1.073, 1.073, 1.073, 0.573])
+    write_t4(measured, tmp_path / "again.json")
+    np.testing.assert_allclose(read_t4(tmp_path / "again.json").cost_seconds, measured.cost_seconds)
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ([0, "auto"], "`values` must be numbers or texts, but block has both"),
+        ([[1, 2], [2, 1]], r"must be numbers or texts, but block has \[1, 2\]"),
+        ([None, 1], "must be numbers or texts, but block has None"),
+        ([{"a": 1}], "must be numbers or texts, but block has {'a': 1}"),
+    ],
+)
+def test_values_of_several_kinds_get_one_sentence(tmp_path: Path, values: list[Any], rule: str) -> None:
+    made = [{"configuration": {"block": v}, "times": {"runtimes": [1.0]}, "invalidity": "correct"} for v in values]
+    with pytest.raises(DatasetError, match=rule):
+        read_t4(*files(tmp_path, made)[:1])
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_a_space_smaller_than_the_trials_is_played(tmp_path: Path, count: int) -> None:
+    made = [
+        {"configuration": {"block": 2**n}, "times": {"compilation": 1.0, "runtimes": [1.0 + n]}} for n in range(count)
+    ]
+    run = CliRunner()
+    imported = run.invoke(app, ["dataset", "import", str(files(tmp_path, made)[0]), "-o", str(tmp_path / "own")])
+    assert imported.exit_code == 0, imported.output
+    played = run.invoke(app, ["dataset", "replay", str(tmp_path / "own"), "--seeds", "1"])
+    assert played.exit_code == 0, played.output
+    assert "nan" not in played.output and (count > 1 or "score 1.000 (1.000 to 1.000)" in played.output)

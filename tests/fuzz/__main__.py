@@ -1,4 +1,7 @@
-"""`python -m tests.fuzz`: random tensor programs, ONNX graphs and VTA streams against oracles that are not ours."""
+"""`python -m tests.fuzz`: random tensor programs, ONNX graphs and VTA streams against oracles that are not ours.
+
+Programs are compiled by LLVM, and some also in C, by each compiler of this host at each level.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,13 @@ def main() -> int:
     options = _options()
     if options.case is not None:
         return _again(options.case)
-    wanted = {"program": options.programs, "broadcast": options.broadcasts}
-    wanted |= {**dict.fromkeys(GENERATORS, options.graphs), "stream": options.streams}
+    wanted = {
+        "program": options.programs,
+        "broadcast": options.broadcasts,
+        "c": options.c_programs,
+        **dict.fromkeys(GENERATORS, options.graphs),
+        "stream": options.streams,
+    }
     seed = time.time_ns() % 10**9 if options.seed is None else options.seed
     print(f"seed {seed}, {options.jobs} processes, at most {options.minutes:g} minutes", flush=True)
     outcome = fuzz(wanted, seed, options.minutes, options.jobs)
@@ -40,6 +48,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--programs", type=int, default=1000, help="tensor programs, each under several schedules")
     parser.add_argument("--broadcasts", type=int, default=2000, help="element-wise programs with broadcast operands")
+    parser.add_argument("--c-programs", type=int, default=100, help="in C, by each compiler at -O0 to -O3")
     parser.add_argument("--graphs", type=int, default=600, help="ONNX graphs of each generator")
     parser.add_argument("--streams", type=int, default=500, help="VTA streams")
     parser.add_argument("--minutes", type=float, default=10.0, help="most that it takes")

@@ -37,6 +37,12 @@ def _check_program(of: Any, seed: int) -> None:
     check(of, seed)
 
 
+def _check_c(of: Any, seed: int) -> None:
+    from tests.fuzz.schedules import check_c
+
+    check_c(of, seed)
+
+
 def _of(text: str) -> onnx.ModelProto:
     return onnx.load_model_from_string(base64.b64decode(text))
 
@@ -64,6 +70,7 @@ def _models(generator: Callable[[np.random.Generator], onnx.ModelProto]) -> Kind
 KINDS: dict[str, Kind] = {
     "program": Kind(programs.draw, _check_program, programs.smaller),
     "broadcast": Kind(broadcasts.draw, broadcasts.check, programs.smaller),
+    "c": Kind(programs.draw, _check_c, programs.smaller),
     **{name: _models(generator) for name, generator in graphs.GENERATORS.items()},
     "stream": Kind(lambda seed: None, streams.check, lambda of: iter(())),
 }

@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS
-from search_space.ir.stmt import LoopProgram
+from search_space.ir.stmt import Intrinsic, LoopProgram, Stmt, walk_stmt
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
-from targets.base import BuildError
+from targets.base import BuildError, Target
 from targets.registry import get
 from tests.fuzz import programs
 from tests.fuzz.programs import Program
 from tests.fuzz.verdicts import Wrong
+from tests.native import KernelCrash, run_program
 from tests.properties.running import MOST_STORES, no_code, stores
 from tests.properties.traces import Dice, random_trace
+from tests.targets.c.strict import variant_target, variants
 
 SKETCHES = 4
 """Of a program, others for every seed."""
@@ -43,16 +44,41 @@ def check(program: Program, seed: int, processor: str = "cpu", candidates: int =
     found = programs.tensors(program)
     arrays = programs.inputs(program, seed)
     wanted, room = expected(program, arrays)
-    workload = Workload.of(found)
+    workload, target = Workload.of(found), get(processor)
     ran = 0
-    for name, lowered in _schedules(workload, seed, processor, candidates):
+    for name, lowered in _schedules(workload, seed, target, candidates):
         try:
-            run(lowered, arrays, wanted, room, processor)
+            run(lowered, arrays, wanted, room, target)
         except Wrong as error:
             raise Wrong(f"{name} on {processor}: {error}") from None
         ran += 1
     if not ran:
         raise Wrong("a program must have a legal schedule, but got none")
+
+
+def check_c(program: Program, seed: int) -> None:
+    """Builds one random schedule of a program in C, by every compiler of this host at each level, and runs all.
+
+    Raises:
+        Wrong: no legal schedule, one that is refused, or a result that NumPy does not have.
+    """
+    arrays = programs.inputs(program, seed)
+    wanted, room = expected(program, arrays)
+    workload = Workload.of(programs.tensors(program))
+    legal = [s for s in _schedules(workload, seed, get("c"), 1) if not any(map(_is_call, walk_stmt(s[1].body)))]
+    if not legal:
+        raise Wrong("a program must have a legal schedule in C, but got none")
+    name, lowered = legal[seed % len(legal)]
+    for variant in variants():
+        try:
+            run(lowered, arrays, wanted, room, variant_target(variant))
+        except Wrong as error:
+            raise Wrong(f"{' '.join(variant)}: {name}: {error}") from None
+
+
+def _is_call(stmt: Stmt) -> bool:
+    """Says that a statement calls a library, of which C has none."""
+    return isinstance(stmt, Intrinsic)
 
 
 def expected(program: Program, arrays: list[Any]) -> tuple[Any, float]:
@@ -69,26 +95,23 @@ def expected(program: Program, arrays: list[Any]) -> tuple[Any, float]:
     return wide[-1], 32 * off + (64 if coarsest < 1e-5 else 4) * coarsest * max(1.0, min(largest, 500.0))
 
 
-def run(lowered: LoopProgram, arrays: list[Any], wanted: Any, room: float, processor: str = "cpu") -> None:
-    """One kernel, on an output that holds no zeros before.
+def run(lowered: LoopProgram, arrays: list[Any], wanted: Any, room: float, target: Target) -> None:
+    """Runs one kernel.
 
     Raises:
-        Wrong: it is refused, or its output is not what is wanted.
+        Wrong: it is refused, ends its process, or its output is not what is wanted.
     """
-    target = get(processor)
     try:
-        kernel = target.load(target.build(lowered))
+        (output,) = run_program(target, lowered, arrays)
     except BuildError as error:
         if no_code(error):
             return
         raise Wrong(f"a legal schedule must have code, but BuildError: {error}") from None
-    (parameter,) = [p for p in kernel.module.parameters if p.name in lowered.outputs]
-    dtype = numpy_dtype(parameter.dtype)
-    output = np.full(parameter.shape, np.nan if dtype.kind not in "iub" else 77, dtype)
-    kernel(*arrays, output)
+    except KernelCrash as error:
+        raise Wrong(str(error)) from None
     if output.shape != wanted.shape:
         raise Wrong(f"an output must have shape {wanted.shape}, but got {output.shape}")
-    if dtype.kind in "iub":
+    if output.dtype.kind in "iub":
         wrong = output != wanted
     else:
         wrong = ~(np.abs(output.astype(float) - wanted) <= room)
@@ -100,10 +123,10 @@ def run(lowered: LoopProgram, arrays: list[Any], wanted: Any, room: float, proce
         )
 
 
-def _schedules(workload: Workload, seed: int, processor: str, candidates: int) -> Iterator[tuple[str, LoopProgram]]:
+def _schedules(workload: Workload, seed: int, target: Target, candidates: int) -> Iterator[tuple[str, LoopProgram]]:
     """Random legal candidates of some sketches of every algorithm, and a random trace."""
     rng = np.random.default_rng([seed, 1])
-    space = generate(workload, get(processor).hardware)
+    space = generate(workload, target.hardware)
     if not space.sketches:
         raise Wrong("a program must have a sketch, but got none")
     for number in rng.permutation(len(space.sketches))[:SKETCHES].tolist():

@@ -162,9 +162,8 @@ def test_the_command_counts_and_ends_with_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(
-            sys, "argv", ["fuzz", "--jobs", "1", "--seed", "2", "--graphs", "0", "--broadcasts", "1", *arguments]
-        )
+        few = ["--graphs", "0", "--c-programs", "1", "--broadcasts", "1"]
+        monkeypatch.setattr(sys, "argv", ["fuzz", "--jobs", "1", "--seed", "2", *few, *arguments])
         return main(), capsys.readouterr().out
 
     code, text = call("--programs", "4", "--streams", "1")

@@ -99,7 +99,7 @@ def test_pools_by_name():
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"threads": 0}, "`threads` must be at least 1, but got threads=0"),
+        ({"threads": 0}, "`threads` must be from 1 to .*, but got threads=0"),
         ({"cache": "cold"}, "`cache` must be one of warm, network, but got cache='cold'"),
         ({"run_timeout": 0}, "`run_timeout` must be positive seconds, but got run_timeout=0"),
         ({"build_timeout": math.nan}, "`build_timeout` must be positive seconds"),

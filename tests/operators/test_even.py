@@ -17,6 +17,7 @@ from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
 from tests.interpreter import interpret
+from tests.native import run_program
 from tests.operators.test_definitions import check
 from tests.properties.running import examples
 
@@ -42,7 +43,7 @@ def test_any_odd_number_of_channels_computes_the_reference(
     program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, made)[0]))
     assert any(isinstance(s, Intrinsic) and s.name == BF16_DOT.name for s in walk_stmt(program.body))
     if BF16_DOT.feature in on.hardware.features:
-        check(workload, on.load(on.build(program)).bind(inputs).run(), inputs)
+        check(workload, run_program(on, program, inputs)[0], inputs)
 
 
 def test_the_interpreter_computes_the_same() -> None:

@@ -21,6 +21,7 @@ from search_space.workloads import Workload
 from targets import registry
 from tests.golden.cases import HARDWARE
 from tests.interpreter import interpret
+from tests.native import run_program
 from tests.operators.test_definitions import check, interpreted
 from tests.operators.test_winograd import random_candidates
 
@@ -127,8 +128,8 @@ def test_random_schedules_of_any_extents(data: st.DataObject) -> None:
     inputs = workload.make_inputs(data.draw(st.integers(0, 9), "seed"))
     sketch = data.draw(st.sampled_from(generate(workload, target.hardware, [STRASSEN]).sketches), "sketch")
     for row in random_candidates(sketch, np.random.default_rng(data.draw(st.integers(0, 99), "row")), 1):
-        kernel = target.load(target.build(program_of(workload, STRASSEN, sketch.trace(row))))
-        check(workload, kernel.bind(inputs).run(threads=2), inputs)
+        program = program_of(workload, STRASSEN, sketch.trace(row))
+        check(workload, run_program(target, program, inputs, 2)[0], inputs)
 
 
 def test_interpreter_agrees_and_both_ways_to_lower_do() -> None:
@@ -174,9 +175,9 @@ def test_errors_are_what_is_documented(m: int, n: int, k: int) -> None:
     a, b = inputs = workload.make_inputs(k)
     sketch = generate(workload, target.hardware, [STRASSEN]).sketches[0]
     (row,) = random_candidates(sketch, np.random.default_rng(1), 1)
-    kernel = target.load(target.build(program_of(workload, STRASSEN, sketch.trace(row))))
+    program = program_of(workload, STRASSEN, sketch.trace(row))
     exact = a.astype(np.float64) @ b.astype(np.float64)
-    error = np.abs(kernel.bind(inputs).run() - exact)
+    error = np.abs(run_program(target, program, inputs)[0] - exact)
     assert error.max() <= RELATIVE_ERROR[STRASSEN] * np.abs(exact).max()
     rtol, atol = workload.tolerance_of(STRASSEN)
     assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()

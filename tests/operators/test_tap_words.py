@@ -18,6 +18,7 @@ from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
 from tests.interpreter import interpret
+from tests.native import run_program
 from tests.operators.test_definitions import check
 from tests.properties.running import examples
 
@@ -56,7 +57,7 @@ def test_any_window_computes_the_reference(
     program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
     assert dots(program) == {VNNI_LANE_DOT.name}
     if VNNI_LANE_DOT.feature in host.features:
-        check(workload, on.load(on.build(program)).bind(inputs, fenced=True).run(), inputs)
+        check(workload, run_program(on, program, inputs, fenced=True)[0], inputs)
 
 
 def test_the_interpreter_computes_the_same() -> None:
@@ -76,7 +77,7 @@ def test_the_greatest_bytes_and_weights_do_not_saturate() -> None:
         if VNNI_LANE_DOT.feature in on.hardware.features:
             sketch = generate(workload, on.hardware, [TAP_WORDS]).sketches[0]
             program = program_of(workload, TAP_WORDS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))
-            check(workload, on.load(on.build(program)).bind(inputs).run(), inputs)
+            check(workload, run_program(on, program, inputs)[0], inputs)
         assert np.abs(workload.reference(*inputs) - bias).max() == 25 * 255 * 127
 
 

@@ -20,6 +20,7 @@ from search_space.workloads import Workload
 from targets import registry
 from tests.golden.cases import HARDWARE
 from tests.interpreter import interpret
+from tests.native import run_program
 from tests.operators.test_definitions import check, interpreted
 
 WINOGRAD = ("winograd2", "winograd4")
@@ -162,8 +163,8 @@ def test_kernels_round_where_numpy_does(data: st.DataObject) -> None:
     wanted = in_numpy(algorithm, image[0], weight)
     sketch = data.draw(st.sampled_from(generate(workload, target.hardware, [algorithm]).sketches), "sketch")
     (row,) = random_candidates(sketch, np.random.default_rng(data.draw(st.integers(0, 99), "row")), 1)
-    kernel = target.load(target.build(program_of(workload, algorithm, sketch.trace(row))))
-    error = np.abs(kernel.bind(inputs).run(threads=2)[0] - wanted)
+    program = program_of(workload, algorithm, sketch.trace(row))
+    error = np.abs(run_program(target, program, inputs, 2)[0][0] - wanted)
     assert error.max() < 0.2 * winograd.RELATIVE_ERROR[algorithm] * np.abs(wanted).max()
 
 
@@ -239,8 +240,8 @@ def test_random_schedules_of_any_extents(data: st.DataObject) -> None:
     space = generate(workload, target.hardware, [data.draw(st.sampled_from(known), "algorithm")])
     sketch = data.draw(st.sampled_from(space.sketches), "sketch")
     for row in random_candidates(sketch, rng, 1):
-        kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(row))))
-        check(workload, kernel.bind(inputs).run(threads=2), inputs)
+        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        check(workload, run_program(target, program, inputs, 2)[0], inputs)
 
 
 @pytest.mark.parametrize("algorithm", WINOGRAD)
@@ -295,9 +296,9 @@ def test_errors_are_what_is_documented(algorithm: str, channels: int) -> None:
     target, inputs = registry.get("cpu"), workload.make_inputs(channels)
     sketch = generate(workload, target.hardware, [algorithm]).sketches[0]
     (row,) = random_candidates(sketch, np.random.default_rng(1), 1)
-    kernel = target.load(target.build(program_of(workload, algorithm, sketch.trace(row))))
+    program = program_of(workload, algorithm, sketch.trace(row))
     exact = workload._operator.reference(workload.args, *(a.astype(np.float64) for a in inputs))
-    error = np.abs(kernel.bind(inputs).run() - exact)
+    error = np.abs(run_program(target, program, inputs)[0] - exact)
     assert error.max() <= winograd.RELATIVE_ERROR[algorithm] * np.abs(exact).max()
     rtol, atol = workload.tolerance_of(algorithm)
     assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()
@@ -314,8 +315,8 @@ def test_errors_along_one_axis_are_what_is_documented(kernel: tuple[int, int], c
     for algorithm in set(workload.algorithms) & set(WINOGRAD):
         sketch = generate(workload, target.hardware, [algorithm]).sketches[0]
         (row,) = random_candidates(sketch, np.random.default_rng(1), 1)
-        kernel_ = target.load(target.build(program_of(workload, algorithm, sketch.trace(row))))
-        error = np.abs(kernel_.bind(inputs).run() - exact)
+        program = program_of(workload, algorithm, sketch.trace(row))
+        error = np.abs(run_program(target, program, inputs)[0] - exact)
         assert error.max() <= winograd.RELATIVE_ERROR[algorithm] * np.abs(exact).max()
         assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()
 

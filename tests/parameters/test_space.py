@@ -12,6 +12,7 @@ import pytest
 from autotune import search
 from costmodel.features.knobs import KnobFeatures
 from search_space.parameters import ExpressionError, Parameter, ParameterSpace, Restriction, T1Error, read_t1, write_t1
+from search_space.parameters.listing import listed
 
 
 def space() -> ParameterSpace:
@@ -97,7 +98,9 @@ def document(**changes: Any) -> dict[str, Any]:
         (json.dumps(document(Type="complex")), "`Type` of a must be one of int, uint, float, bool, string"),
         (json.dumps(document(Values="[1, 'x']")), "`Values` of a must be of type int, but got 'x'"),
         (json.dumps(document(Values="[1.5]")), "`Values` of a must be of type int, but got 1.5"),
-        (json.dumps(document(Values="os.listdir()")), "`Values` of a must be a list, but got 'os.listdir"),
+        (json.dumps(document(Values="os.listdir()")), "`Values` of a: a list must be made of .*, but got os.listdir"),
+        (json.dumps(document(Values="[[1], [2]]")), "`Values` of a: a list must be of numbers or texts, but got"),
+        (json.dumps(document(Values="3")), "`Values` of a: a list must be of numbers or texts, but got '3'"),
         (json.dumps(document(Values=[])), "must be at least one, but a has none"),
         (json.dumps(document(Values=[1, 1])), "must differ, but a has 1 more than once"),
         (json.dumps(document(Name="b")), "must read parameters of the space"),
@@ -125,3 +128,59 @@ def test_bad_spaces_are_refused() -> None:
         ParameterSpace("one", (Parameter("a", (1,)),)).choices([{}])
     with pytest.raises(ValueError, match=r"`a` must be one of \[1\], but got 2"):
         ParameterSpace("one", (Parameter("a", (1,)),)).choices([{"a": 2}])
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[1, 2, 4] + list(range(32, 128+1, 32))", [1, 2, 4, 32, 64, 96, 128]),
+        ("[2**i for i in range(0, 4)]", [1, 2, 4, 8]),
+        ("list(2**i for i in range(3))", [1, 2, 4]),
+        ("list(range(2))", [0, 1]),
+        ("(1, 2) + (3,)", [1, 2, 3]),
+        ("[1] * 2 + 2 * [-3]", [1, 1, -3, -3]),
+        ("[i * j for i in range(1, 3) for j in [3, 4] if not i == j and (i < 2 or j % 2 == 0)]", [3, 4, 8]),
+        ("sorted([8, 4])[0:1]", None),
+        ("['a', \"b\"]", ["a", "b"]),
+        ("[True, False]", [True, False]),
+        ("[int(7 / 2), 7 // 2, max(1, 2), min(1, 2), abs(-1), round(1.5), float(2)]", [3, 3, 2, 1, 1, 2, 2.0]),
+        ("[2**40 + 1]", [2**40 + 1]),
+        ("range(3)", [0, 1, 2]),
+    ],
+)
+def test_lists_are_worked_out_as_python_would(text: str, values: list[Any] | None) -> None:
+    if values is None:
+        with pytest.raises(ExpressionError, match="a list must be made of"):
+            listed(text)
+        return
+    assert listed(text) == values == list(eval(text))  # the oracle, on text of this file
+    assert list(map(type, listed(text))) == list(map(type, values))
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("range(10**9)", "at most 65536 values, but got 1000000000"),
+        ("[0] * 10**9", "a list must be made of"),
+        ("[i for i in range(60000) for j in range(60000)]", "at most 1048576 steps"),
+        ("[9**9**9]", "an exponent must be at most 64"),
+        ("[2**64]", "real and below 2\\*\\*63"),
+        ("[(-8)**0.5]", "real and below"),
+        ("[10.0**64**1 * 10.0**300 * 10.0**10]", "an exponent must be at most 64"),
+        ("[1e308 * 10]", "must be finite"),
+        ("[1 / 0]", "must be computable, but got .*: division by zero"),
+        ("[1, 'a' + 'b']", "a list must be made of"),
+        ("['a' * 10**9]", "a list must be made of"),
+        ("[x]", "a list must be made of"),
+        ("__import__('os').listdir()", "a list must be made of"),
+        ("[i.real for i in range(3)]", "a list must be made of"),
+        ("[(lambda: 1)()]", "a list must be made of"),
+        ("open('x')", "made by range, list, .*, but got open"),
+        ("sum([1])", "made by range, list, .*, but got sum"),
+        ("[1", "must be a Python expression"),
+        ("+".join(["[1]"] * 3000), "must be"),
+    ],
+)
+def test_lists_that_are_too_much_or_none_are_refused(text: str, rule: str) -> None:
+    with pytest.raises(ExpressionError, match=rule):
+        listed(text)

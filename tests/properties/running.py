@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import settings
 from numpy.typing import NDArray
 
-from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS
 from search_space.ir.stmt import Allocate, For, LoopProgram, Seq, Stmt
 from targets.base import BuildError, Target
 from tests.interpreter import interpret
+from tests.native import run_module
 
 NO_CODE = re.compile(
     r"nothing must be computed at a vectorized loop|vectorized loops must not nest"
@@ -63,12 +63,13 @@ def interpreted(program: LoopProgram, arrays: dict[str, NDArray[Any]]) -> dict[s
 
 
 def compiled(target: Target, program: LoopProgram, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The outputs by name, from a kernel on two threads.
+    """The outputs by name, from a kernel that runs in a child process.
 
     Raises:
         BuildError: the target has no code for the program.
+        KernelCrash: the kernel ended the process.
     """
-    kernel = target.load(target.build(program))
-    outputs = [np.zeros(p.shape, numpy_dtype(p.dtype)) for p in kernel.module.parameters if p.name in program.outputs]
-    kernel(*(arrays[s.name] for s in kernel.module.sources), *outputs)
-    return dict(zip(program.outputs, outputs, strict=True))
+    module = target.build(program)
+    inputs = [arrays[source.name] for source in module.sources]
+    outputs = run_module(target, module, inputs, text=str(program))
+    return dict(zip(module.outputs, outputs, strict=True))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 
-from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import substitute_program
 from search_space.ir.verify import verify
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from targets.base import BuildError
 from targets.registry import get
+from tests.native import run_module
 from tests.properties.open_programs import OPEN, draw_sizes, initial, inputs
 from tests.properties.running import MOST_STORES, examples, interpreted, no_code, same, stores
 from tests.properties.test_random_traces import Drawn
@@ -36,8 +35,7 @@ def test_one_kernel_is_right_at_every_size(name: str, dtype: str, data: st.DataO
     note(str(program))
     verify(program, open_sizes=True)
     try:
-        target = get("cpu")
-        kernel = target.load(target.build(program))
+        module = get("cpu").build(program)
     except BuildError as error:
         if not no_code(error):
             raise
@@ -47,12 +45,8 @@ def test_one_kernel_is_right_at_every_size(name: str, dtype: str, data: st.DataO
         note(str(sizes))
         arrays = inputs(state, sizes, 0)
         wanted = interpreted(substitute_program(lower(state), sizes), arrays)
-        outputs = {
-            p.name: np.zeros(p.at(sizes).shape, numpy_dtype(p.dtype))
-            for p in kernel.module.parameters
-            if p.name in program.outputs
-        }
-        kernel(*(arrays[source.name] for source in kernel.module.sources), *outputs.values())
+        given = [arrays[source.name] for source in module.sources]
+        outputs = dict(zip(module.outputs, run_module(get("cpu"), module, given, text=str(program)), strict=True))
         for output, found in outputs.items():
             same(found, wanted[output], program.buffers[output].dtype, "kernel")
         known = substitute_program(program, sizes)

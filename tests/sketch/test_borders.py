@@ -25,6 +25,7 @@ from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from tests.interpreter import evaluate, interpret
+from tests.native import run_program
 
 HOST = registry.get("cpu").hardware
 WITH_DOTS = dataclasses.replace(HOST, features=("avx512vnni",), vector_bytes=64, vector_registers=32)
@@ -94,7 +95,7 @@ def test_kernels_compute_the_same(kernel: int, padding: Any, stride: int) -> Non
     candidates = programs(workload, 3, hardware=HOST)
     assert candidates
     for program in candidates:
-        made_of_it = target.load(target.build(program)).bind(arrays).run(1)
+        made_of_it = run_program(target, program, arrays, 1)[0]
         np.testing.assert_array_equal(made_of_it, workload.reference(*arrays), err_msg=str(program))
 
 

@@ -19,6 +19,7 @@ from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
 from tests.interpreter import interpret
+from tests.native import run_program
 from tests.operators.test_definitions import check
 from tests.properties.running import examples
 
@@ -54,7 +55,7 @@ def test_any_extents_have_a_chain_that_computes_the_reference(
     row = candidates.legal(sketch, 1, seed)[0]
     program = program_of(workload, sketch.algorithm, sketch.trace(row))
     on, inputs = registry.get("cpu"), workload.make_inputs(seed)
-    check(workload, on.load(on.build(program)).bind(inputs).run(), inputs)
+    check(workload, run_program(on, program, inputs)[0], inputs)
     loops = [s for s in walk_stmt(program.body) if isinstance(s, For) and s.kind == "parallel"]
     assert len(loops) <= 1  # none where there is one block
 
@@ -118,4 +119,4 @@ def test_chains_are_of_activations_and_by_rows(workload: Callable[[], Workload],
     sketch = space.sketches[0]
     program = program_of(made, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1)[0]))
     on, inputs = registry.get("cpu"), [np.asarray(x) for x in made.make_inputs(0)]
-    check(made, on.load(on.build(program)).bind(inputs).run(), inputs)
+    check(made, run_program(on, program, inputs)[0], inputs)

@@ -26,6 +26,7 @@ from search_space.space import SearchSpace, algorithms_on, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
+from tests.native import run_program
 from tests.operators.test_definitions import check
 from tests.properties.running import examples
 from tests.sketch.random_definitions import PRODUCTS, Random
@@ -58,7 +59,7 @@ def compute(workload: Workload, target: str, seed: int) -> None:
     on, inputs = registry.get("cpu"), workload.make_inputs(seed)
     program = program_of(workload, sketch.algorithm, sketch.trace(row))
     program = program if space.hardware.gpu is None else candidates.plain(program)
-    check(workload, on.load(on.build(program)).bind(inputs).run(), inputs, sketch.algorithm)
+    check(workload, run_program(on, program, inputs)[0], inputs, sketch.algorithm)
 
 
 # ---------------------------------------------------------------------- what used to have none

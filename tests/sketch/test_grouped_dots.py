@@ -19,6 +19,7 @@ from targets import registry
 from targets.base import BuildError
 from tests.gpu import candidates
 from tests.interpreter import interpret
+from tests.native import run_program
 from tests.operators.test_definitions import check
 from tests.properties.running import examples
 
@@ -63,7 +64,7 @@ def test_any_groups_compute_the_reference(
     for row in candidates.legal(sketch, 1, seed):
         program = program_of(workload, sketch.algorithm, sketch.trace(row))
         if not dots(program) or {BF16_DOT.feature, VNNI_DOT.feature} <= set(CPU.hardware.features):
-            check(workload, CPU.load(CPU.build(program)).bind(inputs).run(), inputs)
+            check(workload, run_program(CPU, program, inputs)[0], inputs)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_words_side_by_side_and_apart_are_read(distance: int) -> None:
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     check(workload, interpret(program, named)["c"], inputs)
     if BF16_LANE_DOT.feature in CPU.hardware.features:
-        check(workload, CPU.load(CPU.build(program)).bind(inputs).run(), inputs)
+        check(workload, run_program(CPU, program, inputs)[0], inputs)
 
 
 @pytest.mark.parametrize(("distance", "offset"), [(3, 0), (2, 1), (6, 0)])

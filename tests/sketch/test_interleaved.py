@@ -17,6 +17,7 @@ from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
 from tests.interpreter import interpret
+from tests.native import run_program
 from tests.operators.test_definitions import check
 from tests.properties.running import examples
 
@@ -52,7 +53,7 @@ def test_any_extents_compute_the_reference(m: int, n: int, k: int, batch: int, s
             program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
             if dots(program) and BF16_DOT.feature not in on.hardware.features:
                 continue
-            check(workload, on.load(on.build(program)).bind(inputs).run(), inputs)
+            check(workload, run_program(on, program, inputs)[0], inputs)
 
 
 @pytest.mark.parametrize("extents", [(5, 19, 6), (6, 16, 9), (4, 3, 2), (4, 33, 7)], ids=str)

@@ -14,6 +14,7 @@ from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
+from tests.native import run_program
 from tests.operators.test_definitions import check
 from tests.properties.running import examples
 
@@ -75,7 +76,7 @@ def test_copies_of_any_extents(dtype: str, rows: int, columns: int, other: int, 
     workload = joined(rows, columns, other + 1, dtype) if join else part(rows, columns, other, dtype)
     on, inputs = registry.get("cpu"), workload.make_inputs(seed)
     for program in programs(workload, on.hardware, seed):
-        check(workload, on.load(on.build(program)).bind(inputs, fenced=True).run(), inputs)
+        check(workload, run_program(on, program, inputs, fenced=True)[0], inputs)
 
 
 def grouped(channels: int, dtype: str) -> Workload:
@@ -99,5 +100,5 @@ def test_padding_moves_whole_registers_the_last_of_which_may_begin_earlier(
         copies = [s for s in walk_stmt(program.body) if isinstance(s, For) and s.var.startswith("pad.")]
         assert {int(s.extent.value) for s in copies if s.kind == "vectorize"} == {lanes}
         if set(ZEN.features) <= set(on.hardware.features):
-            check(workload, on.load(on.build(program)).bind(inputs, fenced=True).run(), inputs)
+            check(workload, run_program(on, program, inputs, fenced=True)[0], inputs)
     assert sketches

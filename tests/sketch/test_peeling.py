@@ -15,6 +15,7 @@ from search_space.lower.peeling import MOST_WRITTEN, peeled
 from search_space.schedule.steps import Annotate, Split
 from targets import registry
 from tests.interpreter import interpret
+from tests.native import run_program
 
 
 def doubled(count: int, unroll: int, lanes: int = 4) -> LoopProgram:
@@ -42,7 +43,7 @@ def test_the_same_is_computed(count: int, unroll: int) -> None:
     made = peeled(program)
     np.testing.assert_array_equal(interpret(made, {"x": x})["y"], 2 * x)
     target = registry.get("cpu")
-    np.testing.assert_array_equal(target.load(target.build(program)).bind([x]).run(1), 2 * x)
+    np.testing.assert_array_equal(run_program(target, program, [x], 1)[0], 2 * x)
 
 
 def test_only_the_last_iteration_is_checked() -> None:

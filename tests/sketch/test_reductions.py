@@ -17,6 +17,7 @@ from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
+from tests.native import run_program
 from tests.operators.test_definitions import check
 
 HARDWARE = registry.get("cpu:znver4").hardware
@@ -27,7 +28,7 @@ def compute(workload: Workload, sketch: Sketch, seed: int = 0) -> None:
     """A random candidate is the reference, on this host."""
     target, inputs = registry.get("cpu"), workload.make_inputs(seed)
     program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
-    check(workload, target.load(target.build(program)).bind(inputs).run(), inputs)
+    check(workload, run_program(target, program, inputs)[0], inputs)
 
 
 def vectorised(program: LoopProgram) -> bool:
@@ -118,4 +119,4 @@ def test_infinities_are_greatest_where_rows_are_no_multiple_of_vectors() -> None
     for sketch in generate(workload, registry.get("cpu").hardware).sketches:
         target = registry.get("cpu")
         program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, 0)[0]))
-        assert (target.load(target.build(program)).bind([data]).run() == -np.inf).all()
+        assert (run_program(target, program, [data])[0] == -np.inf).all()

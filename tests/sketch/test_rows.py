@@ -20,6 +20,7 @@ from search_space.workloads import Workload
 from targets import registry
 from targets.cpu.outputs_ahead import outputs_ahead, outputs_beside
 from tests.gpu import candidates
+from tests.native import run_program
 
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck), "max_examples": 10}
 Array = NDArray[Any]
@@ -68,7 +69,7 @@ def computed(workload: Workload, sketch: Sketch, arrays: list[Array], seed: int)
     """The output of a random candidate on this host, by two threads."""
     target = registry.get("cpu")
     program = program_of(workload, sketch.algorithm, sketch.trace(candidates.legal(sketch, 1, seed)[0]))
-    return target.load(target.build(program)).bind(arrays).run(2)
+    return run_program(target, program, arrays, 2)[0]
 
 
 @given(st.integers(1, 90), st.integers(1, 300), st.integers(0, 99))

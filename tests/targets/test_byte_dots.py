@@ -19,6 +19,7 @@ from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
+from tests.native import run_module
 from tests.operators.few_bits import WEIGHTS, drawn
 
 HOST = registry.get("cpu")
@@ -53,7 +54,7 @@ def test_dots_are_those_of_bytes(count: int) -> None:
     products = left.view(np.uint8).astype(np.int32) * right.view(np.int8).astype(np.int32)
     wanted = more + products.reshape(2, count, 4).sum(2).sum(0)
     for spec in ("cpu", "cpu:haswell"):
-        found = HOST.load(built(workload, spec)).bind([more, left, right]).run(1)
+        found = run_module(HOST, built(workload, spec), [more, left, right], 1)[0]
         np.testing.assert_array_equal(found, wanted)
 
 

@@ -22,6 +22,7 @@ from targets import registry
 from targets.cpu.storage import flat_index, merge_divisions
 from tests.autotune.fakes import settings_with
 from tests.gpu import candidates
+from tests.native import run_program
 
 LANES = 16
 SERVER = "cpu:znver4"
@@ -92,7 +93,7 @@ def test_no_element_of_the_output_is_scattered(workload: Workload) -> None:
     for row in candidates.legal(sketch, 3, 0)[:3]:
         program = program_of(workload, sketch.algorithm, sketch.trace(row))
         assert "masked.scatter" not in registry.get(SERVER).build(program).llvm_ir
-        found = on.load(on.build(program)).bind(inputs).run()
+        found = run_program(on, program, inputs)[0]
         np.testing.assert_allclose(found, workload.reference(*inputs), rtol=1e-6, atol=1e-6)
 
 

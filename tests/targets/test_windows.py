@@ -26,6 +26,7 @@ from targets.cpu.machine_code import busiest, innermost_loops
 from targets.cpu.windows import MOST_RUNS, crosses, runs, window
 from tests.autotune.fakes import settings_with
 from tests.gpu import candidates
+from tests.native import run_module, run_program
 
 GROUPED = [(8, 8, 4), (32, 32, 4), (32, 64, 8), (24, 48, 12), (16, 32, 16), (20, 20, 5), (48, 16, 16), (128, 128, 32)]
 GROUPED += [(64, 64, 2), (96, 96, 8), (48, 48, 2)]
@@ -50,7 +51,7 @@ def test_grouped_convolutions_are_right_and_gather_nothing(given_channels: int, 
         module = target.build(program_of(workload, sketch.algorithm, sketch.trace(legal[0])))
         built += 1
         gathered += "llvm.masked.gather" in module.llvm_ir
-        found = target.load(module).bind(inputs).run()
+        found = run_module(target, module, inputs)[0]
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4, err_msg=sketch.name)
     assert built >= 4
     depth, width = given_channels // groups, made // groups
@@ -78,7 +79,7 @@ def test_channels_in_turns_are_right_and_gather_nothing_where_groups_are_few(sha
     for row in rows[rng.permutation(len(rows))[:3]]:
         program = program_of(workload, sketch.algorithm, sketch.trace(row))
         texts.append(target.build(program).llvm_ir)
-        np.testing.assert_array_equal(on.load(on.build(program)).bind(inputs).run(), workload.reference(*inputs))
+        np.testing.assert_array_equal(run_program(on, program, inputs)[0], workload.reference(*inputs))
     if 1 < shape[-2] <= 4 and 16 % shape[-2] == 0:
         assert not any("masked.gather" in text for text in texts)
 
@@ -202,7 +203,7 @@ def test_nothing_is_read_past_the_array(each: int, start: int, step: int) -> Non
     count = 24
     size, module = repeated(count, each, start, step)
     x = np.arange(size, dtype=np.float32)
-    y = registry.get("cpu").load(module).bind([x], fenced=True).run()
+    y = run_module(registry.get("cpu"), module, [x], fenced=True)[0]
     np.testing.assert_array_equal(y, 2 * x[np.arange(count) // each * step + start])
 
 

@@ -19,6 +19,7 @@ from search_space.template import TEMPLATES, Config, get, template
 from search_space.template.knobs import kinds_of, orders_of, split_rows
 from targets import registry
 from tests.interpreter import interpret
+from tests.native import run_program
 
 CPU = registry.get("cpu").hardware
 VTA = registry.get("vta").hardware
@@ -131,7 +132,7 @@ def test_the_library_computes_the_reference_in_every_sketch(case):
     for sketch in space.sketches:
         for choice in draw(sketch, rng, 1):
             program = program_of(workload, sketch.algorithm, sketch.trace(choice))
-            found = target.load(target.build(program)).bind(inputs).run()
+            found = run_program(target, program, inputs)[0]
             np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol, err_msg=sketch.name)
 
 

@@ -6,6 +6,13 @@ typedef struct {
   float pad[128]; /* pad[1][4][8][4]: float32 */
 } kernel_workspace;
 
+/* GCC may misalign arrays in the red zone, unless the stack is realigned for them. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+#define AUTOTUNE_LOCAL __attribute__((aligned(32)))
+#else
+#define AUTOTUNE_LOCAL
+#endif
+
 static inline float f32_max(float a, float b) {
   const float chosen = (a > b) ? a : b;
   return (a != a) ? a : chosen;
@@ -32,7 +39,7 @@ void kernel(const float *restrict data, const float *restrict weight_packed, con
     }
     for (int32_t epilogue_w_0 = 0; epilogue_w_0 < 6; ++epilogue_w_0) {
       {
-        float conv[64]; /* conv[1][2][1][32]: float32 */
+        AUTOTUNE_LOCAL float conv[64]; /* conv[1][2][1][32]: float32 */
         for (int32_t conv_k_1 = 0; conv_k_1 < 16; ++conv_k_1) { /* vectorize */
           conv[conv_k_1] = 0.0F;
         }

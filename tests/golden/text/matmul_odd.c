@@ -2,6 +2,13 @@
 #include <stdint.h>
 #include <string.h>
 
+/* GCC may misalign arrays in the red zone, unless the stack is realigned for them. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+#define AUTOTUNE_LOCAL __attribute__((aligned(32)))
+#else
+#define AUTOTUNE_LOCAL
+#endif
+
 static inline int32_t i32_min(int32_t a, int32_t b) {
   return (a < b) ? a : b;
 }
@@ -15,7 +22,7 @@ void kernel(const float *restrict a, const float *restrict b_packed, float *rest
   for (int32_t matmul_i_1 = 0; matmul_i_1 < 3; ++matmul_i_1) {
     for (int32_t matmul_j_1 = 0; matmul_j_1 < 3; ++matmul_j_1) {
       {
-        float matmul_local[32]; /* matmul_local[2][16]: float32, matmul.local */
+        AUTOTUNE_LOCAL float matmul_local[32]; /* matmul_local[2][16]: float32, matmul.local */
         for (int32_t matmul_local_j_1 = 0; matmul_local_j_1 < 16; ++matmul_local_j_1) { /* vectorize */
           matmul_local[matmul_local_j_1] = 0.0F;
         }

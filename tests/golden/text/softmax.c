@@ -6,6 +6,13 @@ typedef struct {
   float exponent[64]; /* exponent[1][64]: float32 */
 } kernel_workspace;
 
+/* GCC may misalign arrays in the red zone, unless the stack is realigned for them. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+#define AUTOTUNE_LOCAL __attribute__((aligned(32)))
+#else
+#define AUTOTUNE_LOCAL
+#endif
+
 static inline float f32_max(float a, float b) {
   const float chosen = (a > b) ? a : b;
   return (a != a) ? a : chosen;
@@ -18,7 +25,7 @@ static inline float f32_max(float a, float b) {
 void kernel(const float *restrict data, float *restrict softmax, kernel_workspace *restrict workspace) {
   for (int32_t softmax_i = 0; softmax_i < 3; ++softmax_i) { /* parallel */
     {
-      float maximum_rf[32]; /* maximum_rf[1][32]: float32, maximum.rf */
+      AUTOTUNE_LOCAL float maximum_rf[32]; /* maximum_rf[1][32]: float32, maximum.rf */
       for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
         maximum_rf[maximum_rf_r_1_1] = -INFINITY;
       }
@@ -42,7 +49,7 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
         }
       }
       {
-        float maximum_rf1[16]; /* maximum_rf1[1][16]: float32, maximum.rf1 */
+        AUTOTUNE_LOCAL float maximum_rf1[16]; /* maximum_rf1[1][16]: float32, maximum.rf1 */
         for (int32_t maximum_rf1_r_1_1 = 0; maximum_rf1_r_1_1 < 16; ++maximum_rf1_r_1_1) { /* vectorize */
           maximum_rf1[maximum_rf1_r_1_1] = -INFINITY;
         }
@@ -53,7 +60,7 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
           maximum_rf1[maximum_rf1_r_1_1] = f32_max(maximum_rf[maximum_rf1_r_1_1 + 16], maximum_rf1[maximum_rf1_r_1_1]);
         }
         {
-          float maximum[1]; /* maximum[1]: float32 */
+          AUTOTUNE_LOCAL float maximum[1]; /* maximum[1]: float32 */
           maximum[0] = -INFINITY;
           for (int32_t maximum_r_1_1 = 0; maximum_r_1_1 < 16; ++maximum_r_1_1) { /* vectorize */
             maximum[0] = f32_max(maximum_rf1[maximum_r_1_1], maximum[0]);
@@ -69,7 +76,7 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
             }
           }
           {
-            float total_rf[32]; /* total_rf[1][32]: float32, total.rf */
+            AUTOTUNE_LOCAL float total_rf[32]; /* total_rf[1][32]: float32, total.rf */
             for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
               total_rf[total_rf_r_1_1] = 0.0F;
             }
@@ -92,7 +99,7 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
               }
             }
             {
-              float total_rf1[16]; /* total_rf1[1][16]: float32, total.rf1 */
+              AUTOTUNE_LOCAL float total_rf1[16]; /* total_rf1[1][16]: float32, total.rf1 */
               for (int32_t total_rf1_r_1_1 = 0; total_rf1_r_1_1 < 16; ++total_rf1_r_1_1) { /* vectorize */
                 total_rf1[total_rf1_r_1_1] = 0.0F;
               }
@@ -103,13 +110,13 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
                 total_rf1[total_rf1_r_1_1] += total_rf[total_rf1_r_1_1 + 16];
               }
               {
-                float total[1]; /* total[1]: float32 */
+                AUTOTUNE_LOCAL float total[1]; /* total[1]: float32 */
                 total[0] = 0.0F;
                 for (int32_t total_r_1_1 = 0; total_r_1_1 < 16; ++total_r_1_1) { /* vectorize */
                   total[0] += total_rf1[total_r_1_1];
                 }
                 {
-                  float inverse[1]; /* inverse[1]: float32 */
+                  AUTOTUNE_LOCAL float inverse[1]; /* inverse[1]: float32 */
                   inverse[0] = 1.0F / total[0];
                   for (int32_t softmax_j_0 = 0; softmax_j_0 < 2; ++softmax_j_0) {
                     for (int32_t softmax_j_2 = 0; softmax_j_2 < 16; ++softmax_j_2) { /* vectorize */

@@ -8,6 +8,7 @@ import ssl
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -20,9 +21,13 @@ from hypothesis import settings as bounded
 from hypothesis import strategies as st
 
 from measure.errors import ErrorClass, PoolError
+from measure.rpc import service
 from measure.rpc.client import RpcDevice
 from measure.rpc.jobs import greet
-from measure.rpc.protocol import MAX_JOBS, MAX_MESSAGE, MAX_SESSIONS, SERVICE, VERSION
+from measure.rpc.protocol import MAX_HOST_SESSIONS, MAX_JOBS, MAX_MESSAGE, MAX_SESSIONS, SERVICE, VERSION
+from measure.rpc.server import RpcServer
+from measure.rpc.service import Full, Listen, Request
+from measure.rpc.tracker import Tracker
 from measure.rpc.transport import Busy, Connection, Forgotten, Rejected, Unreachable
 from measure.wire import pack
 from tests.measure.helpers import trial
@@ -236,13 +241,65 @@ def test_jobs_and_sessions_are_limited(board):
     with pytest.raises(Forgotten, match="the job is not known here: '0'"):
         poll(line, sessions[0], "0")
     assert poll(line, sessions[0], "1")["header"]["seconds"] == pytest.approx(0.01)
-    with pytest.raises(Busy, match=f"a worker must have at most {MAX_SESSIONS} sessions"):
-        for _ in range(MAX_SESSIONS + 1):
+    with pytest.raises(Busy, match=f"a worker must have at most {MAX_HOST_SESSIONS} sessions of one host"):
+        for _ in range(MAX_HOST_SESSIONS + 1):
             sessions.append(line.ask("Hello", {"client": "greedy", "lease": 0.5})[0]["session"])
     for each in sessions:
         line.ask("Close", {"session": each})
     line.close()
     assert works(board.place)
+
+
+def test_no_host_keeps_all_others_out():
+    """Sessions of one host are bounded, whatever its ports and names are; those of all hosts together are, too."""
+
+    async def scenario():
+        device = SimpleNamespace(name="d", spec="cpu", host="h", exclusive=False, description={})
+        server = RpcServer(device, Listen("127.0.0.1:0", TOKEN))
+
+        async def hello(peer, number):
+            header = {"client": f"client {number}", "lease": 100.0}
+            await server._handlers["Hello"](Request(header, b"", f"{peer}:{1000 + number}"))
+
+        for host in range(MAX_SESSIONS // MAX_HOST_SESSIONS):
+            for number in range(MAX_HOST_SESSIONS):
+                await hello(f"ipv6:%5B2001:db8::{host}%5D" if host else "ipv4:10.0.0.1", number)
+            if host == 0:
+                with pytest.raises(Full, match=f"at most {MAX_HOST_SESSIONS} sessions of one host, but got one more"):
+                    await hello("ipv4:10.0.0.1", number + 1)
+        with pytest.raises(Full, match=f"a worker must have at most {MAX_SESSIONS} sessions, but got one more"):
+            await hello("ipv4:10.0.0.2", 0)
+
+    asyncio.run(scenario())
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+NO_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+
+@pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE, PREFACE + NO_SETTINGS], ids=len)
+def test_a_connection_that_says_nothing_more_is_ended(monkeypatch, said):
+    quick = {"grpc.server_handshake_timeout_ms": 300, "grpc.max_connection_idle_ms": 300}
+    assert quick.keys() <= dict(service._OPTIONS).keys()
+    monkeypatch.setattr(service, "_OPTIONS", tuple({**dict(service._OPTIONS), **quick}.items()))
+
+    def wait(place):
+        host, _, port = place.partition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as line:
+            line.sendall(said)
+            while line.recv(4096):
+                pass
+
+    async def scenario():
+        served = Tracker(Listen("127.0.0.1:0", TOKEN))
+        place = await served.start()
+        try:
+            await asyncio.to_thread(wait, place)
+            assert (await Connection(place, settings()).call("Hello", {}))[0]["role"] == "tracker"
+        finally:
+            await served.close()
+
+    asyncio.run(scenario())
 
 
 def certificates(folder):

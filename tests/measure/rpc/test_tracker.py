@@ -252,3 +252,21 @@ def test_the_process_says_where_it_listens_and_ends_when_it_is_told_to(tmp_path)
         assert process.terminate(signal.SIGTERM) == 0
     finally:
         process.end()
+
+
+NOWHERE = ("../..", "a/b", "a b", "::1", "[::1", "[no]", "-a", "a..b", "a@b", "10.0.0.1:80", "x" * 254)
+
+
+@pytest.mark.parametrize(("host", "port"), [*((host, 80) for host in NOWHERE), *(("h", n) for n in (-5, 0, 65536))])
+def test_a_worker_that_is_nowhere_is_not_registered(host, port):
+    async def scenario():
+        async with tracker() as client:
+            with pytest.raises(Rejected, match="`host:port` must be HOST:PORT, but got|at most 200 characters"):
+                await client._ask("Register", instance="x", key="board", host=host, port=port)
+            with pytest.raises(Rejected, match="`key` must be 1 to 200 letters, digits"):
+                await client._ask("Register", instance="x", key="a/b", host="10.0.0.1", port=1)
+            for number, right in enumerate(("board-1.lab.example", "[2001:db8::1]", "")):
+                await client._ask("Register", instance=f"r{number}", key="", host=right, port=80)
+                assert (await client.ask("one", key=""))[1] == f"{right or '127.0.0.1'}:80"
+
+    asyncio.run(scenario())

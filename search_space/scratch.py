@@ -1,0 +1,71 @@
+"""Temporary folders that go with their process, however it ends.
+
+A process holds a lock on each folder of its own, which the system lets go of when the process dies. A folder that
+nobody holds was left behind by a signal, and the next process that needs one removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+PREFIX = "autotune-scratch-"
+"""Of every folder's name."""
+GRACE_SECONDS = 60.0
+"""Age from which a folder counts as left behind: a younger one may not have its lock yet."""
+
+_cleaned: set[Path] = set()
+"""Folders that this process has looked through."""
+_lock = threading.Lock()
+
+
+class ScratchFolder(tempfile.TemporaryDirectory[str]):
+    """A temporary folder, removed at the end of a `with` block, with this object, or by a later process.
+
+    Args:
+        use: stands in its name, for people.
+    """
+
+    def __init__(self, use: str) -> None:
+        super().__init__(prefix=f"{PREFIX}{use}-")
+        descriptor = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        with suppress(OSError):  # a file system without locks, where folders stay
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        place = Path(self.name).parent
+        with _lock:
+            first = place not in _cleaned
+            _cleaned.add(place)
+        if first:
+            remove_stale(place)
+
+
+def remove_stale(place: Path) -> None:
+    """Removes scratch folders of this user in `place` whose process has gone."""
+    oldest = time.time() - GRACE_SECONDS
+    for path in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # another process was faster, or it is not ours
+            facts = path.lstat()
+            if facts.st_uid == os.getuid() and facts.st_mtime < oldest:
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Removes a folder unless a process holds it.
+
+    Raises:
+        OSError: a process does, or there is no such folder.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(descriptor)
