@@ -244,7 +244,7 @@ class Network(Section):
     substitutions: Literal["search"] | None = Field(
         default=None, description="search: after the passes, see docs/substitutions.md; null: passes alone."
     )
-    algorithms: list[str] = Field(
+    algorithms: list[Literal["strassen", "winograd4_dot"]] = Field(
         default_factory=list,
         description="Algorithms that kernels may use besides the default ones: strassen, whose rounding errors mix "
         "rows of a batch, and winograd4_dot.",
@@ -277,14 +277,6 @@ class Network(Section):
     tolerance: float = Field(
         default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
     )
-
-    @model_validator(mode="after")
-    def _algorithms_by_name(self) -> Self:
-        if self.algorithms:
-            from search_space.operators.algorithms import check_names  # operators take a while to import
-
-            check_names(self.algorithms)
-        return self
 
     @model_validator(mode="after")
     def _accuracy_of_mixtures(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import autotune
 from autotune.config import ConfigError
+from autotune.config import Network as RunConfigNetwork
 from autotune.network.selection import Limits
 from search_space import workloads
 from search_space.operators.algorithms import BY_NAME, check_names, within
@@ -86,7 +87,9 @@ def test_a_network_keeps_rows_apart_unless_strassen_is_asked_for_by_name() -> No
     asked = autotune.compile(model, threads=1, algorithms=[STRASSEN])
     # The estimate of the processor at hand decides whether it is the fastest; its halves are 128 rows apart.
     assert np.flatnonzero(np.isnan(np.asarray(asked(data))).any(1)).tolist() in ([3, 131], [3])
-    with pytest.raises(ConfigError, match="`algorithms` must be among strassen, winograd4_dot, but got 'direct'"):
+    with pytest.raises(
+        ConfigError, match="network.algorithms.0: must be 'strassen' or 'winograd4_dot', but got 'direct'"
+    ):
         autotune.compile(model, algorithms=["direct"])
 
 
@@ -102,5 +105,7 @@ def test_algorithms_that_no_default_has_are_asked_for_by_name() -> None:
     assert Limits(algorithms=["direct"], named=[STRASSEN]).allowed(workload) == ["direct", STRASSEN]
     conv = Workload("conv2d", {"height": 8, "width": 8, "in_channels": 32, "out_channels": 32, "kernel": 3})
     assert within(conv.algorithms) == [name for name in conv.algorithms if name not in BY_NAME]
+    (kinds,) = get_args(RunConfigNetwork.model_fields["algorithms"].annotation)
+    assert get_args(kinds) == BY_NAME
     with pytest.raises(ValueError, match=r"`algorithms` must be among strassen, winograd4_dot, but got 'straßen'"):
         check_names(["straßen"])
