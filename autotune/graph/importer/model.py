@@ -43,7 +43,7 @@ def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dic
     graph = model.graph
     arrays = {tensor.name: array_of(tensor) for tensor in graph.initializer}
     inputs = {value.name: _type(value) for value in graph.input if value.name not in arrays}
-    builder = Builder(graph.name or "network", inputs)
+    builder = Builder(graph.name or "network", inputs, [value.name for value in graph.output])
     context = Context(builder, {name: name for name in inputs}, arrays, opset)
     import_nodes(context, graph.node)
     made = builder.finish(context.value(value.name) for value in graph.output)

@@ -25,7 +25,7 @@ class Site:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.builder = Builder(graph.name, {})
+        self.builder = Builder(graph.name, {}, graph.output_names)
         self.new: dict[str, str] = {}
         self._consumers = graph.consumers()
         self._outputs = set(graph.outputs)
