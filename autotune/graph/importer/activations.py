@@ -7,7 +7,7 @@ import math
 from autotune.graph.importer.registry import Call, imports
 
 
-def with_number(call: Call, op: str, value: str, number: float) -> str:
+def with_number(call: Call, op: str, value: str, number: int | float) -> str:
     """A binary operation on a value and a constant."""
     return call.add(op, [value, call.scalar(number, value)])
 
@@ -31,8 +31,10 @@ def leaky_relu(call: Call) -> str:
 @imports("PRelu")
 def parametric_relu(call: Call) -> str:
     """x where it is positive, else slope * x."""
-    x = call.value(0)
-    return call.add("add", [_above(call, x), call.add("multiply", [_below(call, x), call.value(1)])])
+    x, slope, rank = call.value(0), call.value(1), len(call.type(0).shape)
+    if set(call.shape(slope)[:-rank] if rank else call.shape(slope)) == {1}:  # it is brought to the data's shape
+        slope = call.reshaped(slope, call.shape(slope)[-rank:] if rank else ())
+    return call.add("add", [_above(call, x), call.add("multiply", [_below(call, x), slope])])
 
 
 @imports("Elu", "Selu", "Celu")
