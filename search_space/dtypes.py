@@ -33,6 +33,11 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype(dtype)
 
 
+def is_float_exact(number: int | float) -> bool:
+    """Says whether float64, in which attributes hold numbers, has a number as it is."""
+    return number != number or isinstance(number, float) or (abs(number) < 1 << 1023 and int(float(number)) == number)
+
+
 def round_tfloat32(values: Any) -> NDArray[np.float32]:
     """float32 with 10 bits of mantissa, to nearest and ties away from zero: PTX's `cvt.rna.tf32.f32`.
 

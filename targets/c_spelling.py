@@ -1,6 +1,8 @@
-"""How languages like C spell operators and math functions of float32: what C99 and CUDA C++ have in common."""
+"""How languages like C spell operators, math functions of float32 and names: what C99 and CUDA C++ have in common."""
 
 from __future__ import annotations
+
+import re
 
 SYMBOLS = {
     "add": "+",
@@ -31,3 +33,41 @@ FUNCTIONS = {
     "tfloat32": "tfloat32",
 }
 """Of libm; `tfloat32` is a helper of each target, which adds what it names otherwise."""
+
+KEYWORDS = """
+auto break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+"""
+
+
+def identifier(name: str) -> str:
+    """A name with what no identifier has replaced."""
+    found = re.sub(r"\W", "_", name, flags=re.ASCII)
+    own = re.match(r"[A-Za-z]", found) and not re.match(r"u?int\d*_|U?INT\d*_|AUTOTUNE|autotune", found)
+    return found if own else f"v{found}"
+
+
+class Identifiers:
+    """Gives every name of a program an identifier of its own, the same each time.
+
+    Args:
+        taken: identifiers that are somebody else's.
+    """
+
+    def __init__(self, *taken: str) -> None:
+        self._given: dict[str, str] = {}
+        self._taken = {*KEYWORDS.split(), *taken}
+
+    def __call__(self, name: str) -> str:
+        if name not in self._given:
+            self._given[name] = self.fresh(identifier(name))
+        return self._given[name]
+
+    def fresh(self, wanted: str) -> str:
+        """An identifier that nobody has, like `wanted`."""
+        found, number = wanted, 1
+        while found in self._taken:
+            number += 1
+            found = f"{wanted}_{number}"
+        self._taken.add(found)
+        return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,7 @@ class Compiler:
             tuple(self._modules),
             tuple(steps),
             tuple(map(self._parameter, self.graph.inputs)),
-            tuple(map(self._parameter, self.graph.outputs)),
+            tuple(self._outputs()),
             self._weights.nbytes,
             arena,
             tuple(self._packings.values()),
@@ -201,8 +202,13 @@ class Compiler:
         write_manifest(manifest, folder)
         return self._weights.whole
 
+    def _outputs(self) -> Iterator[Parameter]:
+        """Outputs of the network, by the names that a caller knows."""
+        for value, name in zip(self.graph.outputs, self.graph.output_names, strict=True):
+            yield replace(self._parameter(value), name=name)
+
     def _parameter(self, name: str) -> Parameter:
-        """An input or output of the network."""
+        """An input or output of the network, by the name of its value."""
         kind = self.graph.type(name)
         return Parameter(name, kind.shape, kind.dtype)
 

@@ -83,7 +83,8 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
         "threads": threads,
         "inputs": [listed(Parameter(name, kind.shape, kind.dtype)) for name, kind in graph.inputs.items()],
         "outputs": [
-            {**listed(Parameter(n, graph.type(n).shape, graph.type(n).dtype)), "value": roots[n]} for n in graph.outputs
+            {**listed(Parameter(name, graph.type(value).shape, graph.type(value).dtype)), "value": roots[value]}
+            for value, name in zip(graph.outputs, graph.output_names, strict=True)
         ],
         "weights": {
             "file": WEIGHTS,

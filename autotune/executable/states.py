@@ -21,7 +21,11 @@ def states_of(scope: Scope) -> list[tuple[str, str]]:
         if node.op != "extended":
             continue
         state, rows = node.inputs
-        outputs = [name for name in graph.outputs if scope.locations[name] == scope.locations[rows]]
+        outputs = [
+            name
+            for value, name in zip(graph.outputs, graph.output_names, strict=True)
+            if scope.locations[value] == scope.locations[rows]
+        ]
         if state not in graph.inputs or len(graph.consumers()[state]) != 1:
             raise BuildError(f"a state must be an input that nothing else reads, but got {state!r}")
         if not outputs or scope.root(rows) in graph.inputs:

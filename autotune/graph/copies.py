@@ -82,7 +82,7 @@ def _worth_it(graph: Graph, node: Node, alignment: int) -> bool:
 
 
 def _begun(graph: Graph) -> Builder:
-    builder = Builder(graph.name, graph.inputs)
+    builder = Builder(graph.name, graph.inputs, graph.output_names)
     for name, array in graph.constants.items():
         builder.constant(array, name)
     return builder

@@ -8,7 +8,7 @@ graph, and `Builder` is how they make one: it infers the type of every node that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -78,6 +78,8 @@ class Graph:
         constants: weights by name, never written to: C-contiguous, or transpositions of such, see `Builder.constant`.
         nodes: in topological order.
         outputs: names of the values that a caller gets, in order.
+        output_names: what a caller knows the outputs by, in order; by default the names of the values. Passes rename
+            values, and leave these as they are.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Graph:
     constants: Mapping[str, Array]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
+    output_names: tuple[str, ...] = ()
     _types: dict[str, TensorType] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +104,11 @@ class Graph:
             self._define(node.name, node.type)
         if missing := [name for name in self.outputs if name not in self._types]:
             raise GraphError(f"`outputs` must be values of the graph, but got {missing[0]!r}")
+        object.__setattr__(self, "output_names", self.output_names or self.outputs)
+        if len(self.output_names) != len(self.outputs):
+            raise GraphError(
+                f"`output_names` must be of {len(self.outputs)} outputs, but got {len(self.output_names)} names"
+            )
 
     def _define(self, name: str, type: TensorType) -> None:
         if name in self._types:
@@ -148,10 +156,12 @@ class Builder:
     Args:
         name: of the graph.
         inputs: activations by name, in order.
+        output_names: what a caller knows the outputs by, in order; by default the names of the values.
     """
 
-    def __init__(self, name: str, inputs: Mapping[str, TensorType]) -> None:
+    def __init__(self, name: str, inputs: Mapping[str, TensorType], output_names: Sequence[str] = ()) -> None:
         self.name = name
+        self._output_names = tuple(output_names)
         self._inputs = dict(inputs)
         self._constants: dict[str, Array] = {}
         self._nodes: dict[str, Node] = {}
@@ -211,7 +221,9 @@ class Builder:
 
     def finish(self, outputs: Iterable[str]) -> Graph:
         """The graph."""
-        return Graph(self.name, self._inputs, self._constants, tuple(self._nodes.values()), tuple(outputs))
+        return Graph(
+            self.name, self._inputs, self._constants, tuple(self._nodes.values()), tuple(outputs), self._output_names
+        )
 
     def _fresh(self, name: str) -> str:
         if name not in self._types:
@@ -236,7 +248,7 @@ def rewrite(graph: Graph, visit: Rewrite) -> Graph:
 
     Constants that nothing reads any more are left out; unread nodes stay until `passes.dead_code` removes them.
     """
-    builder = Builder(graph.name, graph.inputs)
+    builder = Builder(graph.name, graph.inputs, graph.output_names)
     names = {name: name for name in graph.inputs}
     for name, array in graph.constants.items():
         names[name] = builder.constant(array, name)
@@ -251,7 +263,7 @@ def without_unread_constants(graph: Graph) -> Graph:
     """The same graph with the constants that a node or the caller reads."""
     read = {name for node in graph.nodes for name in node.inputs} | set(graph.outputs)
     kept = {name: array for name, array in graph.constants.items() if name in read}
-    return Graph(graph.name, graph.inputs, kept, graph.nodes, graph.outputs)
+    return replace(graph, constants=kept, _types={})
 
 
 def topological(nodes: Iterable[Node], known: Iterable[str]) -> Iterator[Node]:

@@ -88,7 +88,7 @@ class _Offload:
 
     def __init__(self, graph: Graph, block: Block) -> None:
         self.graph, self.block = graph, block
-        self.builder = Builder(graph.name, graph.inputs)
+        self.builder = Builder(graph.name, graph.inputs, graph.output_names)
         self.forms: dict[str, dict[int, str]] = {name: {0: name} for name in graph.inputs}
         for name, array in graph.constants.items():
             self.forms[name] = {0: self.builder.constant(array, name)}

@@ -7,6 +7,7 @@ bytes of large floats. In their place stands where they lie, as ONNX writes it o
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -78,8 +80,9 @@ def array_of(tensor: TensorProto) -> Array:
     """The elements of a tensor, of a file that `read_without_weights` has read, too.
 
     Raises:
-        ModelError: the file has been written to since.
+        ModelError: the file has been written to since, or elements of a type that ONNX does not define.
     """
+    element_type(tensor.data_type, tensor.name)
     entries = _entries(tensor) if tensor.data_location == TensorProto.EXTERNAL else {}
     if _STAMP not in entries:
         found: Array = numpy_helper.to_array(tensor)
@@ -93,12 +96,47 @@ def array_of(tensor: TensorProto) -> Array:
     return known[key]
 
 
+def element_type(number: int, name: str) -> np.dtype[Any]:
+    """NumPy's type of elements that have a number in ONNX.
+
+    Args:
+        number: of the type.
+        name: of the value that has it, for the message.
+
+    Raises:
+        ModelError: ONNX defines no tensor elements of that number.
+    """
+    if number in TensorProto.DataType.values() and number != TensorProto.UNDEFINED:
+        return helper.tensor_dtype_to_np_dtype(number)
+    raise ModelError(
+        f"values of a model must be tensors of an element type that ONNX defines, but got {name!r} of type {number}"
+    )
+
+
+def check_weights(model: onnx.ModelProto) -> None:
+    """Checks that a model has the elements of all its tensors, or knows where they are left in its file.
+
+    Raises:
+        ModelError: elements in a file of their own, whose folder a model in memory does not know.
+    """
+    for tensor in _tensors(model.graph):
+        entries = _entries(tensor)
+        if tensor.data_location == TensorProto.EXTERNAL and _STAMP not in entries:
+            raise ModelError(
+                f"`model` must have its weights in memory, but got {tensor.name!r} in the file "
+                f"{entries.get('location', '')!r}: give the path of the .onnx file, or call "
+                "onnx.load_external_data_for_model on the model first"
+            )
+
+
 def _elements(tensor: TensorProto, entries: Mapping[str, str]) -> Array:
     path = Path(entries["location"])
-    array = np.empty(tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    dtype = element_type(tensor.data_type, tensor.name)
+    nbytes = math.prod(tensor.dims) * dtype.itemsize
+    if nbytes != int(entries["length"]):
+        raise ModelError(f"`{tensor.name}` of a model must have {nbytes} bytes, but has {entries['length']}")
+    array = np.empty(tuple(tensor.dims), dtype)
     rest = array.reshape(-1).view(np.uint8).data
-    if len(rest) != int(entries["length"]):
-        raise ModelError(f"`{tensor.name}` of a model must have {len(rest)} bytes, but has {entries['length']}")
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(int(entries["offset"]))

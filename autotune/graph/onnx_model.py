@@ -14,8 +14,9 @@ from onnx import checker, shape_inference
 from autotune.graph.errors import ModelError
 from autotune.graph.importer import import_with_types
 from autotune.graph.ir import TensorType
-from autotune.graph.onnx_file import read_without_weights
-from autotune.graph.onnx_shapes import infer_shapes
+from autotune.graph.onnx_file import check_weights, element_type, read_without_weights
+from autotune.graph.onnx_shapes import infer_shapes, infers_otherwise
+from autotune.graph.onnx_sparse import make_dense
 from autotune.graph.torch_model import export, is_import_path
 from autotune.graph.zoo import BUILDERS
 from search_space.dtypes import numpy_dtype
@@ -115,10 +116,12 @@ def inferred(
 
 def _inferred(given: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, title: str) -> onnx.ModelProto:
     """The same of a model that nobody else has, so that its weights need no copy."""
+    check_weights(given)
+    make_dense(given.graph)
     _open_negative_dimensions(given.graph)
     _give_shapes(given.graph, shapes or {})
     _check_inputs(given.graph)
-    if any(map(_needs_definition, given.graph.node)):
+    if any(map(infers_otherwise, given.graph.node)):
         found = _with_shapes_by_definition(given, title)
         if found is not None:
             return found
@@ -129,21 +132,6 @@ def _inferred(given: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None
             f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
         ) from error
     return given
-
-
-def _needs_definition(node: onnx.NodeProto) -> bool:
-    """Whether ONNX's inference may give another shape than the operator's definition.
-
-    It counts windows of pools that begin beyond the input, adds `output_padding` to extents that `auto_pad` fixes, and
-    takes an `output_shape` for that of all dimensions. Of `STFT` it takes the default for all frequencies.
-    """
-    attrs = {item.name: item for item in node.attribute}
-    if node.op_type in ("MaxPool", "AveragePool"):
-        return "ceil_mode" in attrs and attrs["ceil_mode"].i != 0
-    if node.op_type == "STFT":
-        return "onesided" not in attrs
-    same = "auto_pad" in attrs and attrs["auto_pad"].s.startswith(b"SAME")
-    return node.op_type == "ConvTranspose" and (same or "output_shape" in attrs)
 
 
 def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.ModelProto | None:
@@ -224,6 +212,7 @@ def _check_inputs(graph: onnx.GraphProto) -> None:
     for value in graph.input:
         if value.name in weights:
             continue
+        element_type(value.type.tensor_type.elem_type, value.name)
         dims = value.type.tensor_type.shape.dim
         if any(not dim.HasField("dim_value") or dim.dim_value < 1 for dim in dims):
             shown = ", ".join(

@@ -41,6 +41,21 @@ def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> None:
     model.graph.MergeFrom(found.graph)
 
 
+def infers_otherwise(node: onnx.NodeProto) -> bool:
+    """Whether ONNX's inference may give another shape than the operator's definition.
+
+    It counts windows of pools that begin beyond the input, adds `output_padding` to extents that `auto_pad` fixes, and
+    takes an `output_shape` for that of all dimensions. Of `STFT` it takes the default for all frequencies.
+    """
+    attrs = {item.name: item for item in node.attribute}
+    if node.op_type in ("MaxPool", "AveragePool"):
+        return "ceil_mode" in attrs and attrs["ceil_mode"].i != 0
+    if node.op_type == "STFT":
+        return "onesided" not in attrs
+    same = "auto_pad" in attrs and attrs["auto_pad"].s.startswith(b"SAME")
+    return node.op_type == "ConvTranspose" and (same or "output_shape" in attrs)
+
+
 def _fields(message: onnx.ModelProto | onnx.GraphProto, but: str) -> dict[str, Any]:
     """The fields of a message that are set, by name, all but one."""
     return {kind.name: value for kind, value in message.ListFields() if kind.name != but}

@@ -16,7 +16,7 @@ kernel. Between kernels in float32 it stays float32.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class _Lowering:
         if self._full:
             together = [stored for stored in stored_together(graph) if not self._full.issuperset(stored.kernels)]
             self._rounded = {name for stored in together for name in stored.values}
-        self._builder = Builder(graph.name, graph.inputs)
+        self._builder = Builder(graph.name, graph.inputs, graph.output_names)
         self._names = {name: name for name in graph.inputs}
         for name, array in graph.constants.items():
             self._names[name] = self._builder.constant(array, name)
@@ -109,7 +109,7 @@ class _Lowering:
         kept = self._builder.finish(outputs)
         read = {name for node in kept.nodes for name in node.inputs} | set(outputs)
         constants = {name: array for name, array in kept.constants.items() if name in read}
-        return Graph(kept.name, kept.inputs, constants, kept.nodes, kept.outputs)
+        return replace(kept, constants=constants, _types={})
 
     def _added(self, node: Node) -> str:
         inputs, attrs = [self._names[name] for name in node.inputs], dict(node.attrs)

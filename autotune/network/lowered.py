@@ -11,18 +11,15 @@ import numpy as np
 
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
-from autotune.graph.float64 import evaluate_nodes
 from autotune.graph.full_precision import in_float32, narrow_types
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Array, Graph
-from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.partition import partition
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.comparison import Check, Rounding, relative_error
 from autotune.network.integers import error_of, rounded_integers
 from autotune.network.load import Network
-from autotune.network.process import RuntimeFailure
-from autotune.network.reference import numpy_outputs, reference_outputs
+from autotune.network.reference import reference_outputs
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from search_space.dtypes import FLOATS, NARROW
@@ -80,15 +77,8 @@ def _as_it_is(
     """Who computed a model that has 16-bit floats in its own types, and its outputs; None of one that has none."""
     if not narrow_types(network.model):
         return None
-    plain = import_model(network.model, seed=seed)
-    try:
-        return reference_outputs(network.model, plain, feeds, threads, folder)
-    except RuntimeFailure:  # of bfloat16 ONNX Runtime has hardly an operation
-        pass
-    try:
-        return "ONNX's evaluator", evaluate_nodes(network.model, feeds)
-    except NodeError:
-        return "numpy", numpy_outputs(network.model, plain, feeds)
+    # Of bfloat16 ONNX Runtime has hardly an operation.
+    return reference_outputs(network.model, import_model(network.model, seed=seed), feeds, threads, folder)
 
 
 def _expected_noise(network: Network) -> float:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,25 @@ _OPENVINO_TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 class RuntimeFailure(RuntimeError):
     """A runtime that is missing, refuses the model, or whose process died."""
+
+
+class RuntimeLacksOperator(RuntimeFailure):
+    """A runtime that has no implementation of an operator of the model, which is legal."""
+
+
+_LACKING = ("NOT_IMPLEMENTED", "No Op registered for", "is not a registered function/op")
+"""What ONNX Runtime says of an operator that it lacks."""
+
+
+def raise_refusal(runtime: str, said: str) -> NoReturn:
+    """Raises what a runtime says of a model that it does not run.
+
+    Raises:
+        RuntimeLacksOperator: it has no implementation of an operator.
+        RuntimeFailure: anything else.
+    """
+    kind = RuntimeLacksOperator if any(words in said for words in _LACKING) else RuntimeFailure
+    raise kind(f"{runtime} must run the model, but said: {said}")
 
 
 class Runtime(Protocol):
@@ -228,7 +247,7 @@ class NetworkProcess:
             raise RuntimeFailure(f"the process of {self.runtime} must stay alive, but ended: {last}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise RuntimeFailure(f"{self.runtime} must run the model, but said: {answer['error']}")
+            raise_refusal(self.runtime, answer["error"])
         return answer
 
 

@@ -1,4 +1,4 @@
-"""Outputs of a model by a runtime that is not ours: ONNX Runtime, or NumPy where that is missing."""
+"""Outputs of a model by a runtime that is not ours: ONNX Runtime, or NumPy where it is missing or lacks an operator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import onnx
 
 from autotune.graph.evaluate import evaluate
+from autotune.graph.float64 import evaluate_nodes
 from autotune.graph.ir import Array, Graph
-from autotune.network.process import NetworkProcess, RuntimeFailure
+from autotune.graph.onnx_nodes import NodeError
+from autotune.network.process import NetworkProcess, RuntimeFailure, RuntimeLacksOperator
 
 
 def reference_outputs(
@@ -23,16 +25,25 @@ def reference_outputs(
         feeds: inputs by name.
         threads: of the runtime.
         folder: for the files that are handed over.
+
+    Raises:
+        RuntimeFailure: ONNX Runtime fails for another reason than an operator that it lacks.
     """
     file = folder / "model.onnx"
     onnx.save(model, file)
     try:
         with NetworkProcess("onnxruntime", threads, model=str(file)) as process:
             return "onnxruntime", process.infer(feeds, folder)
+    except RuntimeLacksOperator:
+        pass
     except RuntimeFailure as error:
         if "No module named" not in str(error):
             raise
-    return "numpy", numpy_outputs(model, graph, feeds)
+        return "numpy", numpy_outputs(model, graph, feeds)
+    try:
+        return "ONNX's evaluator", evaluate_nodes(model, feeds)
+    except NodeError:
+        return "numpy", numpy_outputs(model, graph, feeds)
 
 
 def numpy_outputs(model: onnx.ModelProto, graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -99,6 +99,10 @@ class SearchStrategy(ABC):
         """
 
 
+MOST_COUNT = 1 << 20
+"""Largest number of candidates, chains or rounds that an option of a strategy may ask for; arrays have a row each."""
+
+
 def make_options(kind: type[Options], given: Mapping[str, Any], owner: str) -> Options:
     """Options dataclass of a strategy from keywords.
 
@@ -139,6 +143,8 @@ def _check_type(owner: str, name: str, value: object, kind: type) -> None:
 def _check_bounds(owner: str, name: str, value: Any, kind: type) -> None:
     found = (vars(part).get("BOUNDS", {}).get(name) for part in kind.__mro__)
     least, most = next((bounds for bounds in found if bounds is not None), (-math.inf, math.inf))
+    if isinstance(value, int) and value > MOST_COUNT and math.isinf(most) and not math.isinf(least):
+        most = MOST_COUNT
     if not isinstance(value, str) and not least <= value <= most:
         rule = f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
         raise ValueError(f"`{name}` of {owner} must be {rule}, but got {name}={value}")

@@ -80,5 +80,12 @@ def positive(name: str, value: Any) -> float:
     return float(value)
 
 
+def not_negative(name: str, value: Any) -> float:
+    """Takes a finite number from 0 on."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
+        raise ValueError(f"`{name}` must be 0 or a positive number, but got {name}={value!r}")
+    return float(value)
+
+
 def _listed(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)

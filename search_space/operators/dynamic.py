@@ -10,6 +10,7 @@ import numpy as np
 from search_space import te
 from search_space.ir.expr import Expr, byte_dot
 from search_space.operators.base import Args, Array, Operator, Precision
+from search_space.operators.checks import flag
 from search_space.operators.weights_only import (
     BLOCKS,
     TINIEST,
@@ -34,7 +35,7 @@ def dynamic_matmul(m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros
     A block is 32 neighbours in a row, 16 or 8 where `group` is no multiple of more; its numbers become whole multiples
     of a 127th of the largest. Inputs and other arguments are those of `matmul_nbits`.
     """
-    return matmul_nbits(m, n, k, bits, group, zeros)
+    return matmul_nbits(m, n, k, bits, group, flag("zeros", zeros))
 
 
 def block_of(group: int) -> int:

@@ -37,15 +37,15 @@ def reduce(
         axes: some of the axes, but not all; negative ones count from the last.
         reducer: sum, max, min, prod, mean, or pivoted_mean: the mean by differences from the first element, whose
             error is that of the spread of the elements and not of their size, as variances need it.
-        dtype: float32 or int32; there is no mean of integers.
+        dtype: float32, int32 or int64; there is no mean of integers.
     """
     extents = shape_of("shape", shape)
     found = axes_of("axes", axes, len(extents))
     if len(found) == len(extents):
         raise ValueError(f"`axes` must leave an axis, but got axes={list(found)} of shape={list(extents)}")
-    dtype = choice("dtype", dtype, ("float32", "int32"))
+    dtype = choice("dtype", dtype, ("float32", "int32", "int64"))
     known = [r for r in REDUCERS if r not in _MEANS or dtype == "float32"]
-    reducer = choice("reducer", reducer, known, f" for dtype={dtype}" if dtype == "int32" else "")
+    reducer = choice("reducer", reducer, known, "" if dtype == "float32" else f" for dtype={dtype}")
     return {"shape": extents, "axes": found, "reducer": reducer, "dtype": dtype}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from search_space import te
 from search_space.operators.arithmetic import exact
 from search_space.operators.base import Args, Array, Operator, Precision
-from search_space.operators.checks import positive, sizes
+from search_space.operators.checks import not_negative, sizes
 
 
 def softmax(rows: int, columns: int) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def layer_norm(rows: int, columns: int, epsilon: float = 1e-5) -> dict[str, Any]
     Args:
         epsilon: added to the variance.
     """
-    return {**sizes(rows=rows, columns=columns), "epsilon": positive("epsilon", epsilon)}
+    return {**sizes(rows=rows, columns=columns), "epsilon": not_negative("epsilon", epsilon)}
 
 
 def _softmax(args: Args) -> list[te.Tensor]:

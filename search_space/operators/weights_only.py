@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,25 +17,31 @@ WORD = 8
 """Numbers of 4 bits in a word of 32, the first in the lowest bits."""
 
 
-def matmul_nbits(m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros: bool = False) -> dict[str, Any]:
+FRACTIONS = "float32"
+"""What `zeros` is of zeros that need not be whole numbers."""
+
+
+def matmul_nbits(
+    m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros: bool | Literal["float32"] = False
+) -> dict[str, Any]:
     """data (m, k) times weights (k, n) of a few bits, each of which stands for `(q - zero) * scale`.
 
     Inputs are the data; the weights, uint8 (k / group, group * bits / 8, n), k / group rounded up: of 4 bits two
     neighbours along the sum in a byte, the first in the low half; the scales (k / group, n); and the zeros, uint8
-    (k / group, n), where there are any: without, a zero is 2**(bits - 1).
+    or float32 (k / group, n), where there are any: without, a zero is 2**(bits - 1).
 
     Args:
         bits: 4 or 8.
         group: neighbours along the sum that share a scale and a zero, a multiple of 8; of the last group, those beyond
             k count for nothing.
-        zeros: whether each group has a zero of its own.
+        zeros: whether each group has a zero of its own; float32: which need not be a whole number.
     """
     args = {**sizes(m=m, n=n, k=k), **sizes(bits=bits, group=group)}
     if args["bits"] not in (4, 8):
         raise ValueError(f"`bits` must be 4 or 8, but got bits={bits!r}")
     if args["group"] % WORD:
         raise ValueError(f"`group` must be a multiple of {WORD}, but got group={group!r}")
-    return {**args, "zeros": flag("zeros", zeros)}
+    return {**args, "zeros": zeros if zeros == FRACTIONS else flag("zeros", zeros)}
 
 
 BY_WORD = "by_word"
@@ -75,7 +81,8 @@ def inputs_of(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
     data = te.placeholder((m, k), name="data")
     weight = te.placeholder((groups, group * bits // 8, n), "uint8", "weight", constant=True)
     scale = te.placeholder((groups, n), name="scale", constant=True)
-    zeros = [te.placeholder((groups, n), "uint8", "zero", constant=True)] if args["zeros"] else []
+    dtype = FRACTIONS if args["zeros"] == FRACTIONS else "uint8"
+    zeros = [te.placeholder((groups, n), dtype, "zero", constant=True)] if args["zeros"] else []
     source = data
     if groups * group > k:
         source = te.compute(
@@ -255,6 +262,6 @@ MATMUL_NBITS = Operator(
     _reference,
     lambda args: 2 * int(args["m"] * args["n"] * args["k"]),
     # Zeros are bytes, whatever the numbers are.
-    Precision(lambda args: int(args["k"]), lambda args: float((1 << args["bits"]) + 255 * args["zeros"])),
+    Precision(lambda args: int(args["k"]), lambda args: float((1 << args["bits"]) + 255 * bool(args["zeros"]))),
     available=_available,
 )

@@ -19,6 +19,7 @@ from targets.c.helpers import text_of
 from targets.c.names import Names
 from targets.c.source import INCLUDES, SHOWN, TIMER, Source
 from targets.c.values import HALVES, float_literal
+from targets.c_spelling import identifier
 from targets.network_library import SCHEMA, replaced
 
 MOST_WEIGHTS = 4 << 20
@@ -40,11 +41,10 @@ class NetworkText:
         self.given = plan.weights_bytes > MOST_WEIGHTS
         own = ("memory", "weights", "status", "arguments", "threads", "ticks", "NULL")
         names = Names(plan.name, f"{plan.name}_run", *own, *(f.name for f in self.sources))
-        self.inputs = [names(p.name) for p in plan.inputs]
-        self.outputs = [
-            names(f"{p.name} (output)") if p.name in {q.name for q in plan.inputs} else names(p.name)
-            for p in plan.outputs
-        ]
+        self.inputs = [names.fresh(identifier(p.name)) for p in plan.inputs]
+        given = {p.name for p in plan.inputs}
+        outputs = (f"{p.name}_output" if p.name in given else p.name for p in plan.outputs)
+        self.outputs = [names.fresh(identifier(name)) for name in outputs]
         self.weights: dict[tuple[int, str, int], str] = {}
 
     # ------------------------------------------------------------------ the interface

@@ -10,12 +10,21 @@ import llvmlite.binding as llvm
 from search_space.dtypes import NARROW
 from targets.arrays import C_TYPE
 from targets.base import NetworkPlan
+from targets.c_spelling import Identifiers, identifier
 from targets.cpu.driver import REPEAT_TICK, driver_text
 from targets.cpu.export import linked
 from targets.cpu.runtime import TIMER, Compiles, library_text
 from targets.extents import extent_text
 from targets.network_library import SCHEMA, replaced
 
+_TAKEN = """
+network arguments workspace pthread_mutex_lock pthread_mutex_unlock pthread_mutex_t aligned_alloc free size_t linux unix
+alignas alignof and and_eq asm bitand bitor bool catch class compl concept const_cast constexpr decltype delete
+dynamic_cast explicit export false friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+protected public reinterpret_cast requires static_assert static_cast template this thread_local throw true try typeid
+typename using virtual wchar_t xor xor_eq NULL
+"""
+"""Identifiers that the body of a call reads, and keywords of C++, which includes the header, too."""
 _CLOCK = TIMER[: TIMER.index("define void")]
 
 
@@ -70,16 +79,17 @@ def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
 def header(plan: NetworkPlan) -> str:
     """The C header: types and sizes, and functions that open a network, run it and close it."""
     name, upper = plan.name, plan.name.upper()
-    tensors = [*plan.inputs, *plan.outputs]
-    shapes = ", ".join(f"{_symbol(p.name)}[{', '.join(map(extent_text, p.extents or p.shape))}]" for p in tensors)
+    symbols = _Symbols(plan)
+    tensors = list(zip([*plan.inputs, *plan.outputs], [*symbols.inputs, *symbols.outputs], strict=True))
+    shapes = ", ".join(f"{symbol}[{', '.join(map(extent_text, p.extents or p.shape))}]" for p, symbol in tensors)
     shapes += "".join(f"; {size} from {low} to {high}" for size, (low, high) in plan.sizes.items())
-    arguments = [f"const {C_TYPE[p.dtype]} *{_symbol(p.name)}" for p in plan.inputs]
-    arguments += [f"{C_TYPE[p.dtype]} *{_symbol(p.name)}" for p in plan.outputs]
-    arguments += [f"int64_t {_symbol(size)}" for size in plan.sizes]
-    sizes = [f"(const void *)(intptr_t){_symbol(size)}" for size in plan.sizes]
-    passed = ", ".join([*(_symbol(p.name) for p in tensors), "network->weights", *sizes])
+    arguments = [f"const {C_TYPE[p.dtype]} *{n}" for p, n in zip(plan.inputs, symbols.inputs, strict=True)]
+    arguments += [f"{C_TYPE[p.dtype]} *{n}" for p, n in zip(plan.outputs, symbols.outputs, strict=True)]
+    arguments += [f"int64_t {symbol}" for symbol in symbols.sizes]
+    sizes = [f"(const void *)(intptr_t){symbol}" for symbol in symbols.sizes]
+    passed = ", ".join([*symbols.inputs, *symbols.outputs, "network->weights", *sizes])
     behind = ", then the sizes as numbers of 64 bits" if sizes else ""
-    narrow = ", ".join(f"{_symbol(p.name)} {p.dtype}" for p in tensors if p.dtype in NARROW)
+    narrow = ", ".join(f"{symbol} {p.dtype}" for p, symbol in tensors if p.dtype in NARROW)
     bits = f"\n   uint16_t holds the bits of 16-bit floats: {narrow}." if narrow else ""
     return f"""#ifndef AUTOTUNE_{upper}_H
 #define AUTOTUNE_{upper}_H
@@ -165,6 +175,16 @@ def _rounded(nbytes: int) -> int:
     return max(64, -(-nbytes // 64) * 64)
 
 
-def _symbol(name: str) -> str:
-    found = "".join(c if c.isalnum() else "_" for c in name)
-    return f"_{found}" if found[:1].isdigit() else found
+class _Symbols:
+    """Identifiers of what a call is given, each its own: names of a model may be keywords, or the same but for signs.
+
+    Attributes:
+        inputs, outputs, sizes: in the order of the plan.
+    """
+
+    def __init__(self, plan: NetworkPlan) -> None:
+        names = Identifiers(*_TAKEN.split(), plan.name, *(f"{plan.name}_{end}" for end in ("network", "open", "close")))
+        self.inputs, self.outputs, self.sizes = (
+            [names.fresh(identifier(name)) for name in group]
+            for group in ((p.name for p in plan.inputs), (p.name for p in plan.outputs), plan.sizes)
+        )

@@ -92,6 +92,7 @@ SMALL: tuple[Workload, ...] = (
     workloads.matmul_nbits(3, 20, 40, group=16),
     workloads.matmul_nbits(1, 35, 64, group=32, zeros=True),
     workloads.matmul_nbits(1, 35, 60, group=16),
+    workloads.matmul_nbits(3, 20, 60, group=32, zeros="float32"),
     workloads.matmul_nbits(5, 18, 30, bits=8, group=16),
     workloads.matmul_nbits(2, 9, 24, bits=8, group=24, zeros=True),
     workloads.matmul_nbits(1, 18, 100, bits=8, group=64, zeros=True),

@@ -182,7 +182,7 @@ def padded(call: AtenCall) -> str:
     mode = next(mode for name, mode in _MODES.items() if call.op.startswith(name))
     attrs: dict[str, Any] = {"pads": pads, "mode": mode.encode()}
     if mode == "constant":
-        attrs["value"] = float(call["value"])
+        attrs["value"] = call["value"]
     return pad(call.shared("Pad", call.inputs[:1], **attrs))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from autotune.graph.importer.registry import Call, imports
 
 
-def with_number(call: Call, op: str, value: str, number: float) -> str:
+def with_number(call: Call, op: str, value: str, number: int | float) -> str:
     """A binary operation on a value and a constant."""
     return call.add(op, [value, call.scalar(number, value)])
 
@@ -33,11 +33,13 @@ def leaky_relu(call: Call) -> str:
 @imports("PRelu")
 def parametric_relu(call: Call) -> str:
     """x where it is positive, else slope * x."""
-    x, slope = call.value(0), call.array(1)
-    if slope is not None and np.isfinite(slope).all():
-        return call.add("add", [_above(call, x), call.add("multiply", [_below(call, x), call.value(1)])])
+    x, slope, known, rank = call.value(0), call.value(1), call.array(1), len(call.type(0).shape)
+    if set(call.shape(slope)[:-rank] if rank else call.shape(slope)) == {1}:  # it is brought to the data's shape
+        slope = call.reshaped(slope, call.shape(slope)[-rank:] if rank else ())
+    if known is not None and np.isfinite(known).all():
+        return call.add("add", [_above(call, x), call.add("multiply", [_below(call, x), slope])])
     # Of a slope that is no number, or infinite, a product with 0 would be NaN.
-    return call.add("where", [call.add("less", [call.scalar(0.0, x), x]), x, call.add("multiply", [x, call.value(1)])])
+    return call.add("where", [call.add("less", [call.scalar(0.0, x), x]), x, call.add("multiply", [x, slope])])
 
 
 @imports("Elu", "Selu", "Celu")

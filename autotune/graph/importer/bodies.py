@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from autotune.graph.errors import GraphError, ModelError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer.nodes import MOST_FOLDED, import_nodes
-from autotune.graph.importer.registry import Call, Context, Result
+from autotune.graph.importer.registry import Call, Result
 from autotune.graph.ir import Array, Builder, Graph, TensorType, type_of
 from autotune.graph.loops import Body, add_loop, loops_of
+from autotune.graph.onnx_file import array_of
 from autotune.graph.ops.loops import MOST_TRIPS
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.unrolling import unrolled
@@ -149,8 +149,9 @@ def _imported(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
     kinds |= {name: outer.builder.type(outer.values[name]) for name in around if name not in kinds}
     seen = {name: array for name, array in outer.arrays.items() if name not in kinds}
     builder, values = Builder(call.title, kinds), {name: name for name in kinds}
-    inner = Context(builder, values, ChainMap({}, seen), outer.opset, dict(outer.failed))
-    inner.arrays.update({tensor.name: numpy_helper.to_array(tensor) for tensor in body.initializer})
+    arrays = ChainMap({}, seen)
+    inner = replace(outer, builder=builder, values=values, arrays=arrays, failed=dict(outer.failed), prefix="")
+    inner.arrays.update({tensor.name: array_of(tensor) for tensor in body.initializer})
     inner.arrays.update({**fixed, **({steps.condition: np.array(True)} if steps.condition else {})})
     import_nodes(inner, body.node)
     inside = replace(call, context=inner)

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
 
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import first_extreme, reduced
 from autotune.graph.importer.registry import Call, Result, imports
 from autotune.graph.importer.selection import taken
 from autotune.graph.ir import Array
+from autotune.graph.onnx_file import element_type
 from search_space.dtypes import FLOATS, numpy_dtype
 
 
@@ -56,11 +56,14 @@ def one_hot(call: Call) -> str:
     depth = int(call.known(1, "depth").reshape(-1)[0])
     shape = call.type(0).shape
     axis = int(call.attrs.get("axis", -1)) % (len(shape) + 1)
-    places = call.cast(call.value(0), "int32")
+    narrow = call.type(0).dtype in ("int32", "int8", "uint8", "bool")
+    dtype = "int32" if narrow else "int64"  # an index of more than 32 bits is out of range, and no other one
+    places = call.cast(call.value(0), dtype)
     turned = with_number(call, "add", places, depth)
     places = call.add("where", [call.add("less", [places, call.scalar(0, places)]), turned, places])
     places = call.add("reshape", [places], shape=(*shape[:axis], 1, *shape[axis:]))
-    hit = call.add("equal", [places, call.constant(along(axis, len(shape) + 1, np.arange(depth, dtype=np.int32)))])
+    numbers = along(axis, len(shape) + 1, np.arange(depth, dtype=numpy_dtype(dtype)))
+    hit = call.add("equal", [places, call.constant(numbers)])
     off, on = (taken(call, call.value(2), np.array([place]), 0) for place in (0, 1))
     return call.cast(call.add("where", [hit, on, off]), call.type(2).dtype)
 
@@ -94,7 +97,7 @@ def eye(call: Call) -> Sequence[Result]:
     """Ones along a diagonal of a matrix of the input's shape."""
     shape = call.type(0).shape
     given = call.attrs.get("dtype")
-    dtype = call.type(0).dtype if given is None else str(onnx.helper.tensor_dtype_to_np_dtype(int(given)))
+    dtype = call.type(0).dtype if given is None else str(element_type(int(given), call.outputs[0]))
     return [np.eye(shape[0], shape[1], k=int(call.attrs.get("k", 0)), dtype=numpy_dtype(dtype))]
 
 

@@ -28,7 +28,7 @@ def branch(call: Call) -> list[Result]:
 
 
 @imports("Loop")
-def loop(call: Call) -> list[Result]:
+def loop(call: Call) -> Sequence[Result | None]:
     """Step after step; how many there are, and whether to go on, must be known."""
     body: onnx.GraphProto = call.attrs["body"]
     trips = int(call.known(0, "trip count").reshape(-1)[0]) if call.has(0) else None
@@ -53,11 +53,12 @@ def loop(call: Call) -> list[Result]:
         for column, value in zip(stacked, found[len(state) :], strict=True):
             column.append(value)
         step += 1
-    return [*state, *(_stacked(call, column, 0) for column in stacked)]
+    read = call.outputs[len(state) :]
+    return [*state, *(_stacked(call, column, 0, name) for column, name in zip(stacked, read, strict=False))]
 
 
 @imports("Scan")
-def scan(call: Call) -> list[Result]:
+def scan(call: Call) -> Sequence[Result | None]:
     """Step after step over the elements of sequences."""
     call.require(call.context.opset >= 9, "must be of operator set 9 or newer", f"opset={call.context.opset}")
     body: onnx.GraphProto = call.attrs["body"]
@@ -92,7 +93,9 @@ def scan(call: Call) -> list[Result]:
         for column, value in zip(stacked, found[len(state) :], strict=True):
             column.append(value)
     ways = zip(stacked, output_axes, reversed_outputs, strict=True)
-    return [*state, *(_stacked(call, c[::-1] if back else c, axis) for c, axis, back in ways)]
+    ordered = [(column[::-1] if back else column, axis) for column, axis, back in ways]
+    read = call.outputs[len(state) :]
+    return [*state, *(_stacked(call, *each, name) for each, name in zip(ordered, read, strict=False))]
 
 
 def _axis_first(call: Call, sequence: Result, axis: int) -> Result:
@@ -122,9 +125,11 @@ def _part(call: Call, sequence: Result, place: int, axis: int) -> Result:
     return taken(call, sequence, np.array(place), axis)
 
 
-def _stacked(call: Call, parts: Sequence[Result], axis: int) -> Result:
-    """Results of all steps along a new axis."""
-    call.require(len(parts) > 0, "must have a step, where results of steps are read", "none")
+def _stacked(call: Call, parts: Sequence[Result], axis: int, name: str) -> Result | None:
+    """Results of all steps along a new axis; None of no step, whose shape nobody knows: an error where it is read."""
+    if not parts:
+        call.context.failed[name] = f"{call.op} node {call.title!r} must have a step, as {name!r} is read, but got none"
+        return None
     known: list[Array] = [part for part in parts if not isinstance(part, str)]
     if len(known) == len(parts):
         return np.stack(known, axis)

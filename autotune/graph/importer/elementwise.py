@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.registry import Call, Result, imports
+from search_space.dtypes import is_float_exact
 from search_space.ir.expr import FLOATS
 
 _SAME = {
@@ -63,14 +65,25 @@ def identity(call: Call) -> Sequence[Result]:
 @imports("Clip")
 def clip(call: Call) -> str:
     """Between two constants, attributes in old operator sets."""
-    ends = []
+    ends: list[int | float] = []
     for place, name in ((1, "min"), (2, "max")):
         if call.has(place):
-            ends.append(float(call.known(place, name).reshape(-1)[0]))
+            ends.append(call.known(place, name).reshape(-1)[0].item())
         else:
-            ends.append(float(call.attrs.get(name, -np.inf if name == "min" else np.inf)))
-    dtype = call.type(0).dtype
-    if dtype not in FLOATS:
-        limits = np.iinfo(dtype)
-        ends = [min(max(end, limits.min), limits.max) for end in ends]
-    return call.add("clip", [call.value(0)], low=ends[0], high=ends[1])
+            ends.append(call.attrs.get(name, -np.inf if name == "min" else np.inf))
+    return clipped(call, call.value(0), *ends)
+
+
+def clipped(call: Call, value: str, low: int | float, high: int | float) -> str:
+    """A value between two numbers of its type."""
+    dtype = call.context.builder.type(value).dtype
+    if dtype in FLOATS:
+        return call.add("clip", [value], low=float(low), high=float(high))
+    limits = np.iinfo(dtype)
+    low, high = (min(max(end, int(limits.min)), int(limits.max)) for end in (low, high))
+    if is_float_exact(low) and is_float_exact(high):
+        return call.add("clip", [value], low=float(low), high=float(high))
+    for op, end, unneeded in (("maximum", low, limits.min), ("minimum", high, limits.max)):
+        if end != unneeded:
+            value = with_number(call, op, value, end)
+    return value

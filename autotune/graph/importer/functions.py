@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import onnx
@@ -16,7 +16,7 @@ Attributes = Mapping[str, AttributeProto]
 
 
 @cache
-def _schema(op: str, domain: str, opset: int) -> Any:  # of which the annotations of onnx leave out the functions
+def schema_of(op: str, domain: str, opset: int) -> Any:  # of which the annotations of onnx leave out the functions
     try:
         return defs.get_schema(op, opset, domain)
     except defs.SchemaError:
@@ -25,7 +25,7 @@ def _schema(op: str, domain: str, opset: int) -> Any:  # of which the annotation
 
 def has_body(node: NodeProto, opset: int) -> bool:
     """Whether ONNX defines the operator of a node by others."""
-    schema = _schema(node.op_type, node.domain, opset)
+    schema = schema_of(node.op_type, node.domain, opset)
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
@@ -37,14 +37,14 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> 
         opset: version of that domain in the model.
         types: of the node's inputs; None for those that are left out.
     """
-    schema = _schema(node.op_type, node.domain, opset)
+    schema = schema_of(node.op_type, node.domain, opset)
     if schema is None:
         return None
     plain, dependent = schema.function_opset_versions, schema.context_dependent_function_opset_versions
     if plain:
         text = schema.get_function_with_opset_version(_newest(plain, opset))
     elif dependent:
-        given = [_type_proto(kind).SerializeToString() for kind in types]
+        given = [type_proto(kind).SerializeToString() for kind in types]
         version = _newest(dependent, opset)
         text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
     else:
@@ -53,8 +53,9 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> 
     function.ParseFromString(text)
     attributes = {name: each.default_value for name, each in schema.attributes.items() if each.default_value.name}
     attributes |= {item.name: item for item in node.attribute}
-    for inner in function.node:
-        _bind(inner, attributes)
+    nodes = [bound_node(inner, attributes) for inner in function.node]
+    del function.node[:]
+    function.node.extend(nodes)
     return function
 
 
@@ -62,6 +63,14 @@ def _newest(versions: Sequence[int], opset: int) -> int:
     """The newest definition that the operator set has, or the oldest of those that are newer."""
     older = [version for version in versions if version <= opset]
     return max(older) if older else min(versions)
+
+
+def bound_node(node: NodeProto, attributes: Attributes) -> NodeProto:
+    """A copy of a node of a function's body in which references to attributes are those that the caller gives."""
+    copied = NodeProto()
+    copied.CopyFrom(node)
+    _bind(copied, attributes)
+    return copied
 
 
 def _bind(node: NodeProto, attributes: Attributes) -> None:
@@ -84,7 +93,9 @@ def _bind(node: NodeProto, attributes: Attributes) -> None:
     node.attribute.extend(kept)
 
 
-def _type_proto(kind: TensorType | None) -> TypeProto:
+@lru_cache(maxsize=4096)
+def type_proto(kind: TensorType | None) -> TypeProto:
+    """Gives a type as ONNX writes it, which nobody may change; an empty one for None."""
     if kind is None:
         return TypeProto()
     found: onnx.TypeProto = helper.make_tensor_type_proto(

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
-from onnx import inliner
 
 from autotune.graph.errors import ModelError
+from autotune.graph.importer.bodies import read_around
 from autotune.graph.importer.functions import has_body
-from autotune.graph.importer.nodes import SHAPES, import_nodes, repeatable
+from autotune.graph.importer.limits import Budget
+from autotune.graph.importer.nodes import SHAPELESS, SHAPES, import_nodes, refusal, repeatable
 from autotune.graph.importer.registry import DEFAULT, Context, handler_of
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.onnx_file import array_of
+from autotune.graph.onnx_file import array_of, element_type
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from search_space.dtypes import BITS
 
 OPSETS = range(6, 29)
-SHAPELESS = ("NonMaxSuppression", "NonZero", "Unique")
-"""Operators of which shapes are known where elements are."""
 
 
 def import_model(model: onnx.ModelProto, seed: int = 0, loops: bool = False) -> Graph:
@@ -39,56 +40,59 @@ def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dic
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset not in OPSETS:
         raise ModelError(f"operator set of a model must be {OPSETS[0]} to {OPSETS[-1]}, but got opset={opset}")
-    model = _with_functions_expanded(with_weights(model, seed), opset)
+    model = with_weights(model, seed)
     graph = model.graph
     arrays = {tensor.name: array_of(tensor) for tensor in graph.initializer}
     inputs = {value.name: _type(value) for value in graph.input if value.name not in arrays}
-    builder = Builder(graph.name or "network", inputs)
-    context = Context(builder, {name: name for name in inputs}, arrays, opset)
-    import_nodes(context, graph.node)
-    made = builder.finish(context.value(value.name) for value in graph.output)
+    outputs = [value.name for value in graph.output]
+    builder = Builder(graph.name or "network", inputs, outputs)
+    functions = {(function.domain, function.name): function for function in model.functions}
+    budget = Budget.of_weights(sum(array.nbytes for array in arrays.values()))
+    context = Context(builder, {name: name for name in inputs}, arrays, opset, functions=functions, budget=budget)
+    nodes = _live_nodes(graph)
+    _check_supported(context, nodes)
+    import_nodes(context, nodes)
+    made = builder.finish(context.value(name) for name in outputs)
     return made, {name: builder.type(value) for name, value in context.values.items()}
 
 
-def _with_functions_expanded(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """The model in which its own functions are the nodes that they stand for.
+def _live_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Nodes that an output depends on, in order."""
+    read = {value.name for value in graph.output}
+    live = []
+    for node in reversed(graph.node):
+        if read.intersection(node.output):
+            live.append(node)
+            read.update(node.input)
+            read.update(name for item in node.attribute for g in (item.g, *item.graphs) for name in read_around(g))
+    return live[::-1]
+
+
+def _check_supported(context: Context, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Refuses a model before its import, so that the message has all operators that are missing.
 
     Raises:
         ModelError: operators that are neither supported nor made of supported ones; they are named.
     """
-    names = [(function.domain, function.name) for function in model.functions]
-    called = {(node.domain, node.op_type) for node in _unsupported(model.graph, opset)}
-    if any(name in called for name in names):
-        model = inliner.inline_local_functions(model)
-    missing = _unsupported(model.graph, opset)
-    if missing:
-        if missing[0].op_type in SHAPELESS:
-            raise ModelError(
-                f"{missing[0].op_type} node {missing[0].name or missing[0].output[0]!r} must read constants, as its "
-                f"elements say which shape the result has, but got {missing[0].input[0]}"
-            )
-        first, shown = missing[0], ", ".join(dict.fromkeys(node.op_type for node in missing))
-        raise ModelError(
-            f"operators of a model must be supported, but got {first.op_type} in node "
-            f"{first.name or first.output[0]!r} (not supported here: {shown})"
-        )
-    return model
-
-
-def _unsupported(graph: onnx.GraphProto, opset: int) -> list[onnx.NodeProto]:
-    known = {*(tensor.name for tensor in graph.initializer), ""}
-    unsupported: list[onnx.NodeProto] = []
-    for node in graph.node:
+    known = {*context.arrays, ""}
+    missing: list[onnx.NodeProto] = []
+    for node in nodes:
+        if (node.domain, node.op_type) in context.functions:
+            continue
         if node.op_type in SHAPES or (all(name in known for name in node.input) and repeatable(node)):
             known.update(node.output)
-        elif handler_of(node) is None and (node.domain not in DEFAULT or not has_body(node, opset)):
-            unsupported.append(node)
-    return unsupported
+        elif handler_of(node) is None and (node.domain not in DEFAULT or not has_body(node, context.opset)):
+            missing.append(node)
+    if not missing:
+        return
+    first, shown = missing[0], ", ".join(dict.fromkeys(node.op_type for node in missing))
+    more = "" if first.op_type in SHAPELESS else f" (not supported here: {shown})"
+    raise ModelError(refusal(first) + more)
 
 
 def _type(value: onnx.ValueInfoProto) -> TensorType:
     kind = value.type.tensor_type
-    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    dtype = str(element_type(kind.elem_type, value.name))
     if dtype not in BITS:
         raise ModelError(f"inputs of a model must be of {', '.join(BITS)}, but got {value.name}: {dtype}")
     return TensorType(tuple(dim.dim_value for dim in kind.shape.dim), dtype)

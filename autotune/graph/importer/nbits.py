@@ -9,6 +9,7 @@ import onnx
 
 from autotune.graph.importer.registry import Call, imports
 from autotune.graph.ir import Array
+from search_space.dtypes import FLOATS
 
 MICROSOFT = "com.microsoft"
 IN_BYTES = 4
@@ -40,9 +41,15 @@ def matmul_nbits(call: Call) -> str:
     rows = call.reshaped(call.value(0), (math.prod(given[:-1]), depth))
     names = [call.constant(np.ascontiguousarray(array)) for array in constants]
     # The model says how far data may be rounded: 4 is to bytes, in blocks.
-    product = "dynamic_matmul" if int(call.attrs.get("accuracy_level", 0)) == IN_BYTES else "matmul_nbits"
+    # Nor does ONNX Runtime round data where zeros are floats.
+    in_bytes = int(call.attrs.get("accuracy_level", 0)) == IN_BYTES and not _has_float_zeros(call)
+    product = "dynamic_matmul" if in_bytes else "matmul_nbits"
     out = call.reshaped(call.add(product, [rows, *names], bits=bits), (*given[:-1], columns))
     return call.add("add", [out, call.value(5)]) if call.has(5) else out
+
+
+def _has_float_zeros(call: Call) -> bool:
+    return call.has(3) and call.type(3).dtype in FLOATS
 
 
 def in_floats(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -61,15 +68,13 @@ _SIZES = ("K", "N", "bits", "block_size")
 
 
 def _zeros(call: Call, columns: int, blocks: int, bits: int) -> Array:
-    """Zeros as bytes (N, blocks): given so, packed like the weights, or as whole numbers in floats."""
+    """Zeros (N, blocks): bytes, packed like the weights, or floats, which need not be whole numbers."""
     given = call.known(3, "zero_points")
     if given.dtype != np.uint8:
-        whole = given.astype(np.float32).reshape(-1)
-        fits = whole.size == columns * blocks and bool(
-            ((whole == np.floor(whole)) & (whole >= 0) & (whole < 256)).all()
-        )
-        call.require(fits, f"must have whole zero_points ({columns}, {blocks}) from 0 to 255", _of(given))
-        return whole.astype(np.uint8).reshape(columns, blocks)
+        call.require(given.size == columns * blocks, f"must have zero_points ({columns}, {blocks})", _of(given))
+        zeros = given.astype(np.float32).reshape(columns, blocks)
+        whole = bool(((zeros == np.floor(zeros)) & (zeros >= 0) & (zeros < 256)).all())
+        return zeros.astype(np.uint8) if whole else zeros
     length = -(-blocks * bits // 8)
     call.require(given.size == columns * length, f"must have zero_points ({columns}, {length})", _of(given))
     rows = given.reshape(columns, length)

@@ -5,22 +5,27 @@ from __future__ import annotations
 import logging
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from autotune.graph.errors import ModelError
-from autotune.graph.importer.functions import body_of, has_body
+from autotune.graph.importer.functions import body_of, bound_node, has_body
+from autotune.graph.importer.limits import check_value
+from autotune.graph.importer.node_types import InferredType, check_types, infer_types
 from autotune.graph.importer.registry import DEFAULT, Call, Context, Result, handler_of
 from autotune.graph.ir import Array, GraphError
+from autotune.graph.onnx_file import array_of
 from autotune.graph.onnx_nodes import TYPED, NodeError, run_node
-from search_space.dtypes import FLOATS, NARROW
+from search_space.dtypes import FLOATS, NARROW, numpy_dtype
 
 _LOG = logging.getLogger(__name__)
 
 SHAPES = ("Shape", "Size")
 """Operators whose output is known where the shape of their input is."""
+SHAPELESS = ("NonMaxSuppression", "NonZero", "Unique")
+"""Operators of which shapes are known where elements are."""
 MOST_FOLDED = 1 << 24
 """Elements of a constant that is computed at import from fewer; larger ones are left to the graph."""
 
@@ -39,6 +44,8 @@ def import_node(context: Context, node: onnx.NodeProto) -> None:
     """
     attrs = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     call = Call(context, node.op_type, node.name or node.output[0], tuple(node.input), tuple(node.output), attrs)
+    title = f"{call.op} node {call.title!r}"
+    context.budget.count_node(title)
     if node.op_type == "Shape" and node.input[0] not in context.arrays:
         shape = np.array(call.type(0).shape, np.int64)
         context.arrays[node.output[0]] = shape[attrs.get("start", 0) : attrs.get("end", len(shape))]
@@ -46,29 +53,61 @@ def import_node(context: Context, node: onnx.NodeProto) -> None:
     if node.op_type == "Size" and node.input[0] not in context.arrays:
         context.arrays[node.output[0]] = np.array(call.type(0).size, np.int64)
         return
-    handler = handler_of(node)
-    if foldable(node, context.arrays) and (handler is None or _small(node, context.arrays)):
-        try:
-            context.arrays.update(run_node(node, context.arrays, context.opset))
-            return
-        except NodeError as error:
-            _LOG.debug("not folded: %s", error)
-            context.failed.update(dict.fromkeys(node.output, str(error)))
+    own = context.functions.get((node.domain, node.op_type))
+    if own is not None and _all_known(context, node):
+        _import_body(call, node, own)
+        return
+    fold = foldable(node, context.arrays)
+    inferred = infer_types(context, node)
+    for name, kind in ((name, each.full) for name, each in inferred.items()):
+        if kind is not None and name:
+            context.budget.take(title, kind) if fold else check_value(title, kind)
+    if not _import_known(call, node, inferred, fold):
+        _import_computed(call, node)
+    check_types(context, node, title, inferred)
+
+
+def _import_known(call: Call, node: onnx.NodeProto, inferred: Mapping[str, InferredType], fold: bool) -> bool:
+    """Computes a node that depends on constants alone, or gives no elements; whether it is done."""
+    context = call.context
+    kinds = {name: inferred[name].full if name in inferred else None for name in node.output if name}
+    reads_nothing = any(name and call.type(i).size == 0 for i, name in enumerate(node.input) if context.is_known(name))
+    may_give_nothing = reads_nothing or node.op_type == "Slice"
+    if may_give_nothing and kinds and all(kind is not None and kind.size == 0 for kind in kinds.values()):
+        context.arrays.update({n: np.zeros(k.shape, numpy_dtype(k.dtype)) for n, k in kinds.items() if k is not None})
+        return True
+    if not fold or not (handler_of(node) is None or _small(node, context.arrays)):
+        return False
+    try:
+        context.arrays.update(run_node(node, context.arrays, context.opset))
+        return True
+    except NodeError as error:
+        _LOG.debug("not folded: %s", error)
+        context.failed.update(dict.fromkeys(node.output, str(error)))
+    return False
+
+
+def _import_computed(call: Call, node: onnx.NodeProto) -> None:
+    """Adds a node that is computed when the network runs."""
+    context, handler = call.context, handler_of(node)
     if handler is None and node.domain in DEFAULT and has_body(node, context.opset) and _all_known(context, node):
-        _import_body(call, node)
+        types = [call.type(i) if call.has(i) else None for i in range(len(node.input))]
+        function = body_of(node, context.opset, types)
+        if function is None:
+            raise ModelError(f"{call.op} node {call.title!r} must have a definition of its inputs, but there is none")
+        _import_body(call, node, function)
         return
     if handler is None:  # what it gives stays unknown, and is an error where it is read
-        reason = f"{call.op} node {call.title!r} is supported on known constants alone"
-        reason = next((context.failed[n] for n in (*node.output, *node.input) if n in context.failed), reason)
+        reason = next((context.failed[n] for n in (*node.output, *node.input) if n in context.failed), refusal(node))
         context.failed.update(dict.fromkeys(node.output, reason))
         return
     try:
         found = handler(call)
     except GraphError as error:
         raise ModelError(f"{call.op} node {call.title!r} cannot be imported: {error}") from None
-    results: list[Result] = [found] if isinstance(found, str) else list(found)
+    results: list[Result | None] = [found] if isinstance(found, str) else list(found)
     for name, result in zip(node.output, _rounded(call, results), strict=False):
-        if name:
+        if name and result is not None:
             context.bind(name, result)
 
 
@@ -76,22 +115,41 @@ def _all_known(context: Context, node: onnx.NodeProto) -> bool:
     return all(not name or context.is_known(name) for name in node.input)
 
 
-def _import_body(call: Call, node: onnx.NodeProto) -> None:
-    """Adds what ONNX defines an operator as, in names of its own."""
-    context = call.context
-    types = [call.type(i) if call.has(i) else None for i in range(len(node.input))]
-    function = body_of(node, context.opset, types)
-    if function is None:
-        raise ModelError(f"{call.op} node {call.title!r} must have a definition of its inputs, but there is none")
+def _import_body(call: Call, node: onnx.NodeProto, function: onnx.FunctionProto) -> None:
+    """Adds what an operator is defined as, by ONNX or by the model, in names of its own.
+
+    Raises:
+        ModelError: a function that calls itself.
+    """
+    context, key = call.context, (node.domain, node.op_type)
+    if key in context.calling:
+        raise ModelError(f"functions of a model must not call themselves, but {call.op} node {call.title!r} does")
+    given = {item.name: item for item in function.attribute_proto} | {item.name: item for item in node.attribute}
     opset = next((o.version for o in function.opset_import if o.domain in DEFAULT), context.opset)
-    inner = Context(context.builder, {}, {}, opset, prefix=f"{context.prefix}{call.title}.")
-    for name, given in zip(function.input, node.input, strict=False):
-        if given:
-            inner.bind(name, context.result(given))
-    import_nodes(inner, function.node)
+    prefix, calling = f"{context.prefix}{call.title}.", (*context.calling, key)
+    inner = replace(context, values={}, arrays={}, opset=opset, failed={}, prefix=prefix, calling=calling)
+    for name, outer in zip(function.input, node.input, strict=False):
+        if outer:
+            inner.bind(name, context.result(outer))
+    import_nodes(inner, (bound_node(each, given) for each in function.node))
     for name, wanted in zip(function.output, node.output, strict=False):
-        if wanted:
+        if not wanted:
+            continue
+        if not inner.is_known(name) and name in inner.failed:  # an error where it is read
+            context.failed[wanted] = inner.failed[name]
+        else:
             context.bind(wanted, inner.result(name))
+
+
+def refusal(node: onnx.NodeProto) -> str:
+    """Says why a node whose operator has no importer gives nothing."""
+    title = repr(node.name or node.output[0])
+    if node.op_type in SHAPELESS:
+        return (
+            f"{node.op_type} node {title} must read constants, as its elements say which shape the result has, "
+            f"but got {node.input[0]}"
+        )
+    return f"operators of a model must be supported, but got {node.op_type} in node {title}"
 
 
 def import_subgraph(call: Call, graph: onnx.GraphProto, given: Sequence[Result]) -> list[Result]:
@@ -103,15 +161,14 @@ def import_subgraph(call: Call, graph: onnx.GraphProto, given: Sequence[Result])
         given: inputs of that graph.
     """
     outer = call.context
-    inner = Context(
-        outer.builder,
-        ChainMap({}, outer.values),
-        ChainMap({}, outer.arrays),
-        outer.opset,
-        dict(outer.failed),
-        f"{outer.prefix}{call.title}.",
+    inner = replace(
+        outer,
+        values=ChainMap({}, outer.values),
+        arrays=ChainMap({}, outer.arrays),
+        failed=dict(outer.failed),
+        prefix=f"{outer.prefix}{call.title}.",
     )
-    inner.arrays.update({tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer})
+    inner.arrays.update({tensor.name: array_of(tensor) for tensor in graph.initializer})
     for value, result in zip(graph.input, given, strict=True):
         inner.bind(value.name, result)
     import_nodes(inner, graph.node)
@@ -128,7 +185,7 @@ def foldable(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> bool:
     return all(not name or name in arrays for name in node.input) and repeatable(node)
 
 
-def _rounded(call: Call, results: list[Result]) -> list[Result]:
+def _rounded(call: Call, results: list[Result | None]) -> list[Result | None]:
     """Results of a node in the type that ONNX gives them: graphs compute 16-bit floats in float32.
 
     An operator's first floating-point input says the type; statistics of `LayerNormalization` are float32 throughout.
@@ -143,7 +200,7 @@ def _rounded(call: Call, results: list[Result]) -> list[Result]:
     return [_narrowed(call, result, dtype) for result in results[:count]] + results[count:]
 
 
-def _narrowed(call: Call, result: Result, dtype: str) -> Result:
+def _narrowed(call: Call, result: Result | None, dtype: str) -> Result | None:
     if not isinstance(result, str) or call.context.builder.type(result).dtype != "float32":
         return result
     return call.add("cast", [result], dtype=dtype)

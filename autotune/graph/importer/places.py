@@ -137,11 +137,13 @@ def _inside(call: Call, indices: Array, extent: int | Array) -> Array:
 
 def _clipped(call: Call, extents: Array) -> str:
     """Computed indices as int32, negative ones counted from the end, those out of bounds at the nearest end."""
-    places = call.cast(call.value(1), "int32")
-    zero, most = call.constant(np.zeros(1, np.int32)), call.constant(extents - 1)
-    turned = call.add("add", [places, call.constant(extents)])
+    places = call.value(1)
+    dtype = numpy_dtype(call.type(1).dtype)
+    zero, most = call.constant(np.zeros(1, dtype)), call.constant((extents - 1).astype(dtype))
+    turned = call.add("add", [places, call.constant(extents.astype(dtype))])
     places = call.add("where", [call.add("less", [places, zero]), turned, places])
-    return call.add("minimum", [call.add("maximum", [places, zero]), most])
+    # Not before: of an index of 64 bits half of them may be one that is within.
+    return call.cast(call.add("minimum", [call.add("maximum", [places, zero]), most]), "int32")
 
 
 def _further(call: Call, rows: _Rows, first: Array) -> _Rows:

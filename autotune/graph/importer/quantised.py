@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx
 
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.layers import convolution, product, window_of
@@ -17,6 +16,7 @@ from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import Call, imports
 from autotune.graph.importer.selection import repeated
 from autotune.graph.ir import Array
+from autotune.graph.onnx_file import element_type
 
 _BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
 
@@ -56,7 +56,7 @@ def quantise(call: Call) -> str:
     """x / scale to the nearest byte, the even one of two, beside a zero; for the tensor, an axis or blocks of it."""
     x, shape = call.cast(call.value(0), "float32"), call.type(0).shape
     named = int(call.attrs.get("output_dtype", 0))
-    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(named)) if named else "uint8"
+    dtype = str(element_type(named, call.outputs[0])) if named else "uint8"
     dtype = call.type(2).dtype if call.has(2) else dtype
     call.require(dtype in _BYTES, f"must give {' or '.join(_BYTES)}", dtype)
     scale = call.cast(_along(call, call.value(1), shape), "float32")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ import numpy as np
 import onnx
 
 from autotune.graph.errors import ModelError
+from autotune.graph.importer.limits import Budget
 from autotune.graph.ir import Array, Builder, TensorType
 from search_space.dtypes import NARROW
 
@@ -28,6 +30,9 @@ class Context:
         opset: version of the default operator set.
         failed: ONNX name → why a value that depends on constants alone is not known.
         prefix: of names in the graph: of a function or a graph within a node.
+        functions: the model's own, by domain and name.
+        calling: those of them within whose bodies the context is.
+        budget: what the import may make, one for the whole model.
     """
 
     builder: Builder
@@ -36,6 +41,9 @@ class Context:
     opset: int
     failed: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
+    functions: Mapping[tuple[str, str], onnx.FunctionProto] = field(default_factory=dict)
+    calling: tuple[tuple[str, str], ...] = ()
+    budget: Budget = field(default_factory=Budget)
 
     def is_known(self, name: str) -> bool:
         """Whether there is a value of that name so far, in the graph or as an array."""
@@ -148,6 +156,12 @@ class Call:
         """A value in a shape, which it may have already."""
         return value if self.shape(value) == shape else self.add("reshape", [value], shape=shape)
 
+    def broadcast(self, value: str, shape: tuple[int, ...]) -> str:
+        """A value brought to a shape, which it may have already."""
+        if math.prod(self.shape(value)) == math.prod(shape):
+            return self.reshaped(value, shape)
+        return self.add("broadcast_to", [value], shape=shape)
+
     def cast(self, value: str, dtype: str) -> str:
         """A value in a type of elements, which it may have already."""
         return value if self.context.builder.type(value).dtype == dtype else self.add("cast", [value], dtype=dtype)
@@ -158,7 +172,7 @@ class Call:
             raise ModelError(f"{self.op} node {self.title!r} {rule}, but got {got}")
 
 
-Handler = Callable[[Call], str | Sequence[Result]]
+Handler = Callable[[Call], str | Sequence[Result | None]]
 _Same = TypeVar("_Same", bound=Handler)
 HANDLERS: dict[str, Handler] = {}
 """ONNX operator → what adds its nodes and gives the name of its value, or all its results in order."""

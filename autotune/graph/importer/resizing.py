@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from autotune.graph.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, Kernel
+from autotune.graph.importer.limits import check_value
 from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
 from autotune.graph.importer.selection import repeated, taken
 from autotune.graph.ir import Array
+from autotune.graph.types import TensorType
 from search_space.ir.expr import FLOATS
 
 MOST_AT_ONCE = 8
@@ -72,6 +74,8 @@ def _axes(call: Call) -> dict[int, Axis]:
         # The product is rounded to float32, as in ONNX's own inference of shapes.
         sizes = [int(np.float32(shape[axis]) * np.float32(ratio)) for axis, ratio in zip(axes, ratios, strict=True)]
     call.require(min(sizes, default=1) > 0, "must leave elements", f"sizes={sizes}")
+    final = [dict(zip(axes, sizes, strict=True)).get(axis, extent) for axis, extent in enumerate(shape)]
+    check_value(f"{call.op} node {call.title!r}", TensorType(tuple(final), call.type(0).dtype))
     fields = zip(axes, sizes, ratios, regions, strict=True)
     return {axis: Axis(shape[axis], size, ratio, kind, region) for axis, size, ratio, region in fields}
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
 
 from autotune.graph.importer.registry import Call, Result, imports
 from autotune.graph.ir import Array
+from autotune.graph.onnx_file import element_type
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import DTYPES, FLOATS
 
@@ -37,7 +37,7 @@ def nan_in(call: Call, x: str) -> str:
 @imports("Cast")
 def cast(call: Call) -> str:
     """To another type of elements."""
-    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(call.attrs["to"])))
+    dtype = str(element_type(int(call.attrs["to"]), call.outputs[0]))
     call.require(dtype in DTYPES, f"must convert to one of {', '.join(DTYPES)}", f"to={dtype}")
     return call.cast(call.value(0), dtype)
 
@@ -57,6 +57,8 @@ def power(call: Call) -> str:
     call.require(call.type(0).dtype in FLOATS, "must raise floating-point values", f"{call.type(0)}")
     exponent = call.array(1)
     number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else None
+    if exponent is not None and exponent.ndim > len(call.shape(x)):
+        x = call.reshaped(x, (*[1] * (exponent.ndim - len(call.shape(x))), *call.shape(x)))
     if number in (1.0, 2.0, 3.0):
         out = x
         for _ in range(int(number) - 1):
@@ -171,8 +173,7 @@ def expand(call: Call) -> str:
     """To a constant shape, in which 1 stands for the input's extent."""
     value = call.value(0)
     wanted = tuple(int(n) for n in call.known(1, "shape").reshape(-1))
-    shape = np.broadcast_shapes(call.shape(value), wanted)
-    return value if shape == call.shape(value) else call.add("broadcast_to", [value], shape=shape)
+    return call.broadcast(value, np.broadcast_shapes(call.shape(value), wanted))
 
 
 @imports("Tile")

@@ -11,6 +11,7 @@ import numpy as np
 from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
 from autotune.graph.importer.selection import taken
 from autotune.graph.ir import Array
+from search_space.dtypes import is_float_exact, numpy_dtype
 
 
 @imports("Pad")
@@ -40,7 +41,7 @@ def pad(call: Call) -> str:
         if call.has(2) and call.array(2) is None:
             number = call.reshaped(call.value(2), (1,))
             return call.add("pad_with", [value, number], before=low, after=high)
-        return call.add("pad", [value], before=low, after=high, value=_fill(call))
+        return padded(call, value, low, high, _fill(call))
     for axis, side in enumerate(sides):
         if any(side):
             indices = np.arange(call.shape(value)[axis])
@@ -53,9 +54,18 @@ def pad(call: Call) -> str:
     return value
 
 
-def _fill(call: Call) -> float:
+def padded(call: Call, value: str, before: tuple[int, ...], after: tuple[int, ...], number: int | float = 0.0) -> str:
+    """A value with a number around it, which is of its type."""
+    if is_float_exact(number):
+        return call.add("pad", [value], before=before, after=after, value=float(number))
+    given = np.full(1, number, numpy_dtype(call.context.builder.type(value).dtype))
+    return call.add("pad_with", [value, call.constant(given)], before=before, after=after)
+
+
+def _fill(call: Call) -> int | float:
     """What a constant padding holds."""
-    return float(call.known(2, "value").reshape(-1)[0]) if call.has(2) else float(call.attrs.get("value", 0.0))
+    found: int | float = call.known(2, "value").reshape(-1)[0].item() if call.has(2) else call.attrs.get("value", 0.0)
+    return found
 
 
 def _padded(indices: Array, side: tuple[int, int], mode: str) -> Array:

@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from autotune.graph.ir import Array
+from autotune.graph.importer.limits import Budget
+from autotune.graph.ir import Array, TensorType
 from autotune.graph.onnx_file import array_of
 
 Shape = tuple[int, ...]
@@ -49,8 +50,9 @@ def with_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
     out.graph.node.extend(kept)
     shapes = {n.output[0]: tuple(int(v) for v in known[n.input[0]]) for n in made}
     dtypes = {n.output[0]: _dtype(n) for n in made}
-    places = _Places(model, known)
+    places, budget = _Places(model, known), Budget()
     for name, (node, place) in replaced.items():
+        budget.take(f"the weight {name!r}", TensorType(shapes[name], str(dtypes[name])))
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
         array = places.drawn(node, place, shapes[name], rng).astype(dtypes[name])
         out.graph.initializer.append(numpy_helper.from_array(array, name))

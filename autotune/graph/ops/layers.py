@@ -13,6 +13,7 @@ import numpy as np
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te, workloads
+from search_space.operators.weights_only import FRACTIONS
 from search_space.workloads import Workload
 
 _WINDOW: dict[str, Any] = {"stride": 1, "padding": 0, "dilation": 1}
@@ -67,7 +68,8 @@ def _nbits(attrs: Attributes, types: Types) -> dict[str, Any]:
     m, k = _data(types, len(types) if len(types) == 4 else 3, 2)
     bits, n = attrs["bits"], types[1].shape[-1]
     group = types[1].shape[-2] * 8 // bits if len(types[1].shape) == 3 else 0
-    return {"m": m, "n": n, "k": k, "bits": bits, "group": group, "zeros": len(types) == 4}
+    zeros = types[3].dtype == FRACTIONS and FRACTIONS if len(types) == 4 else False
+    return {"m": m, "n": n, "k": k, "bits": bits, "group": group, "zeros": zeros or len(types) == 4}
 
 
 def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from autotune.graph.ir import Graph
+from autotune.graph.ir import Graph, GraphError
 from autotune.graph.loops import over_bodies
 from autotune.graph.passes.channels_last import channels_last
 from autotune.graph.passes.common_subexpressions import common_subexpressions, equal_bytes
@@ -85,10 +85,23 @@ def _optimised(graph: Graph, chosen: Sequence[Pass]) -> Graph:
             after = run(graph)
             if not same_graph(after, graph):
                 verify(after)
+                _check_outputs(graph, after)
                 graph = after
         if same_graph(before, graph):
             break
     return graph
+
+
+def _check_outputs(before: Graph, after: Graph) -> None:
+    """Holds the outputs of a graph that a pass gave against those of the graph that it was given.
+
+    Raises:
+        GraphError: they have other names or types.
+    """
+    wanted, found = ([*zip(g.output_names, map(g.type, g.outputs), strict=True)] for g in (before, after))
+    if wanted != found:
+        kinds = (", ".join(f"{name}: {kind}" for name, kind in each) for each in (wanted, found))
+        raise GraphError(f"a pass must leave outputs as they are, {next(kinds)}, but got {next(kinds)}")
 
 
 def same_graph(first: Graph, second: Graph) -> bool:

@@ -50,7 +50,7 @@ class _Sinking:
 
     def __init__(self, graph: Graph, split: bool) -> None:
         self.graph, self.split = graph, split
-        self.builder = Builder(graph.name, graph.inputs)
+        self.builder = Builder(graph.name, graph.inputs, graph.output_names)
         self.forms: dict[str, Form] = {name: self._plain(name) for name in graph.inputs}
         for name, array in graph.constants.items():
             self.forms[name] = self._plain(self.builder.constant(array, name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autotune.graph.ir import Graph, Node, without_unread_constants
 
 
@@ -14,4 +16,4 @@ def dead_code(graph: Graph) -> Graph:
             kept.append(node)
             read.update(node.inputs)
     nodes = tuple(reversed(kept))
-    return without_unread_constants(Graph(graph.name, graph.inputs, graph.constants, nodes, graph.outputs))
+    return without_unread_constants(replace(graph, nodes=nodes, _types={}))

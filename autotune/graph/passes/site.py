@@ -8,7 +8,7 @@ import numpy as np
 
 from autotune.graph.ir import Array, Builder, Graph, Node, TensorType, rewrite
 from autotune.graph.passes.dead_code import dead_code
-from search_space.dtypes import numpy_dtype
+from search_space.dtypes import is_float_exact, numpy_dtype
 
 
 class Site:
@@ -25,7 +25,7 @@ class Site:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.builder = Builder(graph.name, {})
+        self.builder = Builder(graph.name, {}, graph.output_names)
         self.new: dict[str, str] = {}
         self._consumers = graph.consumers()
         self._outputs = set(graph.outputs)
@@ -48,11 +48,15 @@ class Site:
         return self.graph.constants.get(name)
 
     def scalar(self, name: str) -> float | None:
-        """The number that a constant holds in all its places; None where it holds several or is no constant."""
+        """The number that a constant holds in all its places; None where it holds several or is no constant.
+
+        Nor is there one of an integer that no float is, as rules compute in floats.
+        """
         array = self.array(name)
         if array is None or not array.size or not (array == array.flat[0]).all():
             return None
-        return float(array.flat[0])
+        number = array.flat[0].item()
+        return float(number) if is_float_exact(number) else None
 
     def type(self, name: str) -> TensorType:
         """Type of an old value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,12 @@ from search_space.dtypes import numpy_dtype
 
 SAMPLE = 16384
 """Elements of a value kept from each input."""
+
+MOST_FEED_BYTES = 1 << 30
+"""Bytes that the arrays of a small file of inputs may take."""
+
+GROWTH = 16
+"""How many times its own bytes the arrays of a large file of inputs may take; measurements shrink by less."""
 
 Feeds = Mapping[str, Array]
 
@@ -93,6 +100,9 @@ def load_feeds(path: Path, inputs: Mapping[str, TensorType]) -> list[Feeds]:
         ValueError: no such file, arrays that are missing or too many, or of another shape, dtype or number.
     """
     try:
+        nbytes, most = _stated_bytes(path), max(MOST_FEED_BYTES, GROWTH * path.stat().st_size)
+        if nbytes > most:
+            raise ValueError(f"its arrays must take at most {most} bytes together, but take {nbytes}")
         with np.load(path, allow_pickle=False) as data:
             arrays = {name: data[name] for name in data.files}
     except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
@@ -108,6 +118,23 @@ def load_feeds(path: Path, inputs: Mapping[str, TensorType]) -> list[Feeds]:
                 f"{', '.join(map(str, kind.shape))}), but got {array.dtype} {array.shape}"
             )
     return [{name: array[i] for name, array in arrays.items()} for i in range(min(counts))]
+
+
+def _stated_bytes(path: Path) -> int:
+    """Bytes of an archive's arrays by what their headers and the archive say, whichever is more; none is read.
+
+    Raises:
+        OSError, ValueError, zipfile.BadZipFile: no archive of arrays.
+    """
+    total = 0
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(file)
+            total += max(math.prod(shape) * dtype.itemsize, member.file_size)
+    return total
 
 
 def random_feeds(inputs: Mapping[str, TensorType], seed: int, count: int) -> list[Feeds]:

@@ -108,7 +108,7 @@ class _Walk:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.consumers = graph.consumers()
-        self.builder = Builder(graph.name, graph.inputs)
+        self.builder = Builder(graph.name, graph.inputs, graph.output_names)
         self.same: dict[str, str] = {name: name for name in graph.inputs}
         """Values with the type that they have in the model → new names."""
         self.raw: dict[str, str] = {}

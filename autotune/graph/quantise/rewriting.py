@@ -125,7 +125,7 @@ class Rewriting:
         self.graph, self.calibration, self.options = graph, calibration, options
         self.left_float = dict(skipped)
         self.units = units(graph, skipped, self.residuals)
-        self.builder = Builder(graph.name, graph.inputs)
+        self.builder = Builder(graph.name, graph.inputs, graph.output_names)
         self.floats: dict[str, str] = {name: name for name in graph.inputs}
         self.bytes: dict[str, str] = {}
         self.formats: dict[str, Format] = {}

@@ -203,7 +203,7 @@ class _Grown(Builder):
     """A builder that goes on from a graph, and keeps its nodes as they are."""
 
     def __init__(self, graph: Graph) -> None:
-        super().__init__(graph.name, graph.inputs)
+        super().__init__(graph.name, graph.inputs, graph.output_names)
         self._constants = dict(graph.constants)
         self._types = dict(graph._types)
         self.old = graph.nodes
@@ -237,7 +237,8 @@ class _Grown(Builder):
             kept.append(node if inputs == node.inputs else Node(node.name, node.op, inputs, node.attrs, node.type))
         ordered = topological([*kept, *new.values()], [*self._inputs, *self._constants])
         # Raises where a target reads an extent as a value: its rule needs more than the source shows.
-        return dead_code(Graph(self.name, self._inputs, self._constants, tuple(ordered), read(outputs)))
+        graph = Graph(self.name, self._inputs, self._constants, tuple(ordered), read(outputs), self._output_names)
+        return dead_code(graph)
 
 
 def apply(graph: Graph, match: Match) -> Graph | None:

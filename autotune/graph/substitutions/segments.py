@@ -40,7 +40,7 @@ def _part(graph: Graph, nodes: Sequence[Node], last: dict[str, int], place: int)
 
 def joined(graph: Graph, parts: Sequence[Graph], new: Sequence[Graph]) -> Graph:
     """The whole graph made of other segments that give the same outputs in the same order."""
-    builder = Builder(graph.name, graph.inputs)
+    builder = Builder(graph.name, graph.inputs, graph.output_names)
     names = {name: name for name in graph.inputs}
     names |= {name: builder.constant(array, name) for name, array in graph.constants.items()}
     for old, part in zip(parts, new, strict=True):
