@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: random tensor programs, ONNX graphs and VTA streams against oracles that are not ours."""
+"""`python -m tests.fuzz`: random programs, graphs, PyTorch's samples and streams against oracles that are not ours."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def main() -> int:
     if options.case is not None:
         return _again(options.case)
     wanted = {"program": options.programs, **dict.fromkeys(GENERATORS, options.graphs), "stream": options.streams}
+    wanted["operator"] = options.operators
     seed = time.time_ns() % 10**9 if options.seed is None else options.seed
     print(f"seed {seed}, {options.jobs} processes, at most {options.minutes:g} minutes", flush=True)
     outcome = fuzz(wanted, seed, options.minutes, options.jobs)
@@ -39,6 +40,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--programs", type=int, default=1000, help="tensor programs, each under several schedules")
     parser.add_argument("--graphs", type=int, default=600, help="ONNX graphs of each generator")
+    parser.add_argument("--operators", type=int, default=300, help="samples of PyTorch's operators, by `torch.compile`")
     parser.add_argument("--streams", type=int, default=500, help="VTA streams")
     parser.add_argument("--minutes", type=float, default=10.0, help="most that it takes")
     parser.add_argument("--seed", type=int, help="of the first case; another one every time by default")
@@ -66,7 +68,7 @@ def _write(finding: dict[str, object], path: Path, number: int) -> None:
         model = path.with_suffix(".onnx")
         model.write_bytes(base64.b64decode(of))
         print(onnx.printer.to_text(onnx.load(model).graph)[:3000])
-    elif of is not None:
+    elif of is not None and "operator" not in of:
         print("\n".join(json.dumps(part) for parts in of.values() for part in parts)[:3000])
     print(f"   again: python -m tests.fuzz --case {path}")
 
