@@ -94,6 +94,7 @@ MIXED: dict[str, Callable[..., Any]] = {
     "a convolution": lambda x, w: functional.conv1d(x[None], w[..., None].transpose(0, 1)[:, :2]),
     "attention": lambda x, w: functional.scaled_dot_product_attention(x[None], w[None], w[None]),
     "layer norm": lambda x, w: functional.layer_norm(x, (4,), w[0]),
+    "probabilities that are none": lambda x, w: functional.binary_cross_entropy(w - 9, w),
     "a cross product": lambda x, w: torch.linalg.cross(x[:, :3], w[:2, :3]),
 }
 

@@ -133,7 +133,7 @@ def _sample(of: Operator, seed: int) -> tuple[Any, Any]:
     op = samples_of_pytorch()[of["operator"]]
     dtype, training = getattr(torch, of["dtype"]), of["training"]
     if of["operator"].startswith(_UNDETERMINED):
-        raise Refused("results are drawn")
+        raise Refused("results are not determined")
     if dtype not in op.supported_dtypes("cpu") or (training and not op.supports_autograd):
         raise Refused("the operator does not take this type")
     written = of["change"] == "in place" and op.inplace_variant is not None
@@ -261,7 +261,7 @@ def _require_determined(first: Any, second: Any) -> None:
         if not torch.allclose(
             *(torch.view_as_real(t.detach().resolve_conj().cfloat()) for t in (one, other)), 0, 0, equal_nan=True
         ):
-            raise Refused("results are drawn")
+            raise Refused("results are not determined")
 
 
 def _compare(found: Any, wanted: Any, exact: Any) -> None:

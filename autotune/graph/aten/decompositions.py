@@ -20,13 +20,13 @@ Table = dict[OpOverload, Callable[..., Any]]
 
 _STRICT = (
     *(_ATEN.linalg_cross.default, _ATEN._softmax_backward_data.default, _ATEN._log_softmax_backward_data.default),
-    *(_ATEN.nll_loss_forward.default, _ATEN.nll_loss2d_forward.default, _ATEN.binary_cross_entropy.default),
+    *(_ATEN.nll_loss_forward.default, _ATEN.nll_loss2d_forward.default),
     *(_ATEN.huber_loss.default, _ATEN.soft_margin_loss.default, _ATEN.heaviside.default),
     *(_ATEN.index_fill.int_Tensor, _ATEN.native_group_norm.default),
 )
 """Operators whose kernels treat operands of several types in another way than their decompositions do."""
-_WHOLE = (_ATEN.max_unpool2d.default, _ATEN.max_unpool3d.default)
-"""Operators whose decompositions lay out their result in another way than their kernels do."""
+_WHOLE = (_ATEN.max_unpool2d.default, _ATEN.max_unpool3d.default, _ATEN.binary_cross_entropy.default)
+"""Operators whose decompositions lay out their result in another way than their kernels, or take what these refuse."""
 
 
 def _for_one_type(how: Callable[..., Any]) -> Callable[..., Any]:
