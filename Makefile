@@ -38,7 +38,7 @@ test: $(READY) ## run every test
 	$(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses=4 --dist=loadgroup --max-worker-restart=0 --durations=20 \
 		$(ARGS)
 
-fuzz: $(READY) ## hold random programs (LLVM and C), ONNX graphs and VTA streams against other evaluators (at most 10 minutes)
+fuzz: $(READY) ## hold programs, graphs, PyTorch's operators and VTA streams against other evaluators (at most 10 minutes)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: $(READY) ## hold the style rules against the code, and its layout

@@ -24,6 +24,7 @@ from torch.fx import GraphModule
 from autotune.cache.place import open_cache
 from autotune.cache.store import Store
 from autotune.graph.aten.decompositions import decompositions
+from autotune.graph.aten.tensors import is_dense
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.kernels import Compiled, compile_graph, compile_open
@@ -131,6 +132,8 @@ def unusable(inputs: Sequence[Any], training: bool = False) -> str:
         )
     if other := [tensor.device for tensor in tensors if tensor.device.type != "cpu"]:
         return f"tensors must be on the CPU, but got one on {other[0]}"
+    if layouts := [tensor.layout for tensor in tensors if not is_dense(tensor)]:
+        return f"tensors must be dense, but got one of {layouts[0]}"
     return ""
 
 

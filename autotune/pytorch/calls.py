@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from autotune.executable.opening import NotOpen
+from autotune.graph.aten import IndexCheck
 from autotune.graph.aten.tensors import array_of, tensor_of
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.kernels import Compiled
@@ -56,17 +57,41 @@ def by_arrays(piece: Piece, run: Compiled) -> Call:
     """A piece by whatever takes arrays of NumPy and gives some."""
 
     def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = map(tensor_of, run([array_of(tensor.contiguous()) for tensor in inputs]))
-        return tuple(laid_out(tensor, made) for tensor, made in zip(found, piece.made, strict=True))
+        found = [tensor_of(array) for array in run([array_of(tensor.contiguous()) for tensor in inputs])]
+        check_indices(piece.checks, inputs, found)
+        return tuple(map(laid_out, found[: len(piece.made)], piece.made))
 
     return call
+
+
+class OutsideError(IndexError):
+    """Places of an axis that it does not have: PyTorch says in its own words where, or what they mean."""
+
+
+def check_indices(
+    checks: Sequence[IndexCheck], inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+) -> None:
+    """Holds indices against the axes that they are places of; kernels read the nearest element in place of others.
+
+    Raises:
+        OutsideError: one that is outside.
+    """
+    for check in checks:
+        # NumPy's, in this thread: PyTorch would wake its own threads beside those of the kernels
+        array = (inputs if check.given else outputs)[check.place].numpy()
+        least, most = array.min(), array.max()
+        if least < check.inside.start or most >= check.inside.stop:
+            raise OutsideError(f"indices must be in {check.inside}, but got {least} to {most}")
 
 
 def laid_out(tensor: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     """A dense tensor with the strides of the one that PyTorch would have made."""
     if made.is_contiguous():
         return tensor
-    return torch.empty_strided(made.shape, made.stride(), dtype=tensor.dtype, device=_CPU).copy_(tensor)
+    shape, strides = made.shape, made.stride()
+    for axis in [axis for axis, stride in enumerate(strides) if not stride]:
+        tensor = tensor.narrow(axis, 0, 1)  # one element in memory, which is shown as often as it is there
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=_CPU).copy_(tensor).expand(shape)
 
 
 class OnMemory:
@@ -80,13 +105,12 @@ class OnMemory:
     """
 
     def __init__(self, piece: Piece, loaded: Loaded) -> None:
-        self._loaded, self._made = loaded, piece.made
+        self._loaded, self._made, self._checks = loaded, piece.made, piece.checks
         inputs, outputs = loaded.executable.inputs, loaded.executable.outputs
         self._inputs = [(torch.Size(p.shape), getattr(torch, p.dtype)) for p in inputs]
-        self._outputs = [
-            (p.shape, made.stride() if made.is_contiguous() else _dense(p.shape), getattr(torch, p.dtype))
-            for p, made in zip(outputs, piece.made, strict=True)
-        ]
+        strides = [made.stride() if made.is_contiguous() else _dense(made.shape) for made in piece.made]
+        strides += [_dense(p.shape) for p in outputs[len(strides) :]]
+        self._outputs = [(p.shape, each, getattr(torch, p.dtype)) for p, each in zip(outputs, strides, strict=True)]
         self._as_made = all(made.is_contiguous() for made in piece.made)
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -94,6 +118,7 @@ class OnMemory:
 
         Raises:
             ExecutableError: a tensor of another shape or type than the piece was compiled for.
+            OutsideError: an index that is outside of its axis.
         """
         given: list[torch.Tensor] = []
         for tensor, (shape, dtype) in zip(inputs, self._inputs, strict=True):
@@ -102,6 +127,9 @@ class OnMemory:
             torch.empty_strided(shape, strides, dtype=dtype, device=_CPU) for shape, strides, dtype in self._outputs
         ]
         self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*given, *made)])
+        if self._checks:
+            check_indices(self._checks, given, made)
+            del made[len(self._made) :]
         if self._as_made:
             return tuple(made)
         return tuple(map(laid_out, made, self._made))
@@ -113,13 +141,15 @@ class OnOpenMemory:
     Args:
         loaded: its executable.
         names: of the sizes, in the executable's order.
+        checks: of indices.
+        count: of the outputs that are given back.
 
     Raises:
         NotOpen: a size that is the extent of no input of the piece.
     """
 
-    def __init__(self, loaded: Loaded, names: Sequence[str]) -> None:
-        self._loaded = loaded
+    def __init__(self, loaded: Loaded, names: Sequence[str], checks: Sequence[IndexCheck], count: int) -> None:
+        self._loaded, self._checks, self._count = loaded, checks, count
         executable = loaded.executable
         self._inputs = [(p, getattr(torch, p.dtype)) for p in executable.inputs]
         self._outputs = [(p, getattr(torch, p.dtype)) for p in executable.outputs]
@@ -137,6 +167,7 @@ class OnOpenMemory:
 
         Raises:
             ExecutableError: a tensor of another shape or type than the piece takes, or a size out of its range.
+            OutsideError: an index that is outside of its axis.
         """
         sizes = tuple(inputs[place].shape[axis] for place, axis in self._places)
         shapes, made_shapes = self._shapes(sizes)
@@ -148,7 +179,8 @@ class OnOpenMemory:
             for shape, (_, dtype) in zip(made_shapes, self._outputs, strict=True)
         ]
         self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*given, *made)], sizes)
-        return tuple(made)
+        check_indices(self._checks, given, made)
+        return tuple(made[: self._count])
 
 
 _KEPT = 256

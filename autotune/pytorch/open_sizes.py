@@ -105,8 +105,11 @@ class OpenProgram(Program):
 
         loaded = self._make_open(graph_at, spans)
         split = found[tuple(self._greatest)]
+        (piece,) = split.pieces
+        if any(other.pieces[0].checks != piece.checks for other in found.values()):
+            raise NotOpen("indices of a graph of open sizes must be places of axes that are known, but they are not")
         names = [str(size.symbol) for size in self._sizes]
-        call: Call = OnOpenMemory(loaded, names)
+        call: Call = OnOpenMemory(loaded, names, piece.checks, len(piece.made))
         self.found = split
         _LOG.info("%s, for sizes %s", described(split), ", ".join(f"{n} {a} to {b}" for n, (a, b) in spans.items()))
         return callable_of(split, [call])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,14 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from autotune.graph.aten import Known, import_fx, known_of, refusals
-from autotune.graph.aten.registry import name_of
+from autotune.graph.aten import IndexCheck, Known, import_fx, known_of, refusals
+from autotune.graph.aten.registry import name_of, tensor_type
 from autotune.graph.errors import ModelError
 from autotune.graph.ir import Graph
+from autotune.pytorch.layouts import is_view, laid_out_before, with_views_apart
 
 _PREFIX = "autotune_piece_"
+_LAID_OUT = "values that `as_strided` reads must be laid out by PyTorch's own operators"
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,13 @@ class Piece:
         target: of the module that stands for it, which is called with the inputs of the graph in their order.
         graph: what it computes.
         made: values that the module gives, as PyTorch would make them.
+        checks: of indices, whenever it is called. Outputs of the graph that `made` lacks are for these alone.
     """
 
     target: str
     graph: Graph
     made: tuple[torch.Tensor, ...]
+    checks: tuple[IndexCheck, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Split:
 
 
 class _Supported(OperatorSupportBase):
-    def __init__(self, refused: Mapping[Node, str]) -> None:
+    def __init__(self, refused: Set[Node]) -> None:
         self._refused = refused
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
@@ -70,15 +74,18 @@ def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
         module: stays as it is.
         constants: placeholders whose value stays the same, by name.
     """
-    found = _whole(module, known_of({**constants, **_attributes(module)}))
+    module, apart = with_views_apart(module)
+    found = _whole(module, known_of({**constants, **_attributes(module)}), apart)
     if found is not None:
         return found
-    copied = GraphModule(module, copy.deepcopy(module.graph))
+    copied = module if apart else GraphModule(module, copy.deepcopy(module.graph))
     copied.graph.eliminate_dead_code()
     known = known_of({**constants, **_attributes(copied)})
     refused = refusals(copied.graph, known)
+    refused |= dict.fromkeys(laid_out_before(copied.graph, known), _LAID_OUT)
+    refused |= _unusual_constants(copied.graph, known, refused)
     places = {node: number for number, node in enumerate(copied.graph.nodes)}
-    parts = [sorted(nodes, key=places.__getitem__) for nodes in _parts(copied, refused)]
+    parts = [sorted(nodes, key=places.__getitem__) for nodes in _parts(copied, refused.keys() | apart)]
     parts = sorted((nodes for nodes in parts if _computes(nodes, known)), key=lambda nodes: places[nodes[0]])
     whole = fuse_by_partitions(copied, [dict.fromkeys(nodes) for nodes in parts], _PREFIX, always_return_tuple=True)
     calls = [node for node in whole.graph.nodes if node.op == "call_module" and str(node.target).startswith(_PREFIX)]
@@ -87,19 +94,28 @@ def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
     return Split(whole, pieces, compiled, _counted(refused))
 
 
-def _whole(module: GraphModule, known: Known) -> Split | None:
-    """A graph that is compiled as one piece, as most are; None where some of it is left to PyTorch."""
+def _whole(module: GraphModule, known: Known, apart: Set[Node]) -> Split | None:
+    """A graph that is compiled as one piece, as most are; None where some of it is left to PyTorch.
+
+    Args:
+        module: the graph.
+        known: values of constants; learns more.
+        apart: views that PyTorch makes of what the piece gives.
+    """
     inputs = module.graph.find_nodes(op="placeholder")
-    read = [node for node in inputs if any(user.op == "call_function" for user in node.users)]
-    taken = [node for node in read if node.name not in known.arrays]
+    computed = [node for node in module.graph.nodes if node.op == "call_function" and node not in apart]
+    taken = [node for node in inputs if node.name not in known.arrays and not _calls_of(node) <= apart]
     output = module.graph.output_node()
-    given = [node for node in output.all_input_nodes if node not in inputs]
-    computed = [node for node in module.graph.nodes if node.op == "call_function"]
+    ends = [node for user in (*apart, output) for node in user.all_input_nodes]
+    given = [node for node in dict.fromkeys(ends) if node not in inputs and node not in apart]
     name = f"{_PREFIX}0"
-    if not all(node.op == "call_function" for node in given):
+    if not all(node.op == "call_function" for node in given) or laid_out_before(module.graph, known):
         return None
+    if not all(_has_type(node) for node in given):
+        return None
+    checks: list[IndexCheck] = []
     try:
-        graph = import_fx(module.graph, taken, given, known, name)
+        graph = import_fx(module.graph, taken, given, known, name, apart, checks)
     except ModelError:
         return None  # each node is asked by itself then, which says what is left, and why
     if not _computes(computed, known):
@@ -108,8 +124,11 @@ def _whole(module: GraphModule, known: Known) -> Split | None:
     values = {node: outer.node_copy(node) for node in inputs}
     call = outer.call_module(name, tuple(values[node] for node in taken))
     values |= {node: outer.call_function(operator.getitem, (call, place)) for place, node in enumerate(given)}
+    for node in module.graph.nodes:
+        if node in apart:
+            values[node] = outer.node_copy(node, values.__getitem__)
     outer.output(torch.fx.map_arg(output.args[0], values.__getitem__))
-    piece = Piece(name, graph, tuple(node.meta["val"] for node in given))
+    piece = Piece(name, graph, tuple(node.meta["val"] for node in given), tuple(checks))
     compiled = sum(node.target is not operator.getitem for node in computed)
     return Split(GraphModule({name: torch.nn.Identity()}, outer), (piece,), compiled, {})
 
@@ -120,7 +139,35 @@ def _attributes(module: GraphModule) -> dict[str, torch.Tensor]:
     return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
 
 
-def _parts(module: GraphModule, refused: Mapping[Node, str]) -> Iterable[Iterable[Node]]:
+def _has_type(node: Node) -> bool:
+    """Whether graphs can have a node's value."""
+    try:
+        tensor_type(node.meta["val"], node.name)
+    except ModelError:
+        return False
+    return True
+
+
+def _unusual_constants(graph: FxGraph, known: Known, refused: Mapping[Node, str]) -> dict[Node, str]:
+    """Constants that graphs cannot have, as those of float64, and that PyTorch or a caller reads, and why."""
+    found: dict[Node, str] = {}
+    for node in reversed(graph.nodes):
+        if node.op != "call_function" or not (node.name in known.arrays or node.name in known.parts):
+            continue
+        if any(user.op == "output" or user in refused or user in found for user in node.users):
+            try:
+                tensor_type(node.meta["val"], node.name)
+            except ModelError as error:
+                found[node] = str(error)
+    return found
+
+
+def _calls_of(node: Node) -> Set[Node]:
+    """What computes with a node."""
+    return {user for user in node.users if user.op == "call_function"}
+
+
+def _parts(module: GraphModule, refused: Set[Node]) -> Iterable[Iterable[Node]]:
     if not refused:
         return [[node for node in module.graph.nodes if node.op == "call_function"]]
     support = _Supported(refused)
@@ -130,11 +177,7 @@ def _parts(module: GraphModule, refused: Mapping[Node, str]) -> Iterable[Iterabl
 
 def _computes(nodes: Sequence[Node], known: Known) -> bool:
     """Whether a part does more than to look at values in another way, which costs PyTorch nothing."""
-    return any(not known.learn(node) and not _is_view(node) for node in nodes)
-
-
-def _is_view(node: Node) -> bool:
-    return node.target is operator.getitem or bool(getattr(node.target, "is_view", False))
+    return any(not known.learn(node) and not is_view(node) for node in nodes)
 
 
 def _counted(refused: Mapping[Node, str]) -> dict[str, tuple[int, str]]:
@@ -155,6 +198,8 @@ def _piece(module: GraphModule, call: Node, known: Known) -> Piece:
     mine = Known({inside.name: known.arrays[outside.name] for inside, outside in given if outside.name in known.arrays})
     taken = [(inside, outside) for inside, outside in given if inside.name not in mine.arrays]
     outputs: Any = inner.graph.output_node().args[0]
-    graph = import_fx(inner.graph, [inside for inside, _ in taken], outputs, mine, str(call.target))
+    checks: list[IndexCheck] = []
+    name = str(call.target)
+    graph = import_fx(inner.graph, [inside for inside, _ in taken], outputs, mine, name, checks=checks)
     call.args = tuple(outside for _, outside in taken)
-    return Piece(str(call.target), graph, tuple(node.meta["val"] for node in outputs))
+    return Piece(name, graph, tuple(node.meta["val"] for node in outputs), tuple(checks))

@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 
 from autotune.executable.opening import NotOpen
 from autotune.graph.ir import Graph
-from autotune.pytorch.calls import call_of, callable_of
+from autotune.pytorch.calls import OutsideError, call_of, callable_of
 from autotune.pytorch.kernels import Compiled
 from autotune.pytorch.pieces import Split, split
 from autotune.pytorch.shapes import Recent, UnknownShape, sized, sizes_of, specialised
@@ -69,7 +69,10 @@ class Program:
         state, made = state_of(self._constants(inputs)), self._made
         if made is None or made.state != state:
             made = self._up_to_date(state, inputs)
-        return made.run(*inputs)
+        try:
+            return made.run(*inputs)
+        except OutsideError:  # PyTorch runs the graph once more, and raises what it does without compiling
+            return self._module.forward(*inputs)
 
     def _up_to_date(self, state: State, inputs: Sequence[Any]) -> _Made:
         """What runs the graph with constants in that state, compiled unless another thread just has."""

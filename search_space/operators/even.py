@@ -20,9 +20,10 @@ PAIRS = "pairs"
 
 
 def available(args: Args) -> bool:
-    """Whether there are pairs of channels, and one is left over."""
+    """Whether there are pairs of channels, and one is left over; the weights are filled before the first call."""
     channels = args["in_channels"]
-    return bool(args["dtype"] == "bfloat16" and args["groups"] == 1 and channels > 1 and channels % 2)
+    dense = args["dtype"] == "bfloat16" and args["groups"] == 1 and args["constant_weight"]
+    return bool(dense and channels > 1 and channels % 2)
 
 
 def even(args: Args) -> list[te.Tensor]:

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: random tensor programs, ONNX graphs and VTA streams against oracles that are not ours.
+"""`python -m tests.fuzz`: random programs, graphs, PyTorch's samples and streams against oracles that are not ours.
 
 Programs are compiled by LLVM, and some also in C, by each compiler of this host at each level.
 """
@@ -30,6 +30,7 @@ def main() -> int:
         "broadcast": options.broadcasts,
         "c": options.c_programs,
         **dict.fromkeys(GENERATORS, options.graphs),
+        "torch": options.torch,
         "stream": options.streams,
     }
     seed = time.time_ns() % 10**9 if options.seed is None else options.seed
@@ -50,6 +51,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--broadcasts", type=int, default=2000, help="element-wise programs with broadcast operands")
     parser.add_argument("--c-programs", type=int, default=100, help="in C, by each compiler at -O0 to -O3")
     parser.add_argument("--graphs", type=int, default=600, help="ONNX graphs of each generator")
+    parser.add_argument("--torch", type=int, default=300, help="samples of PyTorch's operators, by `torch.compile`")
     parser.add_argument("--streams", type=int, default=500, help="VTA streams")
     parser.add_argument("--minutes", type=float, default=10.0, help="most that it takes")
     parser.add_argument("--seed", type=int, help="of the first case; another one every time by default")
@@ -77,7 +79,7 @@ def _write(finding: dict[str, object], path: Path, number: int) -> None:
         model = path.with_suffix(".onnx")
         model.write_bytes(base64.b64decode(of))
         print(onnx.printer.to_text(onnx.load(model).graph)[:3000])
-    elif of is not None:
+    elif of is not None and "operator" not in of:
         print("\n".join(json.dumps(part) for parts in of.values() for part in parts)[:3000])
     print(f"   again: python -m tests.fuzz --case {path}")
 

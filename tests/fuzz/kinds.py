@@ -63,6 +63,24 @@ def _smaller_models(of: str) -> Iterator[str]:
     return map(_text, smaller(_of(of)))
 
 
+def _draw_operator(seed: int) -> Any:
+    from tests.fuzz.operators import draw
+
+    return draw(seed)
+
+
+def _check_operator(of: Any, seed: int) -> None:
+    from tests.fuzz.operators import check
+
+    check(of, seed)
+
+
+def _smaller_operators(of: Any) -> Iterator[Any]:
+    from tests.fuzz.operators import smaller
+
+    return smaller(of)
+
+
 def _models(generator: Callable[[np.random.Generator], onnx.ModelProto]) -> Kind:
     return Kind(lambda seed: _text(generator(np.random.default_rng(seed))), _check_model, _smaller_models)
 
@@ -72,6 +90,7 @@ KINDS: dict[str, Kind] = {
     "broadcast": Kind(broadcasts.draw, broadcasts.check, programs.smaller),
     "c": Kind(programs.draw, _check_c, programs.smaller),
     **{name: _models(generator) for name, generator in graphs.GENERATORS.items()},
+    "torch": Kind(_draw_operator, _check_operator, _smaller_operators),
     "stream": Kind(lambda seed: None, streams.check, lambda of: iter(())),
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.fuzz import broadcasts, kinds, networks, programs, runner, schedules, streams
+from tests.fuzz import broadcasts, kinds, networks, operators, programs, runner, schedules, streams
 from tests.fuzz.__main__ import main
 from tests.fuzz.graphs import random_model
 from tests.fuzz.nodes import OPS
@@ -95,6 +95,46 @@ def test_random_streams_agree_with_the_interpreter() -> None:
         streams.check(None, seed)
 
 
+def test_samples_of_pytorch_agree_with_eager() -> None:
+    """Twelve operators, in all types and changes."""
+    ran, refused = 0, []
+    for seed in range(2000, 2012):
+        try:
+            operators.check(operators.draw(seed), seed)
+            ran += 1
+        except Refused as refusal:
+            refused.append(str(refusal))
+    assert ran >= 9, refused
+
+
+def test_operators_are_drawn_in_turns_and_in_every_form() -> None:
+    count = len(operators.samples_of_pytorch())
+    drawn = [operators.draw(seed) for seed in range(count)]
+    assert len({of["operator"] for of in drawn}) == count
+    assert {of["change"] for of in drawn} == set(operators.CHANGES)
+    assert {of["dtype"] for of in drawn} == set(operators.DTYPES)
+    assert 100 < sum(of["training"] for of in drawn) < 250
+
+
+def test_a_wrong_operator_is_found_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finding names all that repeats it; smaller is the sample as it is, without gradients."""
+    of = {"operator": "add", "sample": 4, "dtype": "float16", "change": "spread", "training": True}
+    assert list(operators.smaller(of)) == [{**of, "training": False}, {**of, "change": "none"}]
+    of["training"] = False
+    operators.check(of, 3)
+    right = operators.autotune_backend
+
+    def wrong(module: Any, inputs: Any, **options: Any) -> Any:
+        run = right(module, inputs, **options)
+        return lambda *given: [value * 1.1 for value in run(*given)]
+
+    monkeypatch.setattr(operators, "autotune_backend", wrong)
+    with pytest.raises(Wrong, match="add sample 4 float16 spread training=False seed 3: result 0 must be .* but got"):
+        operators.check(of, 3)
+    with pytest.raises(Refused, match="results are not determined"):
+        operators.check({**of, "operator": "empty_like", "dtype": "float32", "change": "none"}, 3)
+
+
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_a_case_survives_text(kind: str) -> None:
     case = kinds.case_of(kind, 3)
@@ -162,7 +202,7 @@ def test_the_command_counts_and_ends_with_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(*arguments: str) -> tuple[int, str]:
-        few = ["--graphs", "0", "--c-programs", "1", "--broadcasts", "1"]
+        few = ["--graphs", "0", "--c-programs", "1", "--broadcasts", "1", "--torch", "0"]
         monkeypatch.setattr(sys, "argv", ["fuzz", "--jobs", "1", "--seed", "2", *few, *arguments])
         return main(), capsys.readouterr().out
 

@@ -16,11 +16,12 @@ from autotune.graph.aten import (
     windows,
 )
 from autotune.graph.aten.exported import import_exported
-from autotune.graph.aten.graph import Known, import_fx, known_of, refusals
+from autotune.graph.aten.graph import IndexCheck, Known, import_fx, known_of, refusals
 from autotune.graph.aten.registry import CONVERTERS
 
 __all__ = [
     "CONVERTERS",
+    "IndexCheck",
     "Known",
     "activations",
     "attention",

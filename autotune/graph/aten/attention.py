@@ -27,6 +27,7 @@ def flash_attention(call: AtenCall) -> list[str | None]:
 
 def _attention(call: AtenCall) -> str:
     call.require(not call["dropout_p"], "must not drop anything", f"dropout_p={call['dropout_p']}")
+    call.require_same_type(0, 1, 2)
     queries, keys, values = (call.value(place) for place in range(3))
     *batch, m, k = call.shape(queries)
     n, d = call.shape(keys)[-2], call.shape(values)[-1]

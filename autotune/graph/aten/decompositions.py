@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
 
 from autotune.graph.aten.fused_layers import fused_layers
 from autotune.graph.aten.registry import CONVERTERS, name_of
@@ -16,10 +18,37 @@ _ATEN = torch.ops.aten
 Table = dict[OpOverload, Callable[..., Any]]
 
 
+_STRICT = (
+    *(_ATEN.linalg_cross.default, _ATEN._softmax_backward_data.default, _ATEN._log_softmax_backward_data.default),
+    *(_ATEN.nll_loss_forward.default, _ATEN.nll_loss2d_forward.default),
+    *(_ATEN.huber_loss.default, _ATEN.soft_margin_loss.default, _ATEN.heaviside.default),
+    *(_ATEN.index_fill.int_Tensor, _ATEN.native_group_norm.default),
+)
+"""Operators whose kernels treat operands of several types in another way than their decompositions do."""
+_WHOLE = (_ATEN.max_unpool2d.default, _ATEN.max_unpool3d.default, _ATEN.binary_cross_entropy.default)
+"""Operators whose decompositions lay out their result in another way than their kernels, or take what these refuse."""
+
+
+def _for_one_type(how: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition of calls whose floating-point operands are of one type; others are left to PyTorch."""
+
+    @wraps(how)
+    def taken_apart(*args: Any, **kwargs: Any) -> Any:
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if len({tensor.dtype for tensor in tensors if tensor.is_floating_point()}) > 1:
+            return NotImplemented
+        return how(*args, **kwargs)
+
+    return taken_apart
+
+
 def decompositions() -> Table:
     """Core ATen's decompositions and those of fused layers, but for operators that have a converter."""
-    table: Any = {**core_aten_decompositions(), **fused_layers()}
-    return {op: how for op, how in table.items() if name_of(op) not in CONVERTERS}
+    # PyTorch's own kernel gives statistics of another type than a trace states
+    training = get_decompositions([_ATEN._native_batch_norm_legit_functional, _ATEN._native_batch_norm_legit])
+    table: Any = {**core_aten_decompositions(), **training, **fused_layers()}
+    table |= {op: _for_one_type(table[op]) for op in _STRICT if op in table}
+    return {op: how for op, how in table.items() if name_of(op) not in CONVERTERS and op not in _WHOLE}
 
 
 def training_decompositions() -> Table:
@@ -38,6 +67,7 @@ def training_decompositions() -> Table:
             _ATEN._fused_rms_norm,
         ]
     )
+    more |= {op: _for_one_type(how) for op, how in more.items() if op in _STRICT}
     table = {**decompositions(), **more}
     table[_ATEN.native_dropout.default] = _dropout
     del table[_ATEN.embedding_dense_backward.default]

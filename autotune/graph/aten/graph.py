@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import Node
@@ -17,7 +18,23 @@ from autotune.graph.decisions import decided
 from autotune.graph.errors import GraphError, ModelError
 from autotune.graph.importer.nodes import MOST_FOLDED
 from autotune.graph.ir import Array, Builder, Graph
+from autotune.graph.ir import Node as GraphNode
 from search_space.dtypes import NARROW
+
+
+@dataclass(frozen=True)
+class IndexCheck:
+    """What must hold of the elements of a tensor.
+
+    Attributes:
+        given: whether it is an input, or else an output.
+        place: among the inputs or outputs.
+        inside: the values that they may have.
+    """
+
+    given: bool
+    place: int
+    inside: range
 
 
 @dataclass
@@ -76,6 +93,8 @@ def import_fx(
     outputs: Sequence[Node],
     known: Known,
     name: str = "network",
+    apart: Container[Node] = (),
+    checks: list[IndexCheck] | None = None,
 ) -> Graph:
     """The graph that computes some nodes from others.
 
@@ -85,6 +104,8 @@ def import_fx(
         outputs: nodes of which a caller gets the value, in order.
         known: values of the other placeholders; learns more.
         name: of the network.
+        apart: nodes that are computed elsewhere.
+        checks: gets what is to be checked of each call. Indices that are computed become further outputs for that.
 
     Raises:
         ModelError: an operator that is not supported, or not with its arguments.
@@ -93,9 +114,38 @@ def import_fx(
     builder = Builder(name, kinds)
     context = AtenContext(builder, {name: name for name in kinds}, known.arrays, OPSET)
     for node in graph.nodes:
-        if node.op == "call_function" and not known.learn(node):
+        if node.op == "call_function" and node not in apart and not known.learn(node):
             convert(context, node)
-    return builder.finish(context.value(node.name) for node in outputs)
+    ends = [context.value(node.name) for node in outputs]
+    if checks is not None:
+        checks += _checks_of(context, list(kinds), ends)
+    return builder.finish(ends)
+
+
+def _checks_of(context: AtenContext, inputs: Sequence[str], ends: list[str]) -> list[IndexCheck]:
+    """Checks of all indices; those that are neither inputs nor outputs are appended to the outputs."""
+    found, builder = [], context.builder
+    for value, inside in dict.fromkeys((_source(builder, value), inside) for value, inside in context.indices):
+        given = value in inputs
+        if not given and value not in ends:
+            ends.append(value)
+        found.append(IndexCheck(given, (inputs if given else ends).index(value), inside))
+    return found
+
+
+def _source(builder: Builder, value: str) -> str:
+    """The value whose elements are those of another one: in another shape or order, or in a narrower type."""
+    node = builder.node(value)
+    while node is not None and (node.op in ("reshape", "transpose", "broadcast_to") or _widens(builder, node)):
+        value = node.inputs[0]
+        node = builder.node(value)
+    return value
+
+
+def _widens(builder: Builder, node: GraphNode) -> bool:
+    """Whether a node converts whole numbers to a type that has them all."""
+    kinds = [np.dtype(builder.type(name).dtype) for name in (node.inputs[0], node.name)] if node.op == "cast" else []
+    return bool(kinds) and kinds[0].kind in "iu" and np.can_cast(kinds[0], kinds[1])
 
 
 def refusals(graph: FxGraph, known: Known) -> dict[Node, str]:
@@ -170,6 +220,8 @@ def convert(context: AtenContext, node: Node) -> None:
         context.values[node.name] = _checked(call, found, node.meta["val"])
         return
     values = [found] if isinstance(found, str) else list(found)
+    lacking = [i for i in range(len(node.meta["val"])) if call.reads(i) and (i >= len(values) or values[i] is None)]
+    call.require(not lacking, "must not be asked for all outputs", f"{lacking} that are read")
     made = {i: _checked(call, v, node.meta["val"][i]) for i, v in enumerate(values) if v is not None}
     context.parts[node.name] = made
 

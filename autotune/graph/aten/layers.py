@@ -20,6 +20,7 @@ from autotune.graph.importer.windows import maxima_of_planes
 def convolution(call: AtenCall) -> str:
     """Over one, two or three axes, in groups, depthwise, transposed; of a weight that is computed in one group."""
     rank = len(call.type(0).shape) - 2
+    call.require_same_type(0, 1, 2)
     call.require(rank > 0 and len(call.type(1).shape) == rank + 2, "must have a batch", call.type(0))
     if call.array(1) is None and not call["transposed"]:
         data, weight = call.value(0), call.value(1)
@@ -47,6 +48,7 @@ def convolution(call: AtenCall) -> str:
 @converts("linear.default")
 def linear(call: AtenCall) -> str:
     """x weight^T + bias."""
+    call.require_same_type(0, 1, 2)
     value, shape = call.value(0), call.type(0).shape
     rows = call.reshaped(value, (math.prod(shape[:-1]), shape[-1]))
     weight = call.array(1)
@@ -58,6 +60,7 @@ def linear(call: AtenCall) -> str:
 @converts("mm.default", "bmm.default", "matmul.default")
 def product(call: AtenCall) -> str:
     """Products of the last two axes."""
+    call.require_same_type(0, 1)
     return _product(call, call.value(0), call.value(1))
 
 
@@ -87,12 +90,14 @@ def _turned(call: AtenCall, matrix: str) -> str:
 @converts("mv.default", "dot.default")
 def product_with_vector(call: AtenCall) -> str:
     """A matrix or a vector times a vector."""
+    call.require_same_type(0, 1)
     return layers.matmul(call.shared("MatMul", call.inputs[:2]))
 
 
 @converts("addmm.default", "baddbmm.default")
 def product_and_sum(call: AtenCall) -> str:
     """beta * x + alpha * a b."""
+    call.require_same_type(0, 1, 2)
     out = _product(call, call.value(1), call.value(2))
     added = call.value(0)
     if call["alpha"] != 1:

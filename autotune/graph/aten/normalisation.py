@@ -17,6 +17,7 @@ from autotune.graph.importer.reductions import reduced
 def batch_norm(call: AtenCall) -> str | list[str | None]:
     """With constant statistics: x * scale + shift."""
     call.require(not call.given.get("training"), "must not be in training mode", "training=True")
+    call.require_parameters(1, 2, 3, 4)
     alone = call.op == "batch_norm.default"
     call.require(alone or not (call.reads(1) or call.reads(2)), "must have one output", "statistics that are read")
     channels = call.type(0).shape[1]
@@ -34,6 +35,7 @@ def batch_norm(call: AtenCall) -> str | list[str | None]:
 @converts("native_layer_norm.default")
 def layer_norm(call: AtenCall) -> list[str | None]:
     """Over the last axes; mean and 1 / deviation where they are read."""
+    call.require_parameters(2, 3)
     shape = call.type(0).shape
     axis = len(shape) - len(call["normalized_shape"])
     inputs = [call.inputs[0], _scale(call, 2), call.inputs[3]]
@@ -46,6 +48,7 @@ def layer_norm(call: AtenCall) -> list[str | None]:
 @converts("layer_norm.default")
 def layer_norm_alone(call: AtenCall) -> str:
     """Over the last axes."""
+    call.require_parameters(2, 3)
     axis = len(call.type(0).shape) - len(call["normalized_shape"])
     inputs = [call.inputs[0], _scale(call, 2), call.inputs[3]]
     shared = call.shared("LayerNormalization", inputs, axis=axis, epsilon=float(call["eps"]))
@@ -105,6 +108,8 @@ def _normalised(call: AtenCall, value: str, rows: int) -> str:
 
 def _per_channel(call: AtenCall, value: str) -> str:
     """Times weight plus bias, each with an element for each channel."""
+    names = list(call.given)
+    call.require_parameters(names.index("weight"), names.index("bias"))
     shape = call.shape(value)
     for argument, op in (("weight", "multiply"), ("bias", "add")):
         if call[argument] is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from autotune.graph.aten.tensors import dtype_name
+from autotune.graph.aten.tensors import dtype_name, is_dense
 from autotune.graph.errors import ModelError
 from autotune.graph.importer.registry import Call, Context
 from autotune.graph.ir import TensorType
@@ -26,9 +26,11 @@ class AtenContext(Context):
 
     Attributes:
         parts: node → values of those of its outputs that are read, by their place.
+        indices: values that are places of axes, and in which range PyTorch takes them.
     """
 
     parts: dict[str, dict[int, str]] = field(default_factory=dict)
+    indices: list[tuple[str, range]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,44 @@ class AtenCall(Call):
 
     def axis(self, argument: str = "dim") -> int:
         """An axis from the beginning."""
-        return int(self.given[argument]) % max(1, len(self.type(0).shape))
+        rank = len(self.type(0).shape)
+        self.require(rank > 0, "must have an axis", self.type(0))
+        return int(self.given[argument]) % rank
+
+    def require_same_type(self, *places: int) -> None:
+        """Raises ModelError where tensors among the arguments are not of one type: PyTorch refuses such a call."""
+        kinds = [self.type(place).dtype for place in places if self.inputs[place]]
+        self.require(len(set(kinds)) == 1, "must have operands of one type", ", ".join(kinds))
+
+    def require_parameters(self, *places: int) -> None:
+        """Raises ModelError where parameters of a normalisation are of another type than PyTorch takes.
+
+        They are of the data's type, or float32 beside 16-bit floats.
+        """
+        data, kinds = self.type(0).dtype, {self.type(place).dtype for place in places if self.inputs[place]}
+        wide = {"float32"} if data in NARROW else {data}
+        self.require(not kinds or kinds in ({data}, wide), f"must have parameters of {data}", ", ".join(sorted(kinds)))
+
+    def require_inside(self, index: Node, extent: int, negative: bool = False) -> None:
+        """Holds places of an axis against its extent: constants here, computed ones whenever the graph runs.
+
+        Args:
+            index: the places.
+            extent: of the axis.
+            negative: whether places may be counted from the end.
+
+        Raises:
+            ModelError: constant places of which one is outside.
+        """
+        inside = range(-extent if negative else 0, extent)
+        array = self.context.arrays.get(index.name)
+        if array is None:
+            assert isinstance(self.context, AtenContext)
+            self.context.indices.append((self.context.value(index.name), inside))
+            return
+        least, most = int(array.min()), int(array.max())
+        known = inside.start <= least and most < inside.stop
+        self.require(known, f"must have places of {inside.start} to {inside.stop - 1}", f"{least} to {most}")
 
     def shared(self, op: str, inputs: Sequence[str], **attrs: Any) -> Call:
         """The same call in ONNX's words, for the parts that both importers share; `inputs` are names of FX nodes.
@@ -163,10 +202,10 @@ def tensor_type(value: Any, title: str) -> TensorType:
     """
     if not isinstance(value, torch.Tensor):
         raise ModelError(f"values must be tensors, but {title!r} gives {type(value).__name__}")
+    if not is_dense(value) or value.device.type != "cpu":
+        raise ModelError(f"tensors must be dense and on the CPU, but {title!r} is {value.layout} on {value.device}")
     if not all(isinstance(extent, int) for extent in value.shape):
         raise ModelError(f"shapes must be known before a network runs, but {title!r} is of {list(value.shape)}")
-    if value.is_sparse or value.is_quantized or value.device.type != "cpu":
-        raise ModelError(f"tensors must be dense and on the CPU, but {title!r} is {value.layout} on {value.device}")
     if value.numel() == 0:
         raise ModelError(f"tensors must have elements, but {title!r} is of {list(value.shape)}")
     dtype = dtype_name(value.dtype)

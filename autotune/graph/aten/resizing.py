@@ -49,6 +49,7 @@ def interpolated(call: AtenCall) -> str:
     anti = call.op.partition(".")[0].endswith("_aa")
     cubic = "cubic" in call.op
     corners = bool(call["align_corners"])
+    call.require(not (anti and corners), "must not align corners of what is smoothed", "align_corners=True")
     return _resized(
         call,
         mode=b"cubic" if cubic else b"linear",

@@ -17,12 +17,14 @@ from search_space.ir.expr import BOOL
 @converts("embedding.default")
 def embedding(call: AtenCall) -> str:
     """Rows of a table."""
+    call.require_inside(call["indices"], call.type(0).shape[0])
     return selection.gather(call.shared("Gather", call.inputs[:2], axis=0))
 
 
 @converts("index_select.default")
 def index_select(call: AtenCall) -> str:
     """Places of an axis."""
+    call.require_inside(call["index"], call.type(0).shape[call.axis()])
     return selection.gather(call.shared("Gather", [call.inputs[0], call.inputs[2]], axis=call.axis()))
 
 
@@ -30,6 +32,7 @@ def index_select(call: AtenCall) -> str:
 def gather(call: AtenCall) -> str:
     """out[i, j] = x[index[i, j], j] for axis 0; where the index has fewer places on other axes, the first ones."""
     shape, wanted, axis = call.type(0).shape, call.type(2).shape, call.axis()
+    call.require_inside(call["index"], shape[axis])
     same = all(n == m for a, (n, m) in enumerate(zip(shape, wanted, strict=True)) if a != axis)
     call.require(same, f"must have an index that fits {list(shape)} but for axis {axis}", list(wanted))
     return places.gather_elements(call.shared("GatherElements", [call.inputs[0], call.inputs[2]], axis=axis))
@@ -42,6 +45,7 @@ def scattered(call: AtenCall) -> str:
     shape = call.shape(value)
     wanted = tuple(1 if a == axis else n for a, n in enumerate(shape))
     call.require(call.shape(index) == wanted, f"must have an index of {list(wanted)}", list(call.shape(index)))
+    call.require_inside(call["index"], shape[axis])
     numbers = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
     places = call.constant(numbers.astype(numpy_dtype(call.context.builder.type(index).dtype)))
     return call.add("where", [call.add("equal", [index, places]), call.operand(3, call.computed), value])
@@ -57,6 +61,9 @@ def indexed(call: AtenCall) -> str:
     found = {axis: call.context.arrays.get(node.name) for axis, node in given.items()}
     masks = [axis for axis, node in given.items() if node.meta["val"].dtype.itemsize == 1]
     call.require(not masks, "must index by numbers", "truth values")
+    if call.op == "index.Tensor":
+        for axis, node in given.items():
+            call.require_inside(node, shape[axis], negative=True)
     if len(axes) == 1:
         (axis,) = axes
         array = found[axis]

@@ -196,7 +196,9 @@ def strided(call: AtenCall) -> str:
     source = call["self"].meta["val"]
     size, stride = list(call["size"]), list(call["stride"])
     span = 1 + sum((n - 1) * s for n, s in zip(source.shape, source.stride(), strict=True))
-    whole = math.prod(size) == math.prod(source.shape) == span and not call["storage_offset"]
+    offset = call["storage_offset"]
+    same = offset is None or offset == source.storage_offset()
+    whole = math.prod(size) == math.prod(source.shape) == span and same
     call.require(whole, "must keep all elements", f"size={size}")
     memory = np.empty(span, np.int64)  # place in memory → number of the element there
     view = np.lib.stride_tricks.as_strided(memory, source.shape, [8 * s for s in source.stride()])

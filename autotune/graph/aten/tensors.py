@@ -14,6 +14,11 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's elements lie in memory by strides: not sparse, quantised, nested or as oneDNN has them."""
+    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+
+
 def array_of(tensor: torch.Tensor) -> Array:
     """A CPU tensor's elements, on its memory."""
     tensor = tensor.detach().resolve_conj().resolve_neg()

@@ -120,6 +120,7 @@ def convolved(call: AtenCall, data: str, weight: str, windows: Windows) -> str:
 @converts("convolution_backward.default")
 def gradients(call: AtenCall) -> list[str | None]:
     """Of a convolution: those of its data, of its weight and of its bias, where they are asked for."""
+    call.require_same_type(0, 1, 2)
     slope, data, weight = (call.value(place) for place in range(3))
     windows = windows_of(call, data, weight, call.shape(slope)[2:])
     call.require(windows.rank in (1, 2), "must slide over one or two axes", f"{windows.rank} axes")

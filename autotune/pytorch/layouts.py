@@ -1,0 +1,110 @@
+"""How values of a graph lie in memory, as far as callers see it: views among outputs, and views by strides."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections import Counter
+from collections.abc import Mapping, Set
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from autotune.graph.aten import Known
+
+_LAID_OUT_ANEW = tuple(
+    f"aten.{name}.default" for name in ("roll", "replication_pad3d", "reflection_pad3d", "channel_shuffle")
+)
+"""Operators that lay out dense tensors and those in channels-last order in their own ways."""
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node looks at its first argument's memory in another way, or takes one of several such views."""
+    return node.target is operator.getitem or bool(getattr(node.target, "is_view", False))
+
+
+def with_views_apart(module: GraphModule) -> tuple[GraphModule, Set[Node]]:
+    """A graph in which views that only callers read have nodes of their own.
+
+    PyTorch makes these of the value that they look at. So outputs that share memory without compiling do so with it,
+    and no kernel writes a value in the order or as often as its view shows it. Other views are computed with the rest:
+    those that are dense and look at a value that no other output does.
+
+    Args:
+        module: stays as it is.
+
+    Returns:
+        The graph, and those nodes.
+    """
+    outputs = module.graph.output_node().all_input_nodes
+    bases = Counter(map(base_of, outputs))
+    if not any(_is_apart(node, bases) for node in outputs):
+        return module, set()
+    copied = GraphModule(module, copy.deepcopy(module.graph))
+    graph, output = copied.graph, copied.graph.output_node()
+    bases = Counter(map(base_of, output.all_input_nodes))
+    apart: dict[Node, Node] = {}  # a view that others may read → the one that callers read
+    for end in [node for node in output.all_input_nodes if _is_apart(node, bases)]:
+        chain = [end]
+        while _looks(_first(chain[-1])):
+            chain.append(_first(chain[-1]))
+        with graph.inserting_before(output):
+            for node in reversed(chain):
+                if node not in apart:
+                    apart[node] = graph.node_copy(node, lambda given: apart.get(given, given))
+        output.replace_input_with(end, apart[end])
+    graph.eliminate_dead_code()
+    return copied, set(apart.values())
+
+
+def _is_apart(node: Node, bases: Mapping[Node, int]) -> bool:
+    """Whether PyTorch makes a view among the outputs, of which so many look at each value."""
+    if not _looks(node):
+        return False
+    base, value = base_of(node), node.meta["val"]
+    dense = value.layout is torch.strided and value.is_contiguous()
+    return bases[base] > 1 or base.op != "call_function" or not dense
+
+
+def base_of(node: Node) -> Node:
+    """The node whose memory a view looks at, the node itself where it is none."""
+    while _looks(node):
+        node = _first(node)
+    return node
+
+
+def laid_out_before(graph: Graph, known: Known) -> Set[Node]:
+    """Nodes that PyTorch must compute for callers to see the layout that its kernels give.
+
+    These are nodes of `as_strided`, with all that decide where elements lie that it reads, and outputs of operators of
+    which a trace states other strides than their kernels give.
+    """
+    found = {node for node in map(base_of, graph.output_node().all_input_nodes) if _is_laid_out_anew(node)}
+    for node in graph.nodes:
+        if str(node.target).startswith("aten.as_strided") and node.name not in known.arrays:
+            ahead = [base_of(_first(node))]
+            found |= {node} if ahead[0].op == "call_function" else set()
+            while ahead:
+                other = ahead.pop()
+                if other.op == "call_function" and other not in found and other.name not in known.arrays:
+                    found.add(other)
+                    ahead += other.all_input_nodes
+    return found
+
+
+def _is_laid_out_anew(node: Node) -> bool:
+    """Whether a trace may state other strides of a value than PyTorch's kernel gives it."""
+    return str(node.target) in _LAID_OUT_ANEW and not _first(node).meta["val"].is_contiguous()
+
+
+def _looks(node: Node) -> bool:
+    """Whether a node is a view of a tensor, or one of several."""
+    if node.target is operator.getitem:
+        return _looks(_first(node))
+    return node.op == "call_function" and is_view(node)
+
+
+def _first(node: Node) -> Node:
+    given = node.args[0]
+    assert isinstance(given, Node)
+    return given
