@@ -13,6 +13,7 @@ from onnx import checker, shape_inference
 
 from autotune.graph.errors import ModelError
 from autotune.graph.importer import import_with_types
+from autotune.graph.importer.nbits import MICROSOFT
 from autotune.graph.ir import TensorType
 from autotune.graph.onnx_file import check_weights, element_type, read_without_weights
 from autotune.graph.onnx_shapes import infer_shapes, infers_otherwise
@@ -118,6 +119,7 @@ def _inferred(given: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None
     """The same of a model that nobody else has, so that its weights need no copy."""
     check_weights(given)
     make_dense(given.graph)
+    _import_contributed(given)
     _open_negative_dimensions(given.graph)
     _give_shapes(given.graph, shapes or {})
     _check_inputs(given.graph)
@@ -132,6 +134,23 @@ def _inferred(given: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None
             f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
         ) from error
     return given
+
+
+def _import_contributed(model: onnx.ModelProto) -> None:
+    """Imports version 1 of ONNX Runtime's own domain where nodes are of it and the model does not say so.
+
+    ONNX Runtime takes such models, and its quantisers of weights write them.
+    """
+    if any(item.domain == MICROSOFT for item in model.opset_import):
+        return
+    graphs = [model.graph]
+    while graphs:
+        graph = graphs.pop()
+        if any(node.domain == MICROSOFT for node in graph.node):
+            model.opset_import.add(domain=MICROSOFT, version=1)
+            return
+        parts = [attribute for node in graph.node for attribute in node.attribute]
+        graphs += [inner for part in parts for inner in (*([part.g] if part.HasField("g") else []), *part.graphs)]
 
 
 def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.ModelProto | None:

@@ -25,6 +25,10 @@ from search_space.dtypes import NARROW, numpy_dtype
 
 Array = NDArray[Any]
 _ROOT = Path(__file__).resolve().parents[2]
+OPENVINO_FLOATS: Mapping[str, str] = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+"""Has OpenVINO compute in float32; by the first alone it rounds the data of compressed weights to bytes."""
+ORT_FLOATS = ("session.qdq_matmulnbits_accuracy_level", "0")
+"""Has ONNX Runtime compute products with a DequantizeLinear's weights in float32; otherwise it rounds data to bytes."""
 _OPENVINO_TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
@@ -99,6 +103,7 @@ class OnnxRuntime:
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.add_session_config_entry(*ORT_FLOATS)
         self._session = ort.InferenceSession(facts["model"], options, providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]
         self._given: dict[str, Array] = {}
@@ -114,7 +119,7 @@ class OnnxRuntime:
 class OpenVino:
     """OpenVINO for latency, in float32: `{"runtime": "openvino", "model": FILE}`."""
 
-    hint: Mapping[str, str] = {"INFERENCE_PRECISION_HINT": "f32"}
+    hint: Mapping[str, str] = OPENVINO_FLOATS
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         import openvino

@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 
 import autotune
 from autotune.config import Measure, Model, Search
+from autotune.network.process import OPENVINO_FLOATS
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from autotune.tuning.untimed import by_roofline
@@ -77,10 +78,10 @@ def by_openvino(model: onnx.ModelProto, x: np.ndarray, threads: int) -> tuple[Ca
 
     import openvino
 
-    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", **OPENVINO_FLOATS}
     levels = {item.i for node in model.graph.node for item in node.attribute if item.name == "accuracy_level"}
-    if IN_BYTES not in levels:
-        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
+    if IN_BYTES in levels:
+        del settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"]
     try:
         core = openvino.Core()
         compiled = core.compile_model(core.read_model(io.BytesIO(model.SerializeToString())), "CPU", settings)

@@ -10,6 +10,7 @@ import openvino
 from numpy.typing import NDArray
 
 from autotune.graph.single_op import SingleOp, UnsupportedOperator, single_op
+from autotune.network.process import OPENVINO_FLOATS
 from benchmarks.peers.base import Array, Peer, PeerError, serve
 from benchmarks.peers.calls import seconds_of
 from search_space import workloads
@@ -44,7 +45,7 @@ class OpenvinoPeer(Peer):
 
 
 def _request(op: SingleOp, threads: int) -> Any:
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, **OPENVINO_FLOATS}
     core = openvino.Core()
     request = core.compile_model(core.read_model(op.model), "CPU", settings).create_infer_request()
     for name, array in op.feeds.items():

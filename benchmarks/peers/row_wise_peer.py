@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.network.process import OPENVINO_FLOATS
 from benchmarks.peers.base import Array, Peer, PeerError, serve
 from benchmarks.peers.calls import seconds_above
 from benchmarks.row_kinds import EPSILON
@@ -96,7 +97,7 @@ def of_openvino(kind: str, workload: Workload, arrays: Sequence[Array], threads:
     import openvino
 
     core, requests = openvino.Core(), []
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, **OPENVINO_FLOATS}
     for name, given in ((kind, arrays), ("", [np.ones(1, np.float32)])):
         model = core.read_model(model_of(name, given, workload.output.shape if name else (1,)))
         request = core.compile_model(model, "CPU", settings).create_infer_request()

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from autotune.network.process import OPENVINO_FLOATS, ORT_FLOATS
 from benchmarks.peers.base import Array, PeerError, answer_all
 from benchmarks.serving.callers import Call, served
 from measure.host import cores_for
@@ -55,6 +56,7 @@ class OnnxRuntime:
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.add_session_config_entry(*ORT_FLOATS)
         self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
     def caller(self, inputs: Inputs) -> Call:
@@ -72,7 +74,7 @@ class OpenVino:
             "PERFORMANCE_HINT": "LATENCY" if threads == cores else "THROUGHPUT",
             "NUM_STREAMS": max(1, cores // threads),
             "INFERENCE_NUM_THREADS": cores,
-            "INFERENCE_PRECISION_HINT": "f32",
+            **OPENVINO_FLOATS,
         }
         self._model = openvino.Core().compile_model(source, "CPU", settings)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_space.ir.expr import Expr
-from search_space.ir.sharing import SharedText, is_large
+from search_space.ir.render import SharedText, is_large
 from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
 
 _LARGE = 1000

@@ -1,17 +1,26 @@
-"""Expressions as text, with the parentheses they need."""
+"""Expressions as text, with the parentheses they need.
+
+Expressions are graphs, and their text as trees may be exponentially longer than they are. In large ones each shared
+subterm stands once, under a name, and a chain of selections is a table.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from search_space.ir.expr import FLOATS, Expr
+from search_space.ir.expr import FLOATS, Expr, walk
 from search_space.ir.semantics import BINARY
 
 LARGE = 1000
 """Nodes as a tree from which an expression's subterms are named in its text."""
+_LEAST_NODES = 4
+"""Of a subterm that gets a name; what is shorter is as short as the name."""
+_LEAST_CASES = 3
+"""Of a chain of selections that becomes a table."""
 _RANK = {op: row.rank for op, row in BINARY.items() if row.symbol}
 
 
@@ -54,8 +63,6 @@ def render(e: Expr, show: Callable[[Expr], str], is_atom: Callable[[Expr], bool]
 
 def text_of(e: Expr) -> str:
     """The text of an expression on one line; a large one ends with what the names of its shared subterms stand for."""
-    from search_space.ir.sharing import is_large, where
-
     return where(e) if is_large([e], LARGE) else _small(e)
 
 
@@ -64,3 +71,102 @@ def _small(e: Expr) -> str:
     if e._text is None:
         e._text = render(e, _small)
     return e._text
+
+
+def is_large(roots: Sequence[Expr], limit: int) -> bool:
+    """Says that expressions have more than `limit` nodes as trees, after looking at no more than that."""
+    stack, count = list(roots), 0
+    while stack:
+        count += 1
+        if count > limit:
+            return True
+        stack += stack.pop().operands
+    return False
+
+
+class SharedText:
+    """Names for the subterms of expressions that occur more than once, in the order in which they are defined.
+
+    Args:
+        roots: the expressions, of which none gets a name.
+
+    Attributes:
+        has_tables: whether an expression is written as a table, as a choice of many constants is.
+    """
+
+    def __init__(self, roots: Sequence[Expr]) -> None:
+        order = list({node.serial: node for root in roots for node in walk(root)}.values())
+        counts = Counter(operand.serial for node in order for operand in node.operands)
+        counts.update(root.serial for root in roots)
+        nodes: dict[int, int] = {}
+        inner = {rest.serial for node in order if (rest := _rest_of(node)) is not None}
+        tops = {root.serial for root in roots}
+        taken = {name for node in order if node.op in ("var", "load") and isinstance(name := node.args[0], str)}
+        self._names: dict[int, str] = {}
+        self._named: list[Expr] = []
+        self.has_tables = any(len(_cases(root)) >= _LEAST_CASES for root in roots)
+        for node in order:  # operands first
+            nodes[node.serial] = 1 + sum(nodes[operand.serial] for operand in node.operands)
+            shared = counts[node.serial] > 1 and nodes[node.serial] >= _LEAST_NODES
+            table = node.serial not in inner and len(_cases(node)) >= _LEAST_CASES
+            if node.op not in ("const", "var") and ((table and node.serial not in tops) or shared):
+                name = f"{'table' if table else 't'}{len(self._named)}"
+                while name in taken:
+                    name += "_"
+                self._names[node.serial] = name
+                self._named.append(node)
+                self.has_tables |= table
+
+    @property
+    def definitions(self) -> list[str]:
+        """Lines that say what the names stand for, each after those that it mentions."""
+        return [line for node in self._named for line in self.lines(self._names[node.serial] + " =", node)]
+
+    def text(self, e: Expr) -> str:
+        """An expression on one line: its name, or its text over the names of its subterms."""
+        return self._names.get(e.serial) or render(e, self.text, self._is_atom)
+
+    def lines(self, head: str, e: Expr, tail: str = "") -> list[str]:
+        """`head`, what an expression is made of, and `tail`: one line, or a table with a line for each case."""
+        cases = _cases(e)
+        if len(cases) < _LEAST_CASES:
+            return [f"{head} {render(e, self.text, self._is_atom)}{tail}"]
+        index = cases[0][0].args[0]
+        rows = [f"  {self.text(test.args[1])}: {self.text(value)}" for test, value in cases]
+        rest = e
+        for _ in cases:
+            rest = rest.args[2]
+        return [f"{head} case {self.text(index)}:{tail}", *rows, f"  else: {self.text(rest)}"]
+
+    def _is_atom(self, e: Expr) -> bool:
+        return e.serial in self._names
+
+
+def where(e: Expr) -> str:
+    """A large expression on one line, with the definitions of its names behind it."""
+    shared = SharedText([e])
+    first, *others = shared.lines("", e)
+    defined = "; ".join(line.strip() for line in shared.definitions)
+    return " ".join([first.strip(), *(line.strip() for line in others), *([f"where {defined}"] if defined else [])])
+
+
+def _rest_of(e: Expr) -> Expr | None:
+    """The selection that goes on with a chain where its first case does not hold."""
+    if not _is_case(e):
+        return None
+    rest: Expr = e.args[2]
+    return rest if _is_case(rest) and rest.args[0].args[0] is e.args[0].args[0] else None
+
+
+def _is_case(e: Expr) -> bool:
+    """Says that an expression selects by whether a value is a constant."""
+    return e.op == "select" and e.args[0].op == "eq" and bool(e.args[0].args[1].op == "const")
+
+
+def _cases(e: Expr) -> list[tuple[Expr, Expr]]:
+    """Tests and values of the chain that begins at an expression."""
+    found, part = [], e if _is_case(e) else None
+    while part is not None:
+        found.append((part.args[0], part.args[1]))
+        part = _rest_of(part)
+    return found

@@ -6,7 +6,7 @@ import re
 
 from search_space import te, workloads
 from search_space.ir.expr import const, eq, load, var
-from search_space.ir.sharing import SharedText, is_large
+from search_space.ir.render import SharedText, is_large
 from search_space.lower import lower
 from search_space.schedule.state import initial_state
 from tests.golden.cases import program, sketch_of
