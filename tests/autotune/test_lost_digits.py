@@ -21,6 +21,7 @@ LARGE = np.array([8388609, -8388609, 8388611, 2.5, 0.49999997, -0.5, 1e30, -np.i
 DIVIDED = np.array([1e8, 2147483648, 1, 5.5, -7, np.inf, 3, 6], np.float32)
 DIVISOR = np.array([7, 3, 0.1, np.inf, 0.7, 2, 0, 0.2], np.float32)
 EQUAL = np.full((1, 32, 9, 9), 101.3, np.float32)
+"""Of which a sum of 16 partial ones is rounded."""
 
 
 def softplus(x: Array) -> Array:
@@ -90,17 +91,14 @@ def test_compiled_functions_keep_their_digits() -> None:
     torch = pytest.importorskip("torch")
     functional: Any = torch.nn.functional
 
-    def several(x: Any, angle: Any, large: Any, a: Any, b: Any, rows: Any, equal: Any) -> list[Any]:
+    def several(x: Any, angle: Any, a: Any, b: Any, rows: Any, equal: Any) -> list[Any]:
         return [
-            *(torch.log1p(x.abs()), functional.selu(x), functional.logsigmoid(-x), functional.mish(x)),
-            *(torch.exp2(100 * x.tanh()), torch.sin(angle), torch.tan(angle)),
-            *(torch.round(large), torch.round(x, decimals=3)),
-            *(a // b, torch.remainder(a, b), torch.fmod(a, b)),
-            *(torch.log_softmax(rows, 1), torch.logsumexp(rows, 1)),
+            *(torch.log1p(x.abs()), functional.logsigmoid(-x), torch.exp2(100 * x.tanh()), torch.round(x, decimals=3)),
+            *(torch.sin(angle), a // b, torch.remainder(a, b), torch.fmod(a, b), torch.log_softmax(rows, 1)),
             *(torch.var(equal, 1), functional.group_norm(equal, 2)),
         ]
 
-    arrays = (SMALL, ANGLES, LARGE, DIVIDED, DIVISOR, ROWS, EQUAL)
+    arrays = (SMALL, ANGLES, DIVIDED, DIVISOR, ROWS, EQUAL)
     tensors = [torch.from_numpy(array.copy()) for array in arrays]
     torch._dynamo.reset()
     with torch.no_grad():

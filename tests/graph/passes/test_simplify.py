@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.simplify import simplify
@@ -62,6 +63,20 @@ def test_a_difference_from_zero_stays(net: Net) -> None:
 def test_a_sum_with_zero_stays_where_it_is_no_sum_of_products(net: Net) -> None:
     assert net.ops(net("add", "x", net.full(0, 4))) == ["add"]  # -0 + 0 is 0
     assert net.ops(net("subtract", "x", net.full(-0.0, 4))) == ["subtract"]
+
+
+def test_operands_that_are_one_value() -> None:
+    b = Builder("equals", {"c": TensorType((2, 3), "bool"), "i": TensorType((3,), "int32"), "f": TensorType((3,))})
+    names = [b.add("where", ["c", "f", "f"]), *(b.add(op, ["i", "i"]) for op in ("subtract", "equal", "less"))]
+    names += [b.add("subtract", ["f", "f"]), b.add("equal", ["f", "f"])]
+    graph = b.finish([b.add("abs", [name]) if place in (0, 1, 4) else name for place, name in enumerate(names)])
+    new = simplify(graph)
+    assert sorted(n.op for n in new.nodes if n.op not in ("abs", "broadcast_to")) == ["equal", "subtract"]
+    x = np.array([np.nan, 1.0, np.inf], np.float32)
+    feeds = {"c": np.array([[1, 0, 1], [0, 0, 1]], bool), "i": np.array([-5, 0, 7], np.int32), "f": x}
+    found = [evaluate(g, feeds) for g in (new, graph)]
+    for first, second in zip(new.outputs, graph.outputs, strict=True):
+        np.testing.assert_array_equal(found[0][first], found[1][second])
 
 
 def test_halves_of_an_affine_step_go(net: Net) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from autotune.graph.ir import Node
 from autotune.graph.passes.site import Rule, Site, orders
+from search_space.dtypes import FLOATS, numpy_dtype
 
 _NEUTRAL: Mapping[str, float] = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0}
 _COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
@@ -62,6 +63,30 @@ def _is_no_sum(site: Site, source: str, zeros: str, taken: bool = False) -> bool
     if array.dtype.kind not in "fV" or site.node(source, *_SUMS) is not None:
         return True
     return bool((np.signbit(array.astype(np.float32)) != taken).all())
+
+
+_OF_EQUALS: Mapping[str, bool] = {"subtract": False, "equal": True, "less_equal": True, "less": False}
+"""What operations on integers give for operands that are one value: no element of it need be read."""
+
+
+def equal_operands(site: Site, node: Node) -> str | None:
+    """A choice between one value and itself is that value; a difference of an integer from itself is 0.
+
+    Of floats, NaN differs from itself, and infinities leave NaN.
+    """
+    if node.op == "where" and node.inputs[1] == node.inputs[2]:
+        value = site.new[node.inputs[1]]
+    elif node.op in _OF_EQUALS and node.inputs[0] == node.inputs[1]:
+        dtype = site.type(node.inputs[0]).dtype
+        if dtype in FLOATS:
+            return None
+        kind = numpy_dtype(node.type.dtype)
+        value = site.builder.constant(np.full((1,) * len(node.type.shape), _OF_EQUALS[node.op], kind))
+    else:
+        return None
+    if site.builder.type(value).shape == node.type.shape:
+        return value
+    return site.add("broadcast_to", [value], node.name, shape=node.type.shape)
 
 
 def bounds(site: Site, name: str) -> tuple[float, float]:
@@ -138,4 +163,4 @@ def _limit(site: Site, node: Node, op: str, source: str, limits: tuple[float, fl
     return site.add(op, inputs, node.name)
 
 
-RULES: tuple[Rule, ...] = (neutral_operand, limited)
+RULES: tuple[Rule, ...] = (neutral_operand, equal_operands, limited)
