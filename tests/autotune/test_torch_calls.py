@@ -66,6 +66,7 @@ LAID_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "behind a boundary": lambda x: at(4, x),
     "at an odd address": lambda x: at(1, x),
     "negative by a bit": lambda x: torch._neg_view(-x),
+    "zeros without memory": lambda x: torch._efficientzerotensor(x.shape),
     "with a gradient": lambda x: x.clone().requires_grad_(),
     "a view": lambda x: torch.cat([x, x])[3:9],
 }
