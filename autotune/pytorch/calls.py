@@ -208,7 +208,8 @@ def _usable(tensor: torch.Tensor, shape: torch.Size, dtype: torch.dtype, number:
             f"input {number} must be {dtype} of shape {tuple(shape)} on the CPU, "
             f"but got {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device.type}"
         )
-    if not tensor.is_contiguous() or tensor.is_neg() or tensor.data_ptr() % dtype.itemsize:
+    address = tensor.data_ptr()
+    if not tensor.is_contiguous() or tensor.is_neg() or address % dtype.itemsize or tensor._is_zerotensor():
         return _copied(tensor)
     return tensor
 

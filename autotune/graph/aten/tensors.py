@@ -22,6 +22,8 @@ def is_dense(tensor: torch.Tensor) -> bool:
 def array_of(tensor: torch.Tensor) -> Array:
     """A CPU tensor's elements, on its memory."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor._is_zerotensor():  # PyTorch keeps no memory for it
+        tensor = tensor.clone()
     if tensor.dtype == torch.bfloat16:
         bits: Array = tensor.view(torch.int16).numpy()
         return bits.view(ml_dtypes.bfloat16)
