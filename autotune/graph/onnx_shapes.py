@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import onnx
 from onnx import shape_inference
+
+from autotune.graph.errors import ModelError
 
 SMALL = 1024
 """Elements up to which a weight may say something of a shape: extents, axes, scales."""
@@ -20,9 +23,11 @@ def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> None:
         strict: an operator that fails is an error; otherwise its outputs have no shape.
 
     Raises:
+        ModelError: an equation that is none.
         onnx.shape_inference.InferenceError: shapes that do not agree, with `strict`.
         onnx.checker.ValidationError: a model that is none.
     """
+    _check_equations(model)
     light = onnx.ModelProto(**_fields(model, "graph"), graph=onnx.GraphProto(**_fields(model.graph, "initializer")))
     given = {value.name for value in model.graph.input}
     stated: list[str] = []
@@ -54,6 +59,33 @@ def infers_otherwise(node: onnx.NodeProto) -> bool:
         return "onesided" not in attrs
     same = "auto_pad" in attrs and attrs["auto_pad"].s.startswith(b"SAME")
     return node.op_type == "ConvTranspose" and (same or "output_shape" in attrs)
+
+
+def is_equation(text: str) -> bool:
+    """Whether a text is an equation of letters and whole ellipses, as `Einsum` takes it."""
+    text = text.replace(" ", "")
+    dots = all(part.count(".") == 3 * part.count("...") <= 3 for part in re.split(",|->", text))
+    return dots and re.fullmatch(r"[a-zA-Z.,]*(->[a-zA-Z.]*)?", text) is not None
+
+
+def equation_of(node: onnx.NodeProto) -> str:
+    """The equation of an `Einsum` node; "" where it states none."""
+    return next((item.s.decode(errors="replace") for item in node.attribute if item.name == "equation"), "")
+
+
+def _check_equations(model: onnx.ModelProto) -> None:
+    """Checks equations before ONNX's inference reads them, which need not come to an end where one is none."""
+    waiting: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    while waiting:
+        for node in waiting.pop().node:
+            if node.op_type == "Einsum" and not is_equation(equation_of(node)):
+                title = node.name or (node.output[0] if node.output else "")
+                raise ModelError(
+                    f"Einsum node {title!r} must have an equation of letters, but got equation={equation_of(node)!r}"
+                )
+            for item in node.attribute:
+                waiting += [item.g] if item.type == onnx.AttributeProto.GRAPH else []
+                waiting += item.graphs
 
 
 def _fields(message: onnx.ModelProto | onnx.GraphProto, but: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.graph.importer import ModelError, import_model
+from autotune.graph.onnx_model import inferred
 from tests.graph.onnx_models import assert_close, imported, model_of
 
 
@@ -74,3 +75,6 @@ def test_bad_equations(equation: str, rule: str) -> None:
     model.opset_import[0].version = 17
     with pytest.raises(ModelError, match=f"Einsum node 'only' {rule}"):
         import_model(model)
+    if ".." in equation:  # ONNX's own inference does not end then, so that it must not be asked
+        with pytest.raises(ModelError, match=f"Einsum node 'only' {rule}"):
+            inferred(model)

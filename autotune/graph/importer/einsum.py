@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import Call, imports
+from autotune.graph.onnx_shapes import is_equation
 from search_space.ir.expr import FLOATS
 
 Labels = tuple[str, ...]
@@ -58,9 +58,7 @@ def _equation(call: Call) -> str:
 def _parsed(call: Call, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Labels], Labels]:
     """Labels of each input, and of the output: without an arrow the ellipsis, then the letters that occur once."""
     equation = _equation(call).replace(" ", "")
-    right_form = re.fullmatch(r"[a-zA-Z.,]*(->[a-zA-Z.]*)?", equation)
-    dots = all(part.count(".") == 3 * part.count("...") <= 3 for part in re.split(",|->", equation))
-    call.require(bool(right_form) and dots, "must have an equation of letters", f"equation={equation!r}")
+    call.require(is_equation(equation), "must have an equation of letters", f"equation={equation!r}")
     inputs, arrow, right = equation.partition("->")
     parts = inputs.split(",")
     call.require(len(parts) == len(shapes), f"must have {len(parts)} inputs", f"{len(shapes)}")

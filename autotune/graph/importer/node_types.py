@@ -13,7 +13,7 @@ from autotune.graph.errors import ModelError
 from autotune.graph.importer.functions import schema_of, type_proto
 from autotune.graph.importer.registry import DEFAULT, Context
 from autotune.graph.ir import Array, TensorType, type_of
-from autotune.graph.onnx_shapes import SMALL, infers_otherwise
+from autotune.graph.onnx_shapes import SMALL, equation_of, infers_otherwise, is_equation
 
 _MOST_SCALES = 16
 """Floats that may be scales of axes."""
@@ -68,6 +68,7 @@ def infer_types(context: Context, node: onnx.NodeProto) -> Mapping[str, Inferred
         schema is None
         or inner
         or node.op_type == "Constant"
+        or (node.op_type == "Einsum" and not is_equation(equation_of(node)))
         or not all(not name or context.is_known(name) for name in node.input)
     ):
         return {}
