@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import results
-from benchmarks.provenance import is_whole, moment, state_of
+from benchmarks.provenance import MEASURED, MEASURING, commit_of, is_whole, moment, state_of
 from benchmarks.rows import pick
 from search_space.files import replace_file
 
@@ -143,8 +143,8 @@ class Collected:
         self._file.unlink(missing_ok=True)
 
     def document(self) -> dict[str, Any]:
-        """State and rows, as far as there are any."""
-        return {"state": self.state, "rows": self.rows}
+        """State and rows, as far as there are any, and `at`: the commit at which the table's command gives them."""
+        return {"state": self.state, "at": commit_of(measured=(*MEASURED, *MEASURING)), "rows": self.rows}
 
     def _write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -226,7 +226,7 @@ def said_of(document: Mapping[str, Any]) -> str:
     machines = " and ".join(
         f"{machine}{f' ({count} rows)' if len(counts) > 1 else ''}" for machine, count in counts.items()
     )
-    said = f"{machines}; commit {state['commit']}, {when}, load up to {busiest:.1f}; {settings}."
+    said = f"{machines}; commit {document.get('at') or state['commit']}, {when}, load up to {busiest:.1f}; {settings}."
     return f"{said}{_noise(document)} {versions}.\n\n"
 
 

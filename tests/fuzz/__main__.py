@@ -30,6 +30,7 @@ def main() -> int:
         "broadcast": options.broadcasts,
         "c": options.c_programs,
         **dict.fromkeys(GENERATORS, options.graphs),
+        "special": options.special,
         "torch": options.torch,
         "stream": options.streams,
     }
@@ -51,6 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--broadcasts", type=int, default=2000, help="element-wise programs with broadcast operands")
     parser.add_argument("--c-programs", type=int, default=100, help="in C, by each compiler at -O0 to -O3")
     parser.add_argument("--graphs", type=int, default=600, help="ONNX graphs of each generator")
+    parser.add_argument("--special", type=int, default=600, help="ONNX graphs on NaN, infinities and bad scales")
     parser.add_argument("--torch", type=int, default=300, help="samples of PyTorch's operators, by `torch.compile`")
     parser.add_argument("--streams", type=int, default=500, help="VTA streams")
     parser.add_argument("--minutes", type=float, default=10.0, help="most that it takes")

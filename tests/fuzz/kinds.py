@@ -81,6 +81,18 @@ def _smaller_operators(of: Any) -> Iterator[Any]:
     return smaller(of)
 
 
+def _draw_special(seed: int) -> str:
+    from tests.fuzz.special import draw
+
+    return _text(draw(np.random.default_rng(seed)))
+
+
+def _check_special(of: str, seed: int) -> None:
+    from tests.fuzz.special import check
+
+    check(_of(of), seed)
+
+
 def _models(generator: Callable[[np.random.Generator], onnx.ModelProto]) -> Kind:
     return Kind(lambda seed: _text(generator(np.random.default_rng(seed))), _check_model, _smaller_models)
 
@@ -90,6 +102,7 @@ KINDS: dict[str, Kind] = {
     "broadcast": Kind(broadcasts.draw, broadcasts.check, programs.smaller),
     "c": Kind(programs.draw, _check_c, programs.smaller),
     **{name: _models(generator) for name, generator in graphs.GENERATORS.items()},
+    "special": Kind(_draw_special, _check_special, _smaller_models),
     "torch": Kind(_draw_operator, _check_operator, _smaller_operators),
     "stream": Kind(lambda seed: None, streams.check, lambda of: iter(())),
 }

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.fuzz import broadcasts, kinds, networks, operators, programs, runner, schedules, streams
+from tests.fuzz import broadcasts, kinds, networks, operators, programs, runner, schedules, special, streams
 from tests.fuzz.__main__ import main
 from tests.fuzz.graphs import random_model
 from tests.fuzz.nodes import OPS
@@ -88,6 +88,30 @@ def test_random_graphs_agree_with_onnx_runtime() -> None:
         except Refused as refusal:
             refused.append(str(refusal))
     assert ran >= 9, refused
+
+
+def test_random_graphs_on_special_values_agree_with_float64() -> None:
+    ran, refused = 0, []
+    for seed in range(16):
+        try:
+            special.check(special.draw(np.random.default_rng(seed)), seed)
+            ran += 1
+        except Refused as refusal:
+            refused.append(str(refusal))
+    assert ran >= 10, refused
+
+
+def test_special_values_are_held_element_by_element() -> None:
+    """A large element gives a small one no room, and NaN or an infinity in its place is noticed."""
+    exact = np.array([1e6, 1.0, np.nan, np.inf, 1e300])
+    narrow = np.array([1e6, 1.0, np.nan, np.inf, np.inf], np.float32)
+    room = np.array([1.0, 1e-6, 0.0, 0.0, 0.0])
+    special.compare("y", np.float32([1e6 + 0.5, 1.0, np.nan, np.inf, -7.0]), exact, narrow, room)
+    for place, wrong in ((1, 1.5), (2, 0.0), (2, np.inf), (3, -np.inf), (3, 3e38), (0, np.nan)):
+        ours = np.float32([1e6, 1.0, np.nan, np.inf, 0.0])
+        ours[place] = wrong
+        with pytest.raises(Wrong, match=rf"y must agree with float64 .* at \({place},\)"):
+            special.compare("y", ours, exact, narrow, room)
 
 
 def test_random_streams_agree_with_the_interpreter() -> None:
@@ -202,7 +226,7 @@ def test_the_command_counts_and_ends_with_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(*arguments: str) -> tuple[int, str]:
-        few = ["--graphs", "0", "--c-programs", "1", "--broadcasts", "1", "--torch", "0"]
+        few = ["--graphs", "0", "--c-programs", "1", "--broadcasts", "1", "--torch", "0", "--special", "0"]
         monkeypatch.setattr(sys, "argv", ["fuzz", "--jobs", "1", "--seed", "2", *few, *arguments])
         return main(), capsys.readouterr().out
 
