@@ -10,7 +10,7 @@ from measure.errors import ErrorClass, TrialFailure
 from measure.timing import counted
 from targets import registry
 from targets.base import Module, RunError
-from targets.cpu.host import MOST_THREADS, check_threads
+from targets.threads import MOST_THREADS, check_threads
 
 MOST_SAMPLES = 100_000
 

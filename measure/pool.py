@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from measure.closing import Closing
 from measure.errors import ErrorClass, PoolError
 from search_space.tags import ROUNDING
-from targets.cpu.host import MOST_THREADS, check_threads
+from targets.threads import MOST_THREADS, check_threads
 
 if TYPE_CHECKING:  # workers, which import this module, make no results
     from measure.outcome import Outcome

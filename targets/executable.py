@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from search_space.files import replace_file
 from targets.arrays import aligned
 from targets.calling import Array, checked, handed_back, in_order
-from targets.cpu.host import MOST_THREADS, check_threads
 from targets.manifest import (
     SEAL,
     ExecutableError,
@@ -32,6 +31,7 @@ from targets.manifest import (
     sizes_of,
     write_manifest,
 )
+from targets.threads import MOST_THREADS, check_threads
 
 
 class Executable(ABC):

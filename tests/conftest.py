@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from targets.cpu.host import host_cores
+from targets.threads import host_cores
 from tests.golden.compare import Golden
 from tests.stores import migrated_database, mlflow_database
 

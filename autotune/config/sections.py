@@ -15,7 +15,7 @@ from autotune.config.errors import ConfigError
 from autotune.config.mistakes import in_python
 from autotune.naming import LONGEST, NAME
 from measure.pool import MeasurePool
-from targets.cpu.host import MOST_THREADS
+from targets.threads import MOST_THREADS
 
 Option = bool | int | float | str
 

@@ -20,7 +20,7 @@ from measure.host import cores_for, last_level_cache_bytes, worker_environment
 from measure.hostlock import POLL_SECONDS
 from search_space.extras import missing
 from search_space.workloads import Workload
-from targets.cpu.host import check_threads
+from targets.threads import check_threads
 
 _ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ("-m", "autotune.graph.reference")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -40,8 +41,11 @@ class RuntimeLacksOperator(RuntimeFailure):
     """A runtime that has no implementation of an operator of the model, which is legal."""
 
 
-_LACKING = ("NOT_IMPLEMENTED", "No Op registered for", "is not a registered function/op")
-"""What ONNX Runtime says of an operator that it lacks."""
+_LACKING = re.compile(
+    r"NOT_IMPLEMENTED|No Op registered for|is not a registered function/op"
+    r"|Type 'tensor\(\w+\)' of input parameter \(.*\) of operator \(\w+\) in node \(.*\) is invalid"
+)
+"""What ONNX Runtime says of an operator that it lacks, or lacks for a type."""
 
 
 def raise_refusal(runtime: str, said: str) -> NoReturn:
@@ -51,7 +55,7 @@ def raise_refusal(runtime: str, said: str) -> NoReturn:
         RuntimeLacksOperator: it has no implementation of an operator.
         RuntimeFailure: anything else.
     """
-    kind = RuntimeLacksOperator if any(words in said for words in _LACKING) else RuntimeFailure
+    kind = RuntimeLacksOperator if _LACKING.search(said) else RuntimeFailure
     raise kind(f"{runtime} must run the model, but said: {said}")
 
 

@@ -35,8 +35,8 @@ from search_space.ir.intervals import Span
 from search_space.terms import Point
 from search_space.workloads import Workload
 from targets import registry
-from targets.cpu.host import host_cores
 from targets.native_executable import NativeExecutable
+from targets.threads import host_cores
 
 Stop = Callable[[], bool]
 """Says whether what is under way is wanted no more; asked often."""

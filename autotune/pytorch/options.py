@@ -9,7 +9,7 @@ from typing import Any
 from autotune.graph.precision import FULL, PRECISIONS
 from search_space.operators.algorithms import check_names
 from search_space.operators.checks import nearest
-from targets.cpu.host import check_threads
+from targets.threads import check_threads
 
 MODES = ("default", "max-autotune")
 MOST_TRIALS = 1000

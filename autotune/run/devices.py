@@ -18,9 +18,10 @@ from targets.c.target import CTarget
 from targets.cpu import figures
 from targets.cpu.caches import host_caches
 from targets.cpu.figures import FiguresError
-from targets.cpu.host import allowed_cores, limits_of
+from targets.cpu.host import limits_of
 from targets.cuda.driver import devices as gpu_devices
 from targets.cuda.driver import missing_device
+from targets.threads import allowed_cores
 
 __all__ = ["FiguresError", "as_json", "facts", "text"]
 

@@ -18,7 +18,7 @@ from costmodel.models.base import CostModel, UncertainModel
 from search_space.operators.algorithms import check_names
 from targets import registry
 from targets.base import Target
-from targets.cpu.host import check_threads
+from targets.threads import check_threads
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from search_space.hardware import CpuRates, Hardware
@@ -12,38 +11,7 @@ from targets.cpu.figures import probed
 from targets.cpu.probe import Probed
 from targets.cpu.processors import features_of, probed_features
 from targets.cpu.runtime import blas_library
-
-
-def host_cores() -> int:
-    """Processors this process may run on."""
-    return len(allowed_cores())
-
-
-def allowed_cores() -> tuple[int, ...]:
-    """Logical cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
-
-
-MOST_THREADS = 1024
-"""Of a kernel on whatever machine: workers may have more cores than this host."""
-
-
-def check_threads(threads: int, most: int | None = None) -> None:
-    """Refuses a number of threads before anything is timed, which would take forever or claim what it was not.
-
-    Args:
-        threads: that something is to run on.
-        most: that there may be; None: the cores that this process may use.
-
-    Raises:
-        ValueError: fewer than 1, or more.
-    """
-    said = "" if most is not None else ", the cores that this process may use"
-    most = host_cores() if most is None else most
-    if not 1 <= threads <= most:
-        raise ValueError(f"`threads` must be from 1 to {most}{said}, but got threads={threads}")
+from targets.threads import allowed_cores, host_cores
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from autotune.graph.reference import onnxruntime_seconds
 from autotune.pytorch.options import options_of
 from autotune.tuning.settings import Settings
 from search_space import workloads
-from targets.cpu.host import host_cores
+from targets.threads import host_cores
 from tests.autotune.test_compiled import small
 
 

@@ -221,7 +221,7 @@ def test_names_that_are_no_models_are_refused(tmp_path: Path, monkeypatch: pytes
         ),
         ("none.py:Mine", "must name a file that exists, but got cost_model='none.py:Mine'"),
         ("mine.py:Number", "must name a subclass of CostModel"),
-        ("mine.py:Mine", "must name a subclass of CostModel"),
+        ("mine.py:Mine", "must name something that mine.py has"),
         ("no_such_module:Mine", "must name a module that can be imported"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import onnx
 
-from targets.cpu.host import host_cores
+from targets.threads import host_cores
 from tests.fuzz.graphs import GENERATORS
 from tests.fuzz.runner import Outcome, Worker, fuzz
 from tests.fuzz.worker import RIGHT

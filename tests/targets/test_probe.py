@@ -17,8 +17,9 @@ from targets.cpu import figures
 from targets.cpu.caches import Caches, host_caches
 from targets.cpu.descriptions import DESCRIPTIONS, description_of
 from targets.cpu.figures import FiguresError
-from targets.cpu.host import allowed_cores, rates_of
+from targets.cpu.host import rates_of
 from targets.cpu.probe import Probed, digits, probe
+from targets.threads import allowed_cores
 
 CPU = registry.get("cpu").limits
 KNOWN = Probed(

@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.registry import Call, Result, imports
-from search_space.dtypes import is_float_exact
+from search_space.dtypes import is_float_exact, numpy_dtype
 from search_space.ir.expr import FLOATS
 
 _SAME = {
@@ -58,7 +58,9 @@ def identity(call: Call) -> Sequence[Result]:
     if call.op == "Dropout" and call.has(2):
         training = bool(call.known(2, "training_mode").reshape(-1)[0])
         call.require(not training, "must not be in training mode", "training_mode=1")
-    results: list[Result] = [call.value(0), np.ones(call.type(0).shape, bool)]
+    # Until operator set 10 the mask is of the data's type.
+    dtype = numpy_dtype(call.type(0).dtype) if call.context.opset < 10 else bool
+    results: list[Result] = [call.value(0), np.ones(call.type(0).shape, dtype)]
     return results[: len(call.outputs)]
 
 
