@@ -53,6 +53,7 @@ class Executable(ABC):
         inputs, outputs: what it takes and gives.
         sizes: what their shapes leave open: least and greatest value, by name.
         holds_weights: whether it has the weights in this process' memory, so that no file of them is needed.
+        on_cores: whether `threads` run on this host's cores, of which there must be as many.
 
     Raises:
         ExecutableError: files that are missing, torn, of another schema or for another machine.
@@ -60,6 +61,7 @@ class Executable(ABC):
 
     format: ClassVar[Format]
     holds_weights: ClassVar[bool] = False
+    on_cores: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -76,7 +78,8 @@ class Executable(ABC):
         self.threads = int(self.manifest["threads"]) if threads is None else threads
         self.mapped = mapped
         try:
-            check_threads(self.threads, MOST_THREADS if threads is None else None)
+            on_cores = threads is not None and self.on_cores
+            check_threads(self.threads, None if on_cores else MOST_THREADS)
         except ValueError as error:
             raise ExecutableError(str(error)) from None
         self.inputs = parameters_of(self.manifest["inputs"])

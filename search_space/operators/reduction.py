@@ -90,7 +90,10 @@ def _terms(args: Args) -> int:
 
 
 def _scale(args: Args) -> float:
-    return 1 / _terms(args) if args["reducer"] in _MEANS else 1.0
+    if args["reducer"] not in _MEANS:
+        return 1.0
+    # A pivot is one more operand of a sum, as large as an element.
+    return (2 if args["reducer"] == "pivoted_mean" else 1) / _terms(args)
 
 
 REDUCE = Operator(

@@ -92,6 +92,7 @@ class CudaExecutable(Executable):
     """
 
     format = FORMAT
+    on_cores = False
 
     def __init__(
         self,

@@ -76,7 +76,14 @@ def screen(folder, *arguments, columns=80):
     """What a command shows on a terminal of so many columns, line by line, and its exit code."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, columns))
-    process = start(folder, *arguments, stdin=theirs, stdout=theirs, stderr=theirs, environment={"TERM": "xterm"})
+    process = start(
+        folder,
+        *arguments,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        environment={"TERM": "xterm", "COLUMNS": str(columns)},
+    )
     os.close(theirs)
     said = b""
     try:

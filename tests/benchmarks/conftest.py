@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -19,4 +20,13 @@ def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return {**now, "settings": dict(settings)}
 
     monkeypatch.setattr(collected, "state_of", state_of)
+    monkeypatch.setattr(collected, "commit_of", lambda measured: now["commit"])
     return now
+
+
+@pytest.fixture(autouse=True)
+def cores() -> Iterator[None]:
+    """Gives the cores back that a benchmark has put this process on, for the tests that come after it."""
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)

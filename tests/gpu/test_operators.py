@@ -18,7 +18,9 @@ ABSENT = {"library", "pairs", "winograd2", "winograd4"}
 @pytest.mark.parametrize("workload", SMALL, ids=str)
 def test_every_sketch_means_the_reference(workload: Workload) -> None:
     sketches = generate(workload, H200).sketches
-    assert {s.algorithm for s in sketches} == set(workload.algorithms) - ABSENT
+    # No rule for GPUs makes panels of weights whose zero points are floats yet.
+    absent = ABSENT | ({"by_panel"} if workload.args.get("zeros") == "float32" else set())
+    assert {s.algorithm for s in sketches} == set(workload.algorithms) - absent
     for sketch in sketches:
         (row,) = legal(sketch, 1)
         check(workload, sketch, row, seed=1)

@@ -45,10 +45,12 @@ def test_zeros_past_the_end_need_no_check_in_the_sum() -> None:
 def test_the_lanes_of_a_vector_are_told_apart_by_one_index_alone() -> None:
     """Divisions, remainders and conditions of a copy are the same for all lanes, and the last index moves by one."""
     text = str(cleanup(lower(matmul(113, 128, 13, Tiles((1, 5, 1), (1, 7, 4), 8)).state)))
-    (copy,) = [line for line in text.splitlines() if "a.shared[" in line and "= select" in line]
-    assert copy.count("d0_d1.3") == 3  # the element written, the one read, and whether it is inside the row
-    (copy,) = [line for line in text.splitlines() if "b.shared[" in line and "= select" in line]
-    assert copy.count("d0_d1.3") == 2
+    lines = text.splitlines()
+    for name in ("a", "b"):
+        # One shared term has the lane; the element written, the one read and the condition are made of it.
+        assert [f"{name}.shared.d0_d1.3" in line for line in lines].count(True) == 2
+        (term,) = [line for line in lines if f"+ {name}.shared.d0_d1.3" in line]
+        assert term.strip().endswith(f" + {name}.shared.d0_d1.3") and term.strip().startswith("t")
 
 
 def test_tiles_are_stored_in_another_order_with_their_rows_apart() -> None:

@@ -100,7 +100,7 @@ def test_unsupported_operators_are_named_with_their_node() -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("Det", ["r"], ["d"], name="odd one"),
-        helper.make_node("NonZero", ["r"], ["n"]),
+        helper.make_node("NonZero", ["d"], ["n"]),
     ]
     model = model_from(nodes, {"x": np.ones((2, 2), np.float32)})
     with pytest.raises(ModelError, match=r"but got Det in node 'odd one' \(not supported here: Det, NonZero\)"):

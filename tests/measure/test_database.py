@@ -232,7 +232,7 @@ TYPED = [{"step": "fuse", "stage": "matmul", "axes": 3}]
         ({"trace": TYPED, "trace_key": key_of(TYPED)}, "`axes` of a fuse step must be a list of names, but got axes=3"),
         ({"workload_key": "matmul(m=1)"}, r"`workload_key` must be that of the workload, matmul\(m=64"),
         ({"workload": {"operator": "matmul", "args": {"m": 64}}}, "`workload` must be one of its operator"),
-        ({"threads": 0}, "`threads` must be at least 1"),
+        ({"threads": 0}, "`threads` must be from 1 to 1024, but got threads=0"),
         ({"cache": "cold"}, "`cache` must be one of"),
         ({"more": 1}, "`more` is unknown"),
         ({"rotation_bytes": 2**63}, "`rotation_bytes` must be an integer of 64 bits"),

@@ -101,6 +101,7 @@ def onnx_case(workload: Workload) -> tuple[str, dict[str, Any]]:
             "min": "ReduceMin",
             "prod": "ReduceProd",
             "mean": "ReduceMean",
+            "pivoted_mean": "ReduceMean",
         }
         return names[args["reducer"]], {"keepdims": 0}
     return "MatMul", {}

@@ -71,8 +71,9 @@ def _axes(call: Call) -> dict[int, Axis]:
     else:
         given = call.attrs.get("scales")
         ratios = [float(s) for s in (given if given is not None else call.known(1 if old else 2, "scales"))]
-        # The product is rounded to float32, as in ONNX's own inference of shapes.
-        sizes = [int(np.float32(shape[axis]) * np.float32(ratio)) for axis, ratio in zip(axes, ratios, strict=True)]
+        # Exact products, as in ONNX's inference of shapes. ONNX Runtime rounds them to float32: of 10 elements and the
+        # scale 3.3, whose float32 is less than that, it makes 33 and warns that the model has 32.
+        sizes = [int(shape[axis] * ratio) for axis, ratio in zip(axes, ratios, strict=True)]
     call.require(min(sizes, default=1) > 0, "must leave elements", f"sizes={sizes}")
     final = [dict(zip(axes, sizes, strict=True)).get(axis, extent) for axis, extent in enumerate(shape)]
     check_value(f"{call.op} node {call.title!r}", TensorType(tuple(final), call.type(0).dtype))
