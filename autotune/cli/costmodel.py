@@ -83,8 +83,7 @@ def train(
         _print([row], "evaluated on what it has learned from" if chosen is None else _title(chosen, data))
         typer.echo(f"the model is in {output}")
         if store is not None:
-            (version,) = tracked.track(store, f"train {model}", about, [row])
-            typer.echo(f"registered as {version}")
+            typer.echo(f"registered as {tracked.track_model(store, f'train {model}', about, row)}")
 
 
 @app.command("eval")
@@ -159,8 +158,7 @@ def compare_command(
         if json_file is not None:
             write_json({**about, "models": [_finite(row.to_json()) for row in rows]}, json_file)
         if store is not None:
-            for version in tracked.track(store, "compare", about, rows):
-                typer.echo(f"registered as {version}")
+            tracked.track_comparison(store, "compare", about, rows)
 
 
 @app.command()

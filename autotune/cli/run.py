@@ -28,7 +28,7 @@ def run(
         str | None, typer.Option(help="sqlite:///FILE or a server; by default mlflow.db beside the run folder.")
     ] = None,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="End without waiting until everything is in the tracking store.")
+        bool, typer.Option("--no-wait", help="End without waiting for the upload, which goes on by itself.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,
     json_file: Annotated[

@@ -416,10 +416,12 @@ class Tracking(Section):
     live_after_s: float | None = Field(
         default=None,
         ge=0,
-        description="Seconds of a run after which uploading begins; null: 0 for a model, 300 for an operator.",
+        description="Seconds of a run after which uploading begins; null: 0 for a model, 60 for an operator.",
     )
     wait_s: float = Field(
-        default=120.0, ge=0, description="Seconds that the end of a run waits at most until everything is uploaded."
+        default=1.0,
+        ge=0,
+        description="Seconds that the end of a run waits at most until everything is uploaded; the upload goes on.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Models of the lab in a tracking store: a run for each, its metrics, its files, and the model in the registry."""
+"""Models of the lab in a tracking store: a run for each, its metrics and files; one that is kept is registered."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from autotune.config import ConfigError
 from autotune.tracking import facts
 from autotune.tracking import registry as stores
 from autotune.tracking.store import Point, Store
+from autotune.tracking.view import LAB
 from costmodel.evaluate import Comparison
 from costmodel.protocol import Study
 from costmodel.protocol.intervals import METRICS
 from measure.host import describe_host
 from search_space.scratch import ScratchFolder
-
-EXPERIMENT = "cost models"
 
 
 def store_of(backend: str | None, uri: str | None) -> Store | None:
@@ -42,7 +41,7 @@ def store_of(backend: str | None, uri: str | None) -> Store | None:
         place = facts.checked_uri(uri) if uri else facts.database_uri(Path("runs"))
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return stores.get(name)(place, EXPERIMENT)
+    return stores.get(name)(place, LAB)
 
 
 def registered_name(model: str) -> str:
@@ -50,8 +49,27 @@ def registered_name(model: str) -> str:
     return "autotune-" + re.sub(r"[^\w.-]+", "-", model)
 
 
-def track(store: Store, title: str, about: Mapping[str, Any], rows: Sequence[Comparison]) -> list[str]:
-    """Logs models and their metrics; several are runs of one run, which holds their table.
+def track_model(store: Store, title: str, about: Mapping[str, Any], row: Comparison) -> str:
+    """Logs a model that somebody wants to use, and registers it.
+
+    Args:
+        store: where to.
+        title: of the run.
+        about: what was done, as plain data.
+        row: the model.
+
+    Returns:
+        Its name and version in the store's registry of models.
+
+    Raises:
+        StoreError: the store is away, or refuses.
+    """
+    run = _track_row(store, uuid.uuid4().hex, title, facts.run_tags("costmodel"), _common(about), row, None)
+    return store.register_model(run, registered_name(row.name))
+
+
+def track_comparison(store: Store, title: str, about: Mapping[str, Any], rows: Sequence[Comparison]) -> None:
+    """Logs models that are compared, as runs of one run, which holds their table. None of them is registered.
 
     Args:
         store: where to.
@@ -59,36 +77,18 @@ def track(store: Store, title: str, about: Mapping[str, Any], rows: Sequence[Com
         about: what was done, as plain data.
         rows: the models.
 
-    Returns:
-        Of each model, its name and version in the registry.
-
     Raises:
         StoreError: the store is away, or refuses.
     """
-    key, tags = uuid.uuid4().hex, facts.run_tags("costmodel")
-    common = facts.flat({**about, "host": describe_host(), "version": facts.code_version()})
-    parent = None
-    if len(rows) != 1:
-        parent = store.open_run(key, title, _now(), tags, common, None)
-        with ScratchFolder("table") as folder:
-            table = Path(folder) / "models.json"
-            table.write_text(json.dumps({**about, "models": [row.to_json() for row in rows]}, indent=2) + "\n")
-            store.log_file(parent, table, "")
-    found = []
+    key, tags, common = uuid.uuid4().hex, facts.run_tags("costmodel"), _common(about)
+    parent = store.open_run(key, title, _now(), tags, common, None)
+    with ScratchFolder("table") as folder:
+        table = Path(folder) / "models.json"
+        table.write_text(json.dumps({**about, "models": [row.to_json() for row in rows]}, indent=2) + "\n")
+        store.log_file(parent, table, "")
     for row in rows:
-        name = row.name if parent else title
-        own = {**common, **facts.flat({"cost_model": row.name, "options": row.options})}
-        run = store.open_run(f"{key}/{row.name}", name, _now(), tags, own, parent)
-        store.log_metrics(run, _points(row.to_json()))
-        with ScratchFolder("model") as folder:
-            learned = Path(folder) / "model.txt"
-            row.model.save(learned)
-            store.log_model(run, learned, row.name)
-        found.append(store.register_model(run, registered_name(row.name)))
-        store.set_status(run, "FINISHED", _now())
-    if parent:
-        store.set_status(parent, "FINISHED", _now())
-    return found
+        _track_row(store, f"{key}/{row.name}", row.name, tags, common, row, parent)
+    store.set_status(parent, "FINISHED", _now())
 
 
 def track_study(store: Store, title: str, of: Study, plots: Path | None) -> None:
@@ -99,7 +99,7 @@ def track_study(store: Store, title: str, of: Study, plots: Path | None) -> None
     """
     key, tags, document = uuid.uuid4().hex, facts.run_tags("costmodel"), of.to_json()
     about = {name: document[name] for name in ("role", "registered", "seeds", "learned_from", "networks")}
-    common = facts.flat({**about, "host": describe_host(), "version": facts.code_version()})
+    common = _common(about)
     parent = store.open_run(key, title, _now(), tags, common, None)
     with ScratchFolder("study") as folder:
         table = Path(folder) / "study.json"
@@ -117,6 +117,32 @@ def track_study(store: Store, title: str, of: Study, plots: Path | None) -> None
         store.log_metrics(run, [Point(metric, value, 0, _now()) for metric, value in known])
         store.set_status(run, "FINISHED", _now())
     store.set_status(parent, "FINISHED", _now())
+
+
+def _track_row(
+    store: Store,
+    key: str,
+    title: str,
+    tags: Mapping[str, str],
+    common: Mapping[str, str],
+    row: Comparison,
+    parent: str | None,
+) -> str:
+    """Logs a model as a run of its own: options, metrics and the model as text; the run's id."""
+    own = {**common, **facts.flat({"cost_model": row.name, "options": row.options})}
+    run = store.open_run(key, title, _now(), tags, own, parent)
+    store.log_metrics(run, _points(row.to_json()))
+    with ScratchFolder("model") as folder:
+        learned = Path(folder) / "model.txt"
+        row.model.save(learned)
+        store.log_model(run, learned, row.name)
+    store.set_status(run, "FINISHED", _now())
+    return run
+
+
+def _common(about: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters that all runs of a command have."""
+    return facts.flat({**about, "host": describe_host(), "version": facts.code_version()})
 
 
 def _points(row: Mapping[str, Any]) -> list[Point]:

@@ -157,9 +157,9 @@ def draw_curves(results: Sequence[TuneResult], path: Path) -> None:
         rates = np.nan_to_num(result.workload.flops / result.curve * 1e-9)
         (line,) = axes.plot(np.arange(1, len(rates) + 1), rates, drawstyle="steps-post", label=result.name)
         if result.finals and result.best is not None:
-            # Quartiles of the timings, which lie a spread apart; rates are larger where times are smaller.
-            low, high = (result.gflops / (1 + sign * np.nan_to_num(result.spread) / 2) for sign in (1, -1))
-            errors = [[result.gflops - low], [high - result.gflops]]
+            # Quartiles of the timings, which lie a spread apart: as factors, for a spread may be twice the median.
+            factor = 1 + np.nan_to_num(result.spread) / 2
+            errors = [[result.gflops - result.gflops / factor], [result.gflops * factor - result.gflops]]
             axes.errorbar([len(rates)], [result.gflops], errors, fmt="o", markersize=4, color=line.get_color())
     axes.set(xlabel="trials", ylabel="best GFLOP/s", xlim=(0, None), ylim=(0, None))
     axes.grid(alpha=0.3)

@@ -92,7 +92,7 @@ def run(
     show: Callable[[Outcome], None] = lambda outcome: None,
     model: ModelProto | None = None,
 ) -> Outcome:
-    """Runs a configuration; when it returns, the tracking store has everything, or `tracking.wait_s` has passed.
+    """Runs a configuration; the upload to the tracking store may go on after it, see `tracking.wait_s`.
 
     Args:
         config: what to do.
@@ -100,7 +100,7 @@ def run(
         resume: go on with the records that are there; otherwise those in the run folder are set aside.
         callbacks: listeners of the run.
         say: shows a sentence to the user.
-        show: is given the outcome before the tracking store is waited for.
+        show: is given the outcome before the upload is waited for.
         model: in place of the one that the configuration names.
 
     Raises:

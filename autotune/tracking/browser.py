@@ -33,6 +33,8 @@ ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore",
 }
 
+_PLUGIN = Path(__file__).parent / "plugin"  # where `mlflow server` finds the page that it begins with
+_APP = "autotune"  # its name there
 _ADDRESS = re.compile(rf"running on (http://{re.escape(HOST)}:\d+)")
 _GRACE = 5.0  # seconds
 _PATIENCE = 60.0  # seconds that another uploader may take
@@ -51,9 +53,10 @@ class Browser:
         file = database_file(uri)
         artifacts = [] if file is None else ["--artifacts-destination", (file.parent / "mlartifacts").as_uri()]
         options = ["--backend-store-uri", uri, *artifacts, "--host", HOST, "--port", str(port), "--workers", "1"]
+        options += ["--app-name", _APP]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "mlflow", "server", *options],
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(_PLUGIN), *map(_folder, sys.path)])},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -106,12 +109,12 @@ class Browser:
 
 
 def serve(uri: str, port: int, say: Callable[[str], None], run: str | None = None) -> None:
-    """Shows the store until Ctrl-C or SIGTERM.
+    """Shows the store until Ctrl-C or SIGTERM; tells where the list of runs is, and the newest one.
 
     Args:
         uri: sqlite:///FILE.
         port: to listen on; 0: any that is free.
-        say: shows the addresses of the server, of the runs and of the newest one.
+        say: shows a sentence to the user.
         run: id of the run in place of the newest.
 
     Raises:
@@ -130,12 +133,13 @@ def serve(uri: str, port: int, say: Callable[[str], None], run: str | None = Non
     try:
         try:
             address = browser.address()
-            say(f"{address} shows the runs in {uri}; Ctrl-C ends it")
-            if (found := links(address, run)) is not None:
-                say(f"all runs: {found[0]}\nnewest run: {found[1]}")
+            found = links(address, run)
+            say(f"{address if found is None else found[0]} shows the runs in {uri}; Ctrl-C ends it")
+            if found is not None:
+                say(f"newest run: {found[1]}")
         except OSError as error:
             if not stopped:
-                say(f"the newest run is not known: {error}")
+                say(f"{address} shows the runs in {uri}; Ctrl-C ends it\nthe newest run is not known: {error}")
         except StoreError:
             if not stopped:
                 raise
@@ -211,11 +215,24 @@ def show(folder: Path, uri: str | None, port: int, say: Callable[[str], None]) -
     file = database_file(uri)
     if file is None:
         say(f"the server at {uri} shows its runs itself")
+        with suppress(OSError):  # away, or behind a login, which the user's browser has
+            if (places := links(uri, _run_of(folder))) is not None:
+                say(f"all runs: {places[0]}\nnewest run: {places[1]}")
         return
     if not file.is_file():
         raise ConfigError(f"`FOLDER` must hold tracked runs, or `--uri` name their store, but there is no {file}")
+    serve(uri, port, say, _run_of(folder))
+
+
+def _run_of(folder: Path) -> str | None:
+    """Id of the last run in a run folder; None where it is none, or nothing of it is uploaded."""
     last = spools(folder)[-1:]
-    serve(uri, port, say, read_state(last[0]).runs.get("") if last else None)
+    return read_state(last[0]).runs.get("") if last else None
+
+
+def _folder(entry: str) -> str:
+    """An entry of `sys.path` as PYTHONPATH has it, where an empty one would mean something else."""
+    return entry or "."
 
 
 def _drain(output: IO[str]) -> None:

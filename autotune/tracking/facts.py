@@ -7,7 +7,9 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +84,37 @@ def run_tags(where: str) -> dict[str, str]:
     return {**tags, **({"mlflow.source.git.commit": commit.removesuffix("-dirty")} if commit else {})}
 
 
+def run_name(config: RunConfig, now: time.struct_time) -> str:
+    """Name of a run by what tells it from others of its experiment, and the time: `evolution 64 seed 3, 11-28 09:15`.
+
+    Strategy and trials begin it. Other values stand in it where they are not the default; the seed where it is given.
+    """
+    search, network = config.search, config.network
+    usual = RunConfig.model_fields
+    words = [
+        config.name if config.tracking.experiment not in (None, config.name) else "",
+        f"{_short(search.strategy)} {config.trials}" if config.trials else "no trials",
+        "+".join(search.algorithms or ()),
+        network.precision if network.precision != "float32" else "",
+        network.quantise or "",
+        _short(config.cost_model.name) if config.cost_model.name != usual["cost_model"].default.name else "",
+        config.target if config.target != usual["target"].default else "",
+        f"seed {config.seed}" if "seed" in config.model_fields_set else "",
+    ]
+    return f"{' '.join(filter(None, words))}, {time.strftime('%m-%d %H:%M', now)}"
+
+
+def result_tags(document: Mapping[str, Any]) -> dict[str, str]:
+    """Tags of a run by what came of it: the algorithms of its tasks, the most frequent first, and the precision."""
+    counts: Counter[str] = Counter()
+    for entry in document["tasks"]:
+        if entry["algorithm"]:
+            counts[entry["algorithm"]] += entry["weight"]
+    algorithms = ", ".join(name for name, _ in counts.most_common())
+    precision = (document.get("network") or {}).get("precision")
+    return {name: text for name, text in (("algorithm", algorithms), ("precision", precision)) if text}
+
+
 def task_parameters(tuning: TaskTuning) -> dict[str, str]:
     """Parameters of a task's run."""
     workload, settings = tuning.task.workload, tuning.settings
@@ -107,21 +140,24 @@ def final_metrics(entry: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def run_metrics(document: Mapping[str, Any]) -> dict[str, float | None]:
-    """What the list of runs shows of a run: of its network as one executable, or the sum of its tasks."""
-    network = document.get("network")
+    """What the list of runs shows of a run: of its network as one executable, or the sum of its tasks.
+
+    The rate is that of the tasks, whose operations are known. The spread is that of a network, or of a lone task.
+    """
+    network, tasks = document.get("network"), document["tasks"]
+    seconds, reference = (_sum_of_tasks(tasks, name) for name in ("best_seconds", "reference_seconds"))
+    work = [entry["weight"] * entry["gflops"] * entry["best_seconds"] for entry in tasks] if seconds else []
+    rate = sum(work) / seconds if seconds else None
+    spread = tasks[0]["spread"] if len(tasks) == 1 else None
     if network and network["seconds"] is not None:
-        return headline(network["seconds"], network["reference_seconds"])
-    sums = []
-    for name in ("best_seconds", "reference_seconds"):
-        values = [entry[name] and entry["weight"] * entry[name] for entry in document["tasks"]]
-        sums.append(None if None in values else sum(values))
-    return headline(*sums)
+        seconds, reference, spread = network["seconds"], network["reference_seconds"], network["spread"]
+    return {**headline(seconds, reference), "gflops": _digits(rate, 4), "spread": _digits(spread, 3)}
 
 
 def headline(seconds: float | None, reference: float | None) -> dict[str, float | None]:
     """Latency in milliseconds, and by how much it is faster than the reference; None where that is not known."""
     ratio = reference / seconds if seconds and reference else None
-    return {"latency_ms": None if seconds is None else float(f"{seconds * 1e3:.6g}"), "ratio": ratio}
+    return {"latency_ms": _digits(seconds and seconds * 1e3, 6), "ratio": _digits(ratio, 4)}
 
 
 def network_metrics(network: Mapping[str, Any]) -> dict[str, float]:
@@ -152,6 +188,23 @@ def code_version() -> dict[str, str]:
 def flat(nested: Mapping[str, Any]) -> dict[str, str]:
     """Nested data as texts by dotted name, in characters that MLflow allows in names."""
     return {_allowed(name): value if isinstance(value, str) else json.dumps(value) for name, value in leaves(nested)}
+
+
+def _sum_of_tasks(tasks: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Sum of a value in seconds, each task's as often as it occurs; None where one has none."""
+    values = [entry[name] and entry["weight"] * entry[name] for entry in tasks]
+    return None if None in values else sum(values)
+
+
+def _digits(value: float | None, digits: int) -> float | None:
+    """A value with so many significant digits, as much as a column of the list of runs shows."""
+    return None if value is None else float(f"{value:.{digits}g}")
+
+
+def _short(name: Any) -> str:
+    """A registry's name as it is; of a class in a file or a module the class alone."""
+    text = name.__name__ if isinstance(name, type) else str(name)
+    return text.rpartition(":")[2][:24]
 
 
 def _allowed(name: str) -> str:

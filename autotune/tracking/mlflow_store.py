@@ -74,8 +74,8 @@ class MLflowStore(Store):
             if found is not None and found.lifecycle_stage == "deleted":
                 self._client.restore_experiment(found.experiment_id)
             self._experiment = found.experiment_id if found is not None else self._created(experiment, file)
-            if found is None or VIEW_TAG not in found.tags:
-                self._client.set_experiment_tag(self._experiment, VIEW_TAG, view_state())
+            if found is None or found.tags.get(VIEW_TAG) != view_state(experiment):
+                self._client.set_experiment_tag(self._experiment, VIEW_TAG, view_state(experiment))
 
     def open_run(
         self,

@@ -83,8 +83,10 @@ class Writer:
             raise OSError(f"{self.folder / EVENTS}: an event could not be written whole")
 
     def close(self) -> None:
-        """Says that nothing more will come; may be called twice."""
+        """Says that nothing more will come, and puts what there is on the disk; may be called twice."""
         if self._file >= 0:
+            with suppress(OSError):  # a disk that is full has been told of already
+                os.fsync(self._file)
             os.close(self._file)
             self._file = -1
 

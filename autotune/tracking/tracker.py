@@ -17,17 +17,19 @@ from autotune.config import ConfigError, RunConfig
 from autotune.naming import file_name
 from autotune.tracking import facts, registry
 from autotune.tracking.launch import Uploads, wait
-from autotune.tracking.spool import EVENTS, SpoolError, Writer, pending, read_state, spool_for, spools, store_of
+from autotune.tracking.spool import EVENTS, SpoolError, Writer, read_state, spool_for, spools, store_of
 from autotune.tuning.callbacks import Callback, Progress
 from costmodel.models.errors import ModelError
+from measure.errors import RecordError
+from measure.notices import notice_if_slow
 from measure.record import Record
 
 if TYPE_CHECKING:
     from autotune.tuning.result import TuneResult
     from autotune.tuning.task_tuning import TaskTuning
 
-LIVE_AFTER = 300.0
-"""Seconds of an operator's run after which uploading begins: MLflow's import then costs less than a hundredth of it."""
+LIVE_AFTER = 60.0
+"""Seconds of an operator's run after which uploading begins: MLflow's import then costs a few hundredths of it."""
 
 
 class Tracker(Callback):
@@ -101,8 +103,8 @@ class SpoolTracker(Tracker):
         self._problem = ""
         self._tunings: Sequence[TaskTuning] = ()
         self._errors: dict[str, Counter[str]] = {}  # task → error class → trials
-        self._trials: dict[str, list[list[float | int]]] = {}  # task → order, seconds, Unix ms
-        self._operations = 0  # of all tasks, each as often as it occurs
+        self._points: dict[tuple[str, str], list[list[float | int]]] = {}  # task, metric → step, value, Unix ms
+        self._best: dict[str, float] = {}  # task → seconds of the best candidate by now
         self._began = 0.0
 
     def __enter__(self) -> Self:
@@ -132,7 +134,7 @@ class SpoolTracker(Tracker):
                     "backend": self._backend,
                     "uri": self._uri,
                     "experiment": self._config.tracking.experiment or self._config.name,
-                    "name": f"{self._config.name} {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())}",
+                    "name": facts.run_name(self._config, time.localtime()),
                     "parameters": parameters,
                     "tags": facts.run_tags(self._where),
                 }
@@ -144,38 +146,36 @@ class SpoolTracker(Tracker):
     def on_start(self, tasks: Sequence[TaskTuning]) -> None:
         """See `Callback`."""
         self._tunings = tasks
-        self._operations = sum(tuning.task.weight * tuning.task.workload.flops for tuning in tasks)
         for tuning in tasks:
             self._errors[tuning.task.name] = Counter(str(r.error) for r in tuning.records if not r.ok)
+            self._best[tuning.task.name] = tuning.fastest
             self._write({"event": "task", "task": tuning.task.name, "parameters": facts.task_parameters(tuning)})
 
     def on_trial(self, progress: Progress, record: Record) -> None:
         """See `Callback`."""
         if record.ok:
-            trial = [record.provenance.order, record.seconds, _milliseconds()]
-            self._trials.setdefault(progress.task, []).append(trial)
+            self._point(progress.task, "trial_seconds", record.provenance.order, record.seconds)
         else:
             self._errors[progress.task][str(record.error)] += 1
+        self._best[progress.task] = progress.best_seconds
+        self._point(progress.task, "best_seconds", progress.task_trials, progress.best_seconds)
+        self._point("", "best_seconds", progress.trials, self._seconds())
 
     def on_round(self, progress: Progress) -> None:
         """See `Callback`."""
-        if points := self._trials.pop(progress.task, None):
-            self._write({"event": "series", "task": progress.task, "name": "trial_seconds", "points": points})
+        self._series()
         values = {
-            "best_seconds": progress.best_seconds,
-            "gflops": progress.gflops,
-            "peak_share": progress.peak_share,
             "trials": progress.task_trials,
             "rank_accuracy": progress.rank_accuracy,
             **{f"errors.{name}": count for name, count in self._errors[progress.task].items()},
         }
         self._metrics(progress.task, progress.task_trials, values)
-        self._metrics("", progress.trials, {**self._totals(progress.rank_accuracy), "trials": progress.trials})
+        errors = sum(self._errors.values(), Counter())
+        counts = {f"errors.{name}": count for name, count in errors.items()}
+        self._metrics(
+            "", progress.trials, {"trials": progress.trials, "rank_accuracy": progress.rank_accuracy, **counts}
+        )
         self._upload_if_due()
-
-    def on_finals(self, progress: Progress) -> None:
-        """Timings at the end are a metric of their own: they are no point of the curve of trials."""
-        self._metrics(progress.task, progress.task_trials, {"retimed_seconds": progress.best_seconds})
 
     def on_finish(self, results: Sequence[TuneResult]) -> None:
         """See `Callback`."""
@@ -201,11 +201,10 @@ class SpoolTracker(Tracker):
             self._tags(entry["name"], {"algorithm": entry["algorithm"], "errors": entry["errors"]})
         network = document.get("network")
         total = sum(entry["trials"] for entry in document["tasks"])
-        totals = {**self._totals(math.nan), **facts.run_metrics(document)}
-        self._metrics("", total, {"wall_seconds": seconds, **totals})
+        self._metrics("", total, {"wall_seconds": seconds, **facts.run_metrics(document)})
         self._metrics("", total, facts.network_metrics(network) if network else {})
-        if network and network.get("precision"):
-            self._tags("", {"precision": network["precision"]})
+        self._tags("", facts.result_tags(document))
+        self._report(folder)
         if self._config.records_path.exists():  # without trials there are none
             self._write({"event": "file", "task": "", "to": "", "grows": True, **_stamp(self._config.records_path)})
         for task, path, place in _files(folder, document):
@@ -217,25 +216,23 @@ class SpoolTracker(Tracker):
         return self._problem
 
     def settle(self) -> str:
-        """See `Tracker`; Ctrl-C ends the waiting, not the upload."""
+        """See `Tracker`; neither Ctrl-C nor the end of the waiting ends the upload, which is a process of its own."""
         if self._folder is None or not spools(self._folder):
             return ""
         self._uploads.start(self._folder)
         if self._problem:
             return ""
         spool, limit = spools(self._folder)[-1], self._patience
-        track = f"`autotune track {self._folder}`"
+        show, track = f"`autotune ui {self._folder}`", f"`autotune track {self._folder}`"
         try:
-            if limit and pending(spool):
-                rest = "--no-wait leaves that to a process of its own"
-                self._say(f"uploading to {self._uri}, for at most {limit:g} s; {rest}")
-            done = wait(spool, limit, partial(self._uploads.at_work, self._folder))
+            with notice_if_slow(f"uploading to {self._uri}, for at most {limit:g} s", self._say):
+                done = wait(spool, limit, partial(self._uploads.at_work, self._folder))
         except KeyboardInterrupt:
             done = False
         if done:
-            self._say(f"tracked in {self._uri}; `autotune ui {self._folder}` shows it")
+            self._say(f"tracked in {self._uri}; {show} shows it")
         elif self._uploads.at_work(self._folder):
-            self._say(f"being uploaded to {self._uri}; {track} waits for it")
+            self._say(f"being uploaded to {self._uri} by a process of its own; {show} shows it, {track} waits for it")
         else:
             why = read_state(spool).problem or "the process that uploads has ended"
             return f"not tracked yet: {why}; {track} uploads what was missed"
@@ -258,16 +255,31 @@ class SpoolTracker(Tracker):
                 self._say(note)
         self._close()
 
-    def _totals(self, rank_accuracy: float) -> dict[str, float]:
-        """Metrics of the run: of all tasks together, each as often as it occurs."""
-        seconds = sum(tuning.task.weight * tuning.fastest for tuning in self._tunings)
-        errors = sum(self._errors.values(), Counter())
-        return {
-            "best_seconds": seconds,
-            "gflops": self._operations / seconds * 1e-9 if seconds else math.nan,
-            "rank_accuracy": rank_accuracy,
-            **{f"errors.{name}": count for name, count in errors.items()},
-        }
+    def _seconds(self) -> float:
+        """Sum of the tasks' best latencies, each as often as it occurs; NaN while one of them has none."""
+        return sum(tuning.task.weight * self._best[tuning.task.name] for tuning in self._tunings)
+
+    def _point(self, task: str, name: str, step: int, value: float) -> None:
+        """Keeps a value of a curve, if it is finite, until `_series` writes it."""
+        if math.isfinite(value):
+            self._points.setdefault((task, name), []).append([step, value, _milliseconds()])
+
+    def _series(self) -> None:
+        """Writes the points of all curves since the last call, an event a curve."""
+        for (task, name), points in self._points.items():
+            self._write({"event": "series", "task": task, "name": name, "points": points})
+        self._points.clear()
+
+    def _report(self, folder: Path) -> None:
+        """Writes the report of the run, where anything is tracked still; the store shows the page in place."""
+        if self._writer is None:
+            return
+        from autotune.report.html import write_report
+
+        try:
+            write_report([folder])
+        except (ConfigError, RecordError, OSError) as error:
+            self._say(f"no report: {error}")
 
     def _inputs(self) -> Iterator[tuple[Path, str]]:
         """Data that went into the run, and what for."""
@@ -288,6 +300,7 @@ class SpoolTracker(Tracker):
         self._write({"event": "tags", "task": task, "tags": facts.flat(tags)})
 
     def _end(self, status: str, tasks: Sequence[str]) -> None:
+        self._series()
         for task in (*tasks, ""):
             self._write({"event": "end", "task": task, "status": status})
         self._close()
@@ -321,7 +334,7 @@ def _milliseconds() -> int:
 
 def _files(folder: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, Path, str]]:
     """Task, path, and folder in the store, of what a run leaves besides its records."""
-    for name in ("summary.json", "curve.png", "roofline*.png"):
+    for name in ("report.html", "summary.json", "curve.png", "roofline*.png"):
         for path in sorted(folder.glob(name)):
             yield "", path, ""
     for entry in document["tasks"]:

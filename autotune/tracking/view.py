@@ -1,7 +1,7 @@
 """How MLflow's list of runs opens, and where in its browser a run is.
 
-MLflow keeps the columns that a user has chosen in the user's browser. A view that is shared is a tag of the experiment,
-which an address names; so the addresses that are printed here open the list with the figures of a run.
+MLflow keeps the columns that a user has chosen in the user's browser. The columns to begin with are a tag of the
+experiment, as a view that is shared would be; `autotune.tracking.page` gives them to a browser that has chosen none.
 """
 
 from __future__ import annotations
@@ -11,23 +11,43 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-COLUMNS = ("latency_ms", "gflops", "ratio")
-"""Metrics of a run that the list opens with."""
+COLUMNS = (
+    "params.`search.strategy`",
+    "params.`trials`",
+    "tags.`algorithm`",
+    "metrics.`latency_ms`",
+    "metrics.`spread`",
+    "metrics.`ratio`",
+    "metrics.`gflops`",
+)
+"""What the list of runs opens with, as MLflow names columns."""
 
-_NAME = "autotune"
-VIEW_TAG = f"mlflow.sharedViewState.{_NAME}"
-"""Tag of an experiment that holds the view."""
+LAB = "cost models"
+"""Experiment of the lab."""
 
+LAB_COLUMNS = (
+    "params.`cost_model`",
+    "metrics.`top1`",
+    "metrics.`top5`",
+    "metrics.`pairwise`",
+    "metrics.`recall`",
+    "metrics.`fit_seconds`",
+)
+"""What the list of the lab's models opens with."""
+
+VIEW_TAG = "mlflow.sharedViewState.autotune"
+"""Tag of an experiment that holds the view; on a server, `viewStateShareKey=autotune` in an address asks for it."""
+
+_NAME = "attributes.`Run Name`"  # a column that comes first, and is wide enough for names
 _SECONDS = 20.0  # for an answer of the server
 
 
-def view_state() -> str:
-    """The view as MLflow 3 reads it: its page's own defaults but for the columns."""
-    columns = [f"metrics.`{name}`" for name in COLUMNS]
+def view_state(experiment: str) -> str:
+    """The view of an experiment as MLflow 3 reads it: its page's own defaults but for the columns."""
     page = {
-        "selectedColumns": ["attributes.`Source`", *columns],
-        "columnOrder": [],
-        "columnWidths": {},
+        "selectedColumns": list(LAB_COLUMNS if experiment == LAB else COLUMNS),
+        "columnOrder": [_NAME],
+        "columnWidths": {_NAME: 310},
         "runsExpanded": {},
         "runsPinned": [],
         "runsHidden": [],
@@ -78,7 +98,7 @@ def links(address: str, run: str | None = None) -> tuple[str, str] | None:
     tags = {tag["key"]: tag["value"] for tag in found["data"].get("tags", [])}
     name = tags.get("mlflow.parentRunId", found["info"]["run_id"])  # of a task: the run that it belongs to
     experiment = f"{address}/#/experiments/{found['info']['experiment_id']}/runs"
-    return f"{experiment}?viewStateShareKey={_NAME}", f"{experiment}/{name}"
+    return experiment, f"{experiment}/{name}"
 
 
 def _ask(address: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import io
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,6 +88,13 @@ def test_the_curve_is_drawn_also_where_nothing_worked(results, tmp_path):
     for name, drawn in (("some", results), ("none", failed)):
         draw_curves(drawn, tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_spread_of_more_than_the_median_twice_is_drawn(tmp_path):
+    timed = {"finals": [1], "best": object(), "gflops": 2.0, "spread": 2.5}
+    noisy = SimpleNamespace(name="a", workload=SimpleNamespace(flops=1), curve=np.ones(3), **timed)
+    draw_curves([noisy], tmp_path / "a.png")
+    assert (tmp_path / "a.png").exists()
 
 
 def test_earlier_records_are_kept(tmp_path):

@@ -131,8 +131,8 @@ class TaskData:
         """The best candidate as timed again at the end; None where that was not done."""
         if not self.finals or not self.clocks or math.isnan(self.seconds):
             return None
-        half = 0.0 if math.isnan(self.spread) else self.seconds * self.spread / 2
-        return Retimed(len(self.records), self.clocks[-1], self.seconds, self.seconds - half, self.seconds + half)
+        factor = 1.0 if math.isnan(self.spread) else 1 + self.spread / 2  # a spread may be twice the median
+        return Retimed(len(self.records), self.clocks[-1], self.seconds, self.seconds / factor, self.seconds * factor)
 
     def trials_to(self, seconds: float) -> int | None:
         """Trials until one took at most `seconds`; None where none did."""

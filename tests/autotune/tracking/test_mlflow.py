@@ -148,9 +148,9 @@ def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_pat
     assert call("track", tmp_path / "small.yaml").exit_code == 2
 
 
-def test_a_command_that_has_returned_has_told_everything(mlflow_database, tmp_path):
+def test_a_command_that_waits_has_told_everything(mlflow_database, tmp_path):
     """As a script does that looks at the store at once, by what the store's file says."""
-    (tmp_path / "small.yaml").write_text(f"{SMALL}trials: 6\n")
+    (tmp_path / "small.yaml").write_text(f"{SMALL}trials: 6\ntracking: {{wait_s: 120}}\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "AUTOTUNE_TRACKING": "mlflow"}
     command = [sys.executable, "-m", "autotune", "run", "small.yaml"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
@@ -162,8 +162,9 @@ def test_a_command_that_has_returned_has_told_everything(mlflow_database, tmp_pa
     assert list((tmp_path / "runs/mlartifacts").glob("*/artifacts/summary.json"))
     lines = done.stdout.splitlines()
     shown = lines.index("everything is in runs/small")
-    assert lines[shown + 1].startswith(f"uploading to sqlite:///{mlflow_database}, for at most 120 s; --no-wait ")
-    assert lines[shown + 2].startswith(f"tracked in sqlite:///{mlflow_database}; ")
+    *waited, last = lines[shown + 1 :]
+    assert waited in ([], [f"uploading to sqlite:///{mlflow_database}, for at most 120 s"])
+    assert last == f"tracked in sqlite:///{mlflow_database}; `autotune ui runs/small` shows it"
 
 
 def test_a_new_database_is_seen_whole_or_not_at_all(tmp_path):
@@ -221,7 +222,9 @@ def test_a_server_that_is_away_and_back_gets_everything_and_shows_it(
     server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         said = server.stdout.readline()
-        assert said == f"{address} shows the runs in sqlite:///{mlflow_database}; Ctrl-C ends it\n"
+        assert said.startswith(address) and said.endswith(
+            f" shows the runs in sqlite:///{mlflow_database}; Ctrl-C ends it\n"
+        )
         assert len(_family(server.pid)) == 3  # this command, MLflow's, and one that serves
         assert call("track", run).output == f"everything of {run} is in {address}\n"
         client, parent, children = runs_of(address, "small")
@@ -232,14 +235,18 @@ def test_a_server_that_is_away_and_back_gets_everything_and_shows_it(
         hosts = set()
         with sync_api.sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=browser_binary, args=["--no-sandbox"])
-            page = browser.new_page()
+            page = browser.new_page(viewport={"width": 1900, "height": 900})  # only columns in sight are there
             page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
             runs, newest = links(address)
             assert newest == f"{address}/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
-            page.goto(runs)
+            page.goto(address)  # which opens the list
             page.get_by_text(parent.info.run_name).first.wait_for(timeout=90_000)
+            assert page.url.startswith(f"{runs}?") and "viewState" not in page.url
             for title in COLUMNS:
-                page.get_by_role("columnheader", name=title).first.wait_for(timeout=90_000)
+                page.get_by_role("columnheader", name=title.split("`")[1]).first.wait_for(timeout=90_000)
+            assert not page.get_by_text("shared view").count()
+            page.goto(f"{newest}/artifacts/report.html")
+            page.frame_locator("iframe").get_by_text("small").first.wait_for(timeout=90_000)
             page.goto(f"{address}/#/experiments/{parent.info.experiment_id}/runs/{children['small'].info.run_id}")
             page.get_by_text("best_seconds").first.wait_for(timeout=90_000)
             browser.close()
@@ -307,11 +314,9 @@ def test_the_newest_run_is_linked(monkeypatch, parent):
     monkeypatch.setattr("autotune.tracking.browser.Browser", Served)
     serve("sqlite:///a.db", 0, said.append)
     place = "http://127.0.0.1:5000/#/experiments/7/runs"
-    lines = [f"all runs: {place}?viewStateShareKey=autotune\nnewest run: {place}/p"]
-    assert said == [
-        "http://127.0.0.1:5000 shows the runs in sqlite:///a.db; Ctrl-C ends it",
-        *(lines if parent else []),
-    ]
+    shown = place if parent else "http://127.0.0.1:5000"
+    lines = [f"newest run: {place}/p"] if parent else []
+    assert said == [f"{shown} shows the runs in sqlite:///a.db; Ctrl-C ends it", *lines]
     assert links("http://a", "t")[1] == "http://a/#/experiments/7/runs/p" and asked[-1] == "runs/get?run_id=t"
 
 

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,28 +78,38 @@ def local(tmp_path_factory):
 
 
 def test_a_local_run_is_told_whole(local):
-    _, outcome, world = local
+    folder, outcome, world = local
     parent, child = world.runs.values()
     (result,) = outcome.results
-    assert parent["experiment"] == "small" and parent["name"].startswith("small 20")
+    assert parent["experiment"] == "small" and re.fullmatch(r"evolution 18, \d\d-\d\d \d\d:\d\d", parent["name"])
     assert (parent["status"], child["status"], child["name"]) == ("FINISHED", "FINISHED", "small")
     assert parent["parameters"]["search.batch"] == "9" and parent["parameters"]["seed"] == "0"
     assert parent["parameters"]["workload.operator"] == "matmul" and "host.cpu" in parent["parameters"]
     assert parent["parameters"]["version.package"] and len(parent["parameters"]["version.commit"]) >= 40
     assert child["parameters"]["target"] == "cpu" and child["parameters"]["workload_key"] == result.workload.key
-    assert child["tags"]["algorithm"] == result.algorithm
+    assert child["tags"]["algorithm"] == parent["tags"]["algorithm"] == result.algorithm
     trials = by_step(child, "trial_seconds")
     assert trials == {r.provenance.order: r.seconds for r in result.records if r.ok} and len(trials) > 9
     best = by_step(child, "best_seconds")
-    assert set(best) == {9, 18} and best[18] == result.best_seconds == by_step(parent, "best_seconds")[18]
-    assert by_step(child, "gflops")[18] == pytest.approx(result.gflops)
+    with Database(folder / "records.jsonl", readonly=True) as database:  # in the order of their measurement
+        least = np.fmin.accumulate([record.seconds if record.ok else math.nan for record in database])
+    assert best == {step: s for step, s in enumerate(least, 1) if s == s} == by_step(parent, "best_seconds")
+    assert best[18] == result.best_seconds
+    assert by_step(child, "gflops") == {18: pytest.approx(result.gflops)}
+    assert by_step(parent, "gflops") == {18: pytest.approx(result.gflops, rel=1e-3)}
+    assert by_step(parent, "spread") == {18: pytest.approx(result.spread, rel=1e-2)}
     assert by_step(parent, "trials") == {9: 9, 18: 18}
     assert by_step(child, "reference_seconds") == {18: 1e-6} and by_step(parent, "wall_seconds")[18] > 0
     assert by_step(child, "latency_ms")[18] == pytest.approx(result.best_seconds * 1e3, rel=1e-5)
-    assert by_step(parent, "ratio")[18] == by_step(child, "ratio")[18] == 1e-6 / result.best_seconds
+    assert (
+        by_step(parent, "ratio")[18]
+        == by_step(child, "ratio")[18]
+        == pytest.approx(1e-6 / result.best_seconds, rel=1e-3)
+    )
     assert set(by_step(child, "rank_accuracy")) == {18}  # in the first round nothing was learned yet
     assert 0 <= by_step(child, "rank_accuracy")[18] <= 1
-    assert set(parent["files"]) >= {"/records.jsonl", "/summary.json", "/curve.png"}
+    assert set(parent["files"]) >= {"/records.jsonl", "/summary.json", "/curve.png", "/report.html"}
+    assert b"small" in parent["files"]["/report.html"]
     assert set(child["files"]) >= {"best/schedule.txt", "best/program.txt", "best/kernel.s"}
     assert json.loads(parent["files"]["/summary.json"])["tasks"][0]["trials"] == 18
     assert all(math.isfinite(point.value) for run in world.runs.values() for point in run["points"])
@@ -106,16 +117,43 @@ def test_a_local_run_is_told_whole(local):
 
 def test_the_list_of_runs_has_the_network_or_the_sum_of_its_tasks():
     tasks = [
-        {"best_seconds": 1e-3, "reference_seconds": 3e-3, "weight": 2},
-        {"best_seconds": 2e-3, "reference_seconds": 2e-3, "weight": 1},
+        {"best_seconds": 1e-3, "reference_seconds": 3e-3, "weight": 2, "gflops": 8.0, "spread": 0.1},
+        {"best_seconds": 2e-3, "reference_seconds": 2e-3, "weight": 1, "gflops": 4.0, "spread": 0.2},
     ]
-    assert facts.run_metrics({"tasks": tasks}) == {"latency_ms": 4.0, "ratio": 2.0}
+    told = {"latency_ms": 4.0, "ratio": 2.0, "gflops": 6.0, "spread": None}
+    assert facts.run_metrics({"tasks": tasks}) == told
+    assert facts.run_metrics({"tasks": tasks[1:]}) == {"latency_ms": 2.0, "ratio": 1.0, "gflops": 4.0, "spread": 0.2}
     tasks[0]["reference_seconds"] = None
-    assert facts.run_metrics({"tasks": tasks}) == {"latency_ms": 4.0, "ratio": None}
-    tasks[0]["best_seconds"] = None
-    assert facts.run_metrics({"tasks": tasks}) == {"latency_ms": None, "ratio": None}
-    network = {"seconds": 5e-3, "reference_seconds": 1e-2}
-    assert facts.run_metrics({"tasks": tasks, "network": network}) == {"latency_ms": 5.0, "ratio": 2.0}
+    assert facts.run_metrics({"tasks": tasks}) == {**told, "ratio": None}
+    network = {"seconds": 5e-3, "reference_seconds": 1e-2, "spread": 0.3}
+    assert facts.run_metrics({"tasks": tasks, "network": network}) == {**told, "latency_ms": 5.0, "spread": 0.3}
+    tasks[0] |= {"best_seconds": None, "gflops": None}
+    assert facts.run_metrics({"tasks": tasks}) == dict.fromkeys(told)
+
+
+@pytest.mark.parametrize(
+    ("keys", "name"),
+    [
+        ({}, "evolution 18"),
+        ({"trials": 7, "seed": 0}, "evolution 7 seed 0"),
+        ({"search": {"strategy": "random", "algorithms": ["direct", "im2col"]}}, "random 18 direct+im2col"),
+        ({"cost_model": {"name": "ridge"}, "tracking": {"experiment": "all"}}, "small evolution 18 ridge"),
+        (
+            {"workload": None, "model": "resnet18", "trials": 0, "network": {"precision": "bfloat16"}},
+            "no trials bfloat16",
+        ),
+    ],
+)
+def test_runs_are_named_by_what_differs(tmp_path, keys, name):
+    now = time.strptime("2026-03-04 05:06", "%Y-%m-%d %H:%M")
+    assert facts.run_name(config_for(tmp_path / "run", **keys), now) == f"{name}, 03-04 05:06"
+
+
+def test_a_network_is_tagged_by_its_most_frequent_algorithms():
+    tasks = [{"algorithm": name, "weight": weight} for name, weight in (("direct", 1), ("im2col", 3), (None, 9))]
+    document = {"tasks": tasks, "network": {"precision": "bfloat16"}}
+    assert facts.result_tags(document) == {"algorithm": "im2col, direct", "precision": "bfloat16"}
+    assert facts.result_tags({"tasks": tasks[2:]}) == {}
 
 
 def test_failures_are_counts_and_a_replay_names_its_records(local, tmp_path):
@@ -183,7 +221,8 @@ def test_resume_goes_on_with_the_same_run_and_a_new_run_makes_its_own(local, tmp
     world = world_of(out)
     parent, child = world.runs.values()
     assert parent["tags"]["resumed.trials"] == "18" and parent["parameters"]["trials"] == "9"
-    assert set(by_step(child, "best_seconds")) == {9, 18} and parent["status"] == "FINISHED"
+    assert set(by_step(child, "best_seconds")) == set(range(1, 19)) == set(by_step(parent, "best_seconds"))
+    assert parent["status"] == "FINISHED"
     assert len(by_step(child, "trial_seconds")) == sum(point.name == "trial_seconds" for point in child["points"])
     runner.run(config_for(out, pool, trials=9), "small.yaml")
     again = world_of(out)
@@ -243,9 +282,9 @@ class Uploading(Uploads):
 @pytest.mark.parametrize(
     ("world", "keys", "said", "note"),
     [
-        (World(), {}, ["uploading to sqlite:///", "tracked in sqlite:///"], ""),
+        (World(), {"wait_s": 60.0}, ["tracked in sqlite:///"], ""),
         (World(), {"wait_s": 0.0}, ["being uploaded to"], ""),
-        (None, {}, ["uploading to"], "not tracked yet: the process that uploads has ended; `autotune track "),
+        (None, {"wait_s": 60.0}, [], "not tracked yet: the process that uploads has ended; `autotune track "),
     ],
 )
 def test_a_run_returns_when_the_store_has_everything(local, tmp_path, monkeypatch, world, keys, said, note):
@@ -260,7 +299,7 @@ def test_a_run_returns_when_the_store_has_everything(local, tmp_path, monkeypatc
     assert outcome.untracked.startswith(note) and bool(outcome.untracked) == bool(note)
     assert events == [0], "results are shown before the store is waited for"
     (place,) = spool.spools(tmp_path / "run")
-    assert bool(spool.pending(place)) == (said[-1][:7] != "tracked")
+    assert bool(spool.pending(place)) == (said[-1:] != ["tracked in sqlite:///"])
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_upload(local, tmp_path, monkeypatch):
