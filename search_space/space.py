@@ -15,7 +15,7 @@ from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.stmt import Constraint, LoopProgram, substitute_program
 from search_space.lower import cleanup, lower
 from search_space.lower.memories import workspace_bytes
-from search_space.machines.registry import machine_of, rules_of
+from search_space.machines.registry import machine_of, registered_rules, rules_of
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
@@ -155,6 +155,8 @@ class SearchSpace:
     Attributes:
         dropped: how many sketches fell to the cap.
         refused: sketches that have no loop program whatever is decided, and why; they are left out.
+        unmatched: names of rules of one's own (`register_rule`) that decided no stage of any algorithm: they match
+            none, or a rule in front of them does.
     """
 
     workload: Workload
@@ -162,6 +164,7 @@ class SearchSpace:
     sketches: tuple[Sketch, ...]
     dropped: int = 0
     refused: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    unmatched: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def cores(self) -> int:
@@ -198,16 +201,19 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
     last: list[Sketch] = []
     dropped = 0
     refused: dict[str, str] = {}
+    applied: set[str] = set()
     for algorithm in algorithms or workload.algorithms:
         derived, sketches = _derived(workload, algorithm, hardware, tuple(rules_of(hardware.kind)))
         dropped += derived.dropped
+        applied |= derived.applied
         refused |= {f"{algorithm}:{name}": reason for name, reason in derived.refused.items()}
         for draft, sketch in zip(derived.drafts, sketches, strict=True):
             if reason := sketch.refusal:
                 refused[sketch.name] = reason
             else:
                 (last if draft.last_resort and algorithms is None else found).append(sketch)
-    return SearchSpace(workload, hardware, tuple(found or last), dropped, refused=refused)
+    unmatched = tuple(rule.name for rule in registered_rules(hardware.kind) if rule.name not in applied)
+    return SearchSpace(workload, hardware, tuple(found or last), dropped, refused=refused, unmatched=unmatched)
 
 
 @lru_cache(maxsize=8)

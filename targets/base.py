@@ -101,6 +101,12 @@ class Kernel(ABC):
 
     module: Module
 
+    def __repr__(self) -> str:
+        """A line: what it takes and gives, and where it runs."""
+        outputs = [p for p in self.module.parameters if p.name in self.module.outputs]
+        taken, given = (", ".join(p.described for p in of) or "nothing" for of in (self.module.sources, outputs))
+        return f"{type(self).__name__} {self.module.name} for {self.module.target}: {taken} -> {given}"
+
     def __call__(self, *given: Any) -> None:
         """Runs on inputs..., outputs...; the outputs are written in place. Threads may call it at the same time.
 

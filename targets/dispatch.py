@@ -76,6 +76,9 @@ class Dispatch(Kernel):
         self._ranges = [_ranges(kernel.module) for kernel in kernels]
         self._found: dict[tuple[tuple[int, ...], ...], Kernel] = {}
 
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}, by {len(self.kernels)} kernels for ranges of sizes"
+
     def __call__(self, *given: Any) -> None:
         arrays = as_arrays(given)
         self.of(arrays[: len(self.module.sources)])(*arrays)

@@ -9,7 +9,7 @@ import io
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ from targets.manifest import (
     sizes_of,
     write_manifest,
 )
+from targets.profile import Profile
 from targets.threads import MOST_THREADS, check_threads
 
 
@@ -106,7 +107,12 @@ class Executable(ABC):
             ExecutableError: another network has been written over this one's files meanwhile.
         """
         place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExecutableError(
+                f"`folder` must be one that can be written, but got {place}: {error.strerror}"
+            ) from None
         if place.resolve() == self.folder.resolve():
             self._write_weights()
             return place
@@ -126,12 +132,42 @@ class Executable(ABC):
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each of `iterations` inferences, timed by the machine."""
 
+    def profile(self, iterations: int = 10) -> Profile:
+        """Seconds of each step in each of `iterations` inferences: a table, and an array (iterations, steps).
+
+        Raises:
+            ExecutableError: a number of inferences that is none.
+        """
+        check_iterations(iterations)
+        return Profile(self.name, self.manifest["steps"], self.step_seconds(iterations))
+
     @abstractmethod
-    def profile(self, iterations: int) -> NDArray[np.float64]:
+    def step_seconds(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each step in each of `iterations` inferences: (iterations, steps).
 
         A step of a loop has those of all its trips.
         """
+
+    def __repr__(self) -> str:
+        """A few lines, whatever the network's size."""
+        return "\n".join([f"{type(self).__name__} of {self.name}: {self._place}", *self._lines])
+
+    @property
+    def _place(self) -> str:
+        """On what it runs."""
+        return f"{self.manifest['target']}, {self.threads} thread{'s' * (self.threads != 1)}"
+
+    @property
+    def _lines(self) -> list[str]:
+        steps = self.manifest["steps"]
+        kernels = len({step["kernel"] for step in steps})
+        lines = [f"  inputs: {', '.join(p.described for p in self.inputs) or 'none'}"]
+        lines += [f"  outputs: {', '.join(p.described for p in self.outputs) or 'none'}"]
+        if self.sizes:
+            spans = (f"{name} from {low} to {high}" for name, (low, high) in self.sizes.items())
+            lines.append(f"  sizes: {', '.join(spans)}")
+        lines.append(f"  kernels: {kernels}, called in {len(steps)} step{'s' * (len(steps) != 1)}{_types(steps)}")
+        return [*lines, f"  memory: weights {_megabytes(self.weights_bytes)}, values {_megabytes(self.arena_bytes)}"]
 
     @property
     def weights_bytes(self) -> int:
@@ -173,6 +209,35 @@ class Executable(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         self._write_weights()
         return _restored, (type(self), str(self.folder.resolve()), self.manifest[SEAL], self.threads, self.mapped)
+
+
+def check_iterations(iterations: int) -> None:
+    """Refuses a number of inferences that is none.
+
+    Raises:
+        ExecutableError: it is negative, or no whole number.
+    """
+    if not isinstance(iterations, int | np.integer) or iterations < 0:
+        raise ExecutableError(f"`iterations` must be a whole number from 0, but got iterations={iterations!r}")
+
+
+def _types(steps: Sequence[Mapping[str, Any]]) -> str:
+    """Element types of what steps multiply, those with most operations first; empty where a manifest does not say."""
+    counts: dict[str, float] = {}
+    for step in steps:
+        if isinstance(kind := step.get("dtype"), str):
+            flops = step.get("flops")
+            counts[kind] = counts.get(kind, 0.0) + (flops if isinstance(flops, int) else 0) * step.get("trips", 1)
+    total = sum(counts.values())
+    if not total:
+        return f"; operations in {', '.join(counts)}" if counts else ""
+    order = sorted(counts, key=lambda kind: -counts[kind])
+    shares = [f"{kind} {counts[kind] / total:.1%}" for kind in order if counts[kind] >= 0.0005 * total]
+    return f"; operations in {order[0] if len(shares) == 1 else ', '.join(shares)}"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.2f} MB"
 
 
 def _restored(kind: type[Executable], folder: str, seal: str, threads: int, mapped: bool) -> Executable:

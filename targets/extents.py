@@ -36,6 +36,16 @@ def is_extent(extent: Any, sizes: Collection[str], depth: int = 0) -> bool:
     return extent in sizes if isinstance(extent, str) else type(extent) is int and 0 <= extent < 1 << 40
 
 
+def text_of(extent: Extent) -> str:
+    """An extent as a reader sees it, such as `n`, `2 * n + 1`."""
+    if not isinstance(extent, list):
+        return str(extent)
+    signs = {"add": "+", "sub": "-", "mul": "*"}
+    name, *operands = extent
+    texts = [f"({text_of(of)})" if isinstance(of, list) and name != "add" else text_of(of) for of in operands]
+    return f" {signs[name]} ".join(texts) if name in signs else f"{name}({', '.join(map(text_of, operands))})"
+
+
 def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:
     """The number that it is where sizes are known."""
     if not isinstance(extent, list):

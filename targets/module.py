@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from targets.extents import Extent, extent_at, extent_of
+from targets.extents import Extent, extent_at, extent_of, text_of
 
 if TYPE_CHECKING:  # a process that only runs networks needs none
     from search_space.ir.stmt import Buffer, LoopProgram
@@ -34,6 +34,12 @@ class Parameter:
             return self
         return replace(self, shape=tuple(extent_at(e, sizes) for e in self.extents), extents=())
 
+    @property
+    def described(self) -> str:
+        """Name, element type and shape, as `image float32 (1, 3, 224, 224)`; open extents by their sizes."""
+        extents = [text_of(extent) for extent in self.extents or self.shape]
+        return f"{self.name} {self.dtype} ({', '.join(extents)}{',' * (len(extents) == 1)})"
+
     def plain(self) -> dict[str, Any]:
         """As plain data, by field; those that say nothing are left out."""
         return {key: value for key, value in vars(self).items() if key != "extents" or value}
@@ -50,8 +56,8 @@ class Module:
 
     name: str
     target: str
-    object_code: bytes
-    llvm_ir: str
+    object_code: bytes = field(repr=False)
+    llvm_ir: str = field(repr=False)
     parameters: tuple[Parameter, ...]
     outputs: tuple[str, ...]
     sources: tuple[Parameter, ...]

@@ -18,7 +18,7 @@ from search_space.dtypes import numpy_dtype
 from targets.arrays import aligned
 from targets.base import Parameter, sizes_in
 from targets.calling import Array
-from targets.executable import Executable
+from targets.executable import Executable, check_iterations
 from targets.extents import extent_at
 from targets.manifest import HASHED, SIZE, ExecutableError, Format, contents
 from targets.network_library import SCHEMA, NetworkLibrary
@@ -225,6 +225,7 @@ class NativeExecutable(Executable):
 
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each of `iterations` inferences, measured in native code."""
+        check_iterations(iterations)
         ticks = np.zeros(iterations, np.int64)
         with self._repeated() as context:
             tables = np.array([context.table], np.uint64)
@@ -232,7 +233,7 @@ class NativeExecutable(Executable):
             self._library.time(run, tables.ctypes.data, 1, iterations, self.threads, context.workspace, at)
         return np.multiply(ticks, 1e-9, dtype=np.float64)
 
-    def profile(self, iterations: int) -> NDArray[np.float64]:
+    def step_seconds(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each step in each of `iterations` inferences: (iterations, steps).
 
         A step of a loop has those of all its trips.

@@ -32,5 +32,5 @@ def check_threads(threads: int, most: int | None = None) -> None:
     """
     said = "" if most is not None else ", the cores that this process may use"
     most = host_cores() if most is None else most
-    if not 1 <= threads <= most:
-        raise ValueError(f"`threads` must be from 1 to {most}{said}, but got threads={threads}")
+    if not isinstance(threads, int) or not 1 <= threads <= most:
+        raise ValueError(f"`threads` must be from 1 to {most}{said}, but got threads={threads!r}")

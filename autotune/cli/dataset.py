@@ -232,11 +232,19 @@ def replay(
             )
         Console().print(table)
         yardstick = Yardstick(measured)
-        scores = yardstick.score([(p.seconds, p.elapsed) for p in played])
+        searches = [(p.seconds, p.elapsed) for p in played]
+        scores, after = yardstick.score(searches), yardstick.after_end(searches)
         typer.echo(
             f"score {scores.mean():.3f} ({scores.min():.3f} to {scores.max():.3f}): 1 is the best at once, 0 random "
             f"search, over the {yardstick.seconds:.0f} s in which it takes {yardstick.trials} configurations"
         )
+        if after.any():
+            ends = [p.elapsed[-1] if len(p.elapsed) else 0.0 for p in played]
+            typer.echo(
+                f"searches ended after {np.mean(ends):.0f} s ({min(ends):.0f} to {max(ends):.0f}), with {trials} "
+                f"configurations at most; for the rest, {after.mean():.0%} of the time, each keeps the best that it "
+                "had by then"
+            )
 
 
 def _describe(measured: MeasuredSpace) -> None:

@@ -18,6 +18,7 @@ from measure.pool import MeasurePool
 from targets.threads import MOST_THREADS
 
 Option = bool | int | float | str
+ModelOption = Option | list[Option] | None
 
 
 class Section(BaseModel):
@@ -123,14 +124,14 @@ class Transfer(Section):
 class Model(Section):
     """What scores candidates before they are measured."""
 
-    name: Named[str | type[Any]] = Field(
+    name: Named[Any] = Field(
         default="lightgbm",
         description="A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class.",
     )
     features: Literal["loops", "knobs", "both"] = Field(
         default="loops", description="What the model sees: the program's loops, the values of decisions, or both."
     )
-    options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
+    options: dict[str, ModelOption] = Field(default_factory=dict, description="Options of the model.")
     pretrained: str = Field(
         default="shipped",
         description="What orders candidates before anything of a task is measured, beside the roofline: shipped, none, "

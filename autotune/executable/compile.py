@@ -15,7 +15,7 @@ from autotune.cache.kernels import KernelCache, symbol_of
 from autotune.executable.linking import Builder, Linking
 from autotune.executable.packing import Call, Constants, room
 from autotune.executable.schedule import Kernel, OpenKernel, Schedule, module_of
-from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
+from autotune.executable.scopes import Roots, Scope, listed_step, scope_of, trip_places
 from autotune.executable.states import states_of
 from autotune.executable.weights import Weights
 from autotune.graph.copies import executable_graph
@@ -193,7 +193,7 @@ class Compiler:
                 **linked["memory"],
             },
             "steps": [
-                {"title": group.title, "workload": group.workload.key, "kernel": self._modules[step.module].name}
+                listed_step(group.title, group.workload, self._modules[step.module].name, bool(self.sizes))
                 | ({} if trips == 1 else {"trips": trips})
                 for (_, group, trips), step in zip(self._calls(), network.calls, strict=True)
                 if group.workload is not None

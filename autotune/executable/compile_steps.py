@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autotune.executable.compile import Chosen
+from autotune.executable.scopes import listed_step
 from autotune.executable.stepwise import FORMAT
 from autotune.graph.ir import Graph
 from autotune.graph.loops import loops_of
@@ -60,11 +61,9 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
         read |= {*inputs}
         steps.append(
             {
-                "title": group.title,
-                "workload": key,
+                **listed_step(group.title, group.workload, modules[key]["file"]),
                 "task": tuned_as(group.workload).key,
                 "target": place,
-                "kernel": modules[key]["file"],
                 "inputs": inputs,
                 "output": group.output,
             }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autotune.graph.ir import Graph, Node
 from autotune.graph.memory_plan import Interval
@@ -11,6 +12,7 @@ from autotune.graph.ops.loops import written
 from autotune.graph.partition import Group, partition
 from autotune.graph.views import Location, locate
 from search_space.dtypes import numpy_dtype
+from search_space.workloads import Workload
 from targets.base import Place
 
 Roots = Callable[[str], Place]
@@ -54,6 +56,13 @@ class Scope:
             for name, number in written.items()
             if name not in given
         ]
+
+
+def listed_step(title: str, workload: Workload, kernel: str, open_sizes: bool = False) -> dict[str, Any]:
+    """A step as manifests have it: with its operations, where sizes do not change them, and what it multiplies."""
+    kinds = dict.fromkeys(spec.dtype for spec in workload.inputs[:2])
+    found = {"title": title, "workload": workload.key, "kernel": kernel, "dtype": " x ".join(kinds)}
+    return found if open_sizes else {**found, "flops": workload.flops}
 
 
 def scope_of(graph: Graph, alignment: int) -> Scope:

@@ -23,7 +23,7 @@ from search_space.dtypes import numpy_dtype
 from targets import registry
 from targets.base import Bound, Module, Parameter, RunError
 from targets.calling import Array
-from targets.executable import Executable
+from targets.executable import Executable, check_iterations
 from targets.manifest import FILE, HASHED, TENSOR, TEXT, WEIGHTS, ExecutableError, Format, contents
 
 
@@ -103,6 +103,10 @@ class StepwiseExecutable(Executable):
             if kinds[item["value"]] != _kind(parameter):
                 raise ExecutableError(f"{self.folder}: output `{parameter.name}` must be what was computed, but is not")
 
+    @property
+    def _place(self) -> str:
+        return f"{super()._place}, and {self.manifest['device']}"
+
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         values = {**self._constants, **{p.name: a for p, a in zip(self.inputs, arrays, strict=True)}}
         kept: list[Bound] = []
@@ -116,7 +120,7 @@ class StepwiseExecutable(Executable):
         found = zip(self.manifest["outputs"], self.outputs, strict=True)
         return tuple(values[item["value"]].reshape(parameter.shape) for item, parameter in found)
 
-    def profile(self, iterations: int) -> NDArray[np.float64]:
+    def step_seconds(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each step, (iterations, steps), on the inputs of the last call; of a simulator what it says.
 
         Raises:
@@ -130,13 +134,14 @@ class StepwiseExecutable(Executable):
 
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each of `iterations` inferences: the sums of their steps, nothing in between counted."""
-        total: NDArray[np.float64] = self.profile(iterations).sum(axis=1)
+        check_iterations(iterations)
+        total: NDArray[np.float64] = self.step_seconds(iterations).sum(axis=1)
         return total
 
     def seconds_by_target(self, iterations: int) -> dict[str, float]:
         """Target → the median seconds of its steps, added up."""
         found: dict[str, float] = {}
-        for step, seconds in zip(self.steps, np.median(self.profile(iterations), axis=0), strict=True):
+        for step, seconds in zip(self.steps, np.median(self.step_seconds(iterations), axis=0), strict=True):
             found[step["target"]] = found.get(step["target"], 0.0) + float(seconds)
         return found
 

@@ -52,9 +52,15 @@ def exported(module: Any, inputs: Any) -> onnx.ModelProto:
     Args:
         module: a `torch.nn.Module`.
         inputs: a tensor or a tuple of them, whose shapes the model will have.
+
+    Raises:
+        ModelError: an input is an array, a text, or something else that torch does not trace.
     """
     torch: Any = importlib.import_module("torch")
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    for value in given:
+        if not isinstance(value, torch.Tensor | tuple | list | dict | bool | int | float | None):
+            raise ModelError(f"`example_inputs` must be a tensor or a tuple of tensors, but got {type(value).__name__}")
     training = [part for part in module.modules() if part.training]
     try:
         model = _with_bfloat16(onnx.load_model_from_string(_exported(torch, module.eval(), given)))

@@ -97,6 +97,14 @@ class Yardstick:
         # where random search has the best as well, as of a space of one configuration, there is nothing to gain
         return np.where(gap > 0, share, (found <= self.measured.best).astype(np.float64))
 
+    def after_end(self, searches: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> NDArray[np.float64]:
+        """Share of the time over which each search is scored that lies behind its end, (searches,).
+
+        A search that has ended keeps the best that it found by then.
+        """
+        ends = np.array([elapsed[-1] if len(elapsed) else 0.0 for _, elapsed in searches])
+        return np.asarray((self.times > ends[:, None]).mean(axis=1), np.float64)
+
     def score(self, searches: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> NDArray[np.float64]:
         """Mean over time of `performance` of each search, given by seconds and elapsed: (searches,)."""
         return np.array([self.performance(seconds, elapsed).mean() for seconds, elapsed in searches])

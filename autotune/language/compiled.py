@@ -64,6 +64,8 @@ def compile(
         ValueError: an unknown `quantise`, a group that is none, or `activations` that are neither.
         ConfigError, BuildError, RuntimeError: as of `autotune.compile`.
     """
+    if not isinstance(model, Model):
+        raise ModelError(f"`model` must be one that `gpt2` or `llama` gives, but got model={model!r:.80}")
     known = model.sizes.positions
     longest = longest or known or 2048
     if not SHORTEST <= longest <= (known or longest):
@@ -139,6 +141,21 @@ class LanguageModel:
         self._token = aligned((1,), "int64")
         self._place = aligned((1,), "int64")
         self._tokens = aligned((self.longest,), "int64")
+
+    def __repr__(self) -> str:
+        """A few lines, whatever the model's size."""
+        step = self.step_network
+        return "\n".join(
+            [
+                f"LanguageModel of {self.vocabulary} tokens: {step.manifest['target']}, "
+                f"{step.threads} thread{'s' * (step.threads != 1)}",
+                f"  sequences: {self.longest} tokens at most, {self.position} so far",
+                f"  kernels: {len(self.prefill_network.manifest['steps'])} steps for a prompt, "
+                f"{len(step.manifest['steps'])} for a token",
+                f"  memory: weights {self.weights_bytes / 1e6:.2f} MB, "
+                f"keys and values {self.state_bytes / 1e6:.2f} MB a sequence",
+            ]
+        )
 
     def another(self) -> LanguageModel:
         """The same model with a sequence of its own; weights are in memory once."""

@@ -173,7 +173,7 @@ class Layer:
     down: Linear
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A decoder.
 
@@ -196,6 +196,10 @@ class Model:
     last: Norm
     logits: Array
     theta: float = 10000.0
+
+    def __repr__(self) -> str:
+        """A line without the weights."""
+        return f"Model {self.name}: {parameters(self) / 1e6:.1f} million parameters, {self.sizes}"
 
     def turns(self, count: int) -> tuple[Array, Array]:
         """Cosines and sines of the first positions' angles, (count, head_width / 2) each."""

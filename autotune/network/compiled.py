@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.config import RunConfig, check_config
+from autotune.config import ConfigError, RunConfig, check_config
 from autotune.executable.loading import load
 from autotune.naming import file_name
 from autotune.network.whole import FOLDER, whole_of
@@ -77,6 +77,7 @@ def compile(
         ConfigError: a model that cannot be compiled, or a value that cannot be.
         TypeError: `example_inputs` that are missing, or beside a model that knows its own.
     """
+    _check_options(model, shapes, sizes, quantisation, algorithms)
     module = _is_of("torch.nn", "Module", model)
     if module == (example_inputs is None):
         raise TypeError(
@@ -111,6 +112,10 @@ def compile(
         },
         "autotune.compile",
     )
+    if output is not None:
+        from autotune.run.folder import make_folder
+
+        make_folder(config)
     if trials and not config.network.sizes:
         _tuned(config, proto)
     elif kept is None:
@@ -136,6 +141,28 @@ def _in_memory(config: RunConfig, proto: onnx.ModelProto | None) -> Executable:
     from autotune.network.rebuilding import rebuilt
 
     return rebuilt(config, proto, whole)
+
+
+def _check_options(model: Any, shapes: Any, sizes: Any, quantisation: Any, algorithms: Any) -> None:
+    """Refuses what cannot be made part of a configuration, which checks the values.
+
+    Raises:
+        ConfigError: a model, or an option, of a type that it cannot have.
+    """
+    if not (isinstance(model, str | os.PathLike) or _is_of("onnx", "ModelProto", model)):
+        if not _is_of("torch.nn", "Module", model):
+            raise ConfigError(
+                f"`model` must be a file, a name, a model of ONNX or a module of PyTorch, but got {model!r:.80}"
+            )
+    for name, value in (("shapes", shapes), ("sizes", sizes), ("quantisation", quantisation)):
+        if value is not None and not isinstance(value, Mapping):
+            raise ConfigError(f"`{name}` must be a mapping, but got {name}={value!r:.80}")
+    for name, value in (("shapes", shapes), ("sizes", sizes)):
+        for key, numbers in (value or {}).items():
+            if not isinstance(numbers, Iterable) or isinstance(numbers, str):
+                raise ConfigError(f"`{name}` of {key} must be a list of numbers, but got {numbers!r:.80}")
+    if not isinstance(algorithms, Iterable) or isinstance(algorithms, str):
+        raise ConfigError(f"`algorithms` must be a list of names, but got algorithms={algorithms!r:.80}")
 
 
 def _is_of(package: str, kind: str, model: object) -> bool:

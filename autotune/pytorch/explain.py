@@ -62,7 +62,9 @@ class Explanation:
             lines.append(f"{self.any_shape} graphs of any shape: compiled for a range of sizes, or for each shape")
         lines += [f"a graph is left to PyTorch: {why}" for why in self.whole]
         lines += [f"a graph ends {count} times: {why}" for why, count in self.breaks.items()]
-        lines += [f"{left.count} {left.operator} left to PyTorch: {left.reason}" for left in self.left]
+        for left in self.left:
+            stays = "stays" if left.count == 1 else "stay"
+            lines.append(f"{left.count} {left.operator} {stays} with PyTorch: {left.reason}")
         return "\n".join(lines)
 
 

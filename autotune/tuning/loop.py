@@ -5,6 +5,7 @@ A pool of many machines wants more trials than a round has: then rounds of other
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from measure.database import Database
 from measure.errors import PoolError
 from measure.pool import MeasurePool, TrialResult
 from measure.record import Record
+
+log = logging.getLogger(__name__)
 
 _POLL = 0.25
 """Seconds after which a wait for results looks whether the user wants to stop."""
@@ -51,6 +54,7 @@ def run_rounds(
     Returns:
         A result for each task, in order.
     """
+    _warn_of_unmatched(tasks)
     for callback in callbacks:
         callback.on_start(tasks)
     scheduler = scheduler or RoundRobin()
@@ -65,6 +69,17 @@ def run_rounds(
     for callback in callbacks:
         callback.on_finish(results)
     return results
+
+
+def _warn_of_unmatched(tasks: Sequence[TaskTuning]) -> None:
+    """Says which sketch rules of one's own decide nothing in any of the tasks."""
+    for name in dict.fromkeys(name for task in tasks for name in task.space.unmatched):
+        if all(name in task.space.unmatched for task in tasks):
+            log.warning(
+                "sketch rule %r decides no stage of %s: it matches none, or a rule in front of it does",
+                name,
+                tasks[0].task.workload if len(tasks) == 1 else f"{len(tasks)} tasks",
+            )
 
 
 def _finals(

@@ -16,6 +16,7 @@ from autotune.tuning.task import CPU, Task
 from costmodel.models import registry as models
 from costmodel.models.base import CostModel, UncertainModel
 from search_space.operators.algorithms import check_names
+from search_space.operators.checks import integer
 from targets import registry
 from targets.base import Target
 from targets.threads import check_threads
@@ -42,10 +43,8 @@ class Settings:
     algorithms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.trials < 0:
-            raise ValueError(f"`trials` must not be negative, but got trials={self.trials}")
-        if self.seed < 0:
-            raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
+        integer("trials", self.trials, 0)
+        integer("seed", self.seed, 0)
         check_names(self.algorithms)
         if self.measure.threads is not None and self.measure.pool == "local":
             with errors_at("measure.threads"):
@@ -73,12 +72,15 @@ class Settings:
 
 
 def make_model(section: Model, seed: int) -> CostModel:
-    """The cost model that a section names.
+    """The cost model that a section names, or another one like an object that it has in place of the name.
 
     Raises:
         ModelError: no such model, or an option that it does not have, or a value that it refuses.
     """
-    return models.make(models.name_of(section.name), section.options, seed)
+    given = section.name
+    if isinstance(given, CostModel):
+        return models.make(models.name_of(type(given)), {**models.options_of(given), **section.options}, seed)
+    return models.make(models.name_of(given), section.options, seed)
 
 
 def check_exploration(model: CostModel, exploration: float) -> None:

@@ -41,6 +41,7 @@ from measure.record import Record
 from search_space import template as templates
 from search_space.operators.algorithms import within
 from search_space.operators.base import LIBRARY
+from search_space.operators.checks import integer
 from search_space.parameters import ParameterSpace
 from search_space.space import SearchSpace, algorithms_on, generate
 from search_space.te import Tensor
@@ -60,7 +61,7 @@ def tune(
     seed: int = 0,
     *,
     search: Search | str | type[SearchStrategy] = Search(),
-    cost_model: Model | str | type[CostModel] = Model(),
+    cost_model: Model | str | type[CostModel] | CostModel = Model(),
     measure: Measure | str | MeasurePool = Measure(),
     transfer: Transfer | Source | str | os.PathLike[str] | None = None,
     algorithms: Sequence[str] = (),
@@ -77,7 +78,8 @@ def tune(
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
         search: how candidates are proposed; or just a strategy, by its name or as a class of one's own.
-        cost_model: what scores candidates before they are measured; or just its name, or a class of one's own.
+        cost_model: what scores candidates before they are measured; or just its name, or a class; or an object, which
+            stands for its class and options, and learns by the run's seed.
         measure: how candidates are measured; or just a pool, by its name or open, which is left open.
         transfer: what is known from other tasks, in place of `cost_model.transfer`; or just the source: a dataset's
             folder, a records file, a saved model, or a `Source` opened before, learned from once for many calls.
@@ -97,8 +99,16 @@ def tune(
         RecordError: `records` cannot be used.
         TransferError: `transfer` cannot.
     """
-    if trials < 1:
-        raise ValueError(f"`trials` must be at least 1, but got trials={trials}")
+    integer("trials", trials)
+    integer("seed", seed, 0)
+    if isinstance(workload, str) or not isinstance(workload, Workload | TuningTemplate | Sequence):
+        rule = "one of search_space.workloads, a template with its arguments, or tensors"
+        raise ValueError(f"`workload` must be {rule}, but got workload={workload!r:.80}")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise ValueError(
+                f"`callbacks` must be objects of autotune.tuning.callbacks.Callback, but got {callback!r:.80}"
+            )
     on = targets.get(targets.name_of(target))
     space: SearchSpace | None = None
     if isinstance(workload, TuningTemplate):
@@ -129,7 +139,7 @@ def settings_for(
     trials: int,
     seed: int,
     search: Search | str | type[SearchStrategy] = Search(),
-    cost_model: Model | str | type[CostModel] = Model(),
+    cost_model: Model | str | type[CostModel] | CostModel = Model(),
     measure: Measure | str | MeasurePool = Measure(),
     transfer: Transfer | Source | str | os.PathLike[str] | None = None,
     algorithms: Sequence[str] = (),

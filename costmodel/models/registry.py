@@ -27,6 +27,7 @@ MODELS: dict[str, str] = {
     "random_forest": "costmodel.models.random_forest:RandomForestModel",
     "matern": "costmodel.models.matern:MaternModel",
     "mlp": "costmodel.models.mlp:MLPModel",
+    "sklearn": "costmodel.models.sklearn_model:SklearnModel",
     "gaussian_process": "costmodel.models.gaussian_process:GaussianProcessModel",
     "ensemble": "costmodel.models.ensemble:EnsembleModel",
     "roofline": "costmodel.models.roofline:RooflineModel",
@@ -58,7 +59,7 @@ def get(name: str) -> type[CostModel]:
 
 
 def name_of(kind: str | type[CostModel]) -> str:
-    """A name by which `get` finds a class of one's own, wherever it was defined; of a name that itself.
+    """A name by which `get` finds a class, wherever one of one's own was defined; of a name that itself.
 
     Raises:
         ModelError: it is no subclass of `CostModel`.
@@ -67,9 +68,34 @@ def name_of(kind: str | type[CostModel]) -> str:
         return kind
     if not isinstance(kind, type) or not issubclass(kind, CostModel):
         raise ModelError(f"`cost_model` must be a name or a subclass of CostModel, but got cost_model={kind!r}")
-    name = f"{kind.__module__}:{kind.__qualname__}"
-    _OWN[name] = kind
-    return name
+    place = f"{kind.__module__}:{kind.__qualname__}"
+    if place in MODELS.values():
+        return next(name for name, of in MODELS.items() if of == place)
+    _OWN[place] = kind
+    return place
+
+
+def options_of(model: CostModel) -> dict[str, Any]:
+    """Options with which another model like this one is made, but for the seed; what it has learned is not among them.
+
+    Raises:
+        ModelError: an option of its class is no attribute of the same name.
+    """
+    options: dict[str, Any] = {}
+    for name, parameter in inspect.signature(type(model)).parameters.items():
+        if name == "seed":
+            continue
+        if not hasattr(model, name):
+            raise ModelError(
+                f"a model that is given as an object must keep its options as attributes, but {type(model).__name__} "
+                f"has no {name!r}"
+            )
+        value = getattr(model, name)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            options |= value
+        elif value != parameter.default:
+            options[name] = value
+    return options
 
 
 def takes_seed(name: str) -> bool:

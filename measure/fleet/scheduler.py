@@ -74,6 +74,7 @@ class Fleet:
         judge: makes a result of an endpoint's answer, see `measure.fleet.validation`.
 
     Attributes:
+        lacks: why a provider brings no machine, by source.
         capacity: trials that keep it busy; 1 where all devices are timed on this very machine, as search would disturb.
     """
 
@@ -86,9 +87,9 @@ class Fleet:
     ) -> None:
         self.settings = settings
         self._report, self._fail, self._judge = report, fail, judge
+        self.lacks: dict[str, str] = {}
         self._members: dict[Builder | Device, Member] = {}
-        self._names: set[str] = set()
-        self._refused: set[str] = set()  # names
+        self._names, self._refused = set[str](), set[str]()
         self._hosts: dict[str, Host] = {}
         self._free: dict[bool, dict[str, dict[Member, None]]] = {  # whether it builds -> target -> in order of freeing
             builds: defaultdict(dict) for builds in (False, True)
@@ -435,22 +436,23 @@ class Fleet:
         """Says which machine is waited for, and goes on waiting."""
         limit = self.settings.start_timeout
         if limit > NOTICE_SECONDS:
-            role, target, joined = self._missing()
-            log.warning("waiting for a %s for target=%r, at most %g s; there is %s so far", role, target, limit, joined)
+            role, target, joined = self._missing(" so far")
+            log.warning("waiting for a %s for target=%r, at most %g s; there is %s", role, target, limit, joined)
         self._timer = asyncio.get_running_loop().call_later(max(0.0, limit - NOTICE_SECONDS), self._timed_out)
 
     def _timed_out(self) -> None:
         self._give_up(self._want(f"within {self.settings.start_timeout:g} s"))
 
-    def _missing(self) -> tuple[str, str, str]:
-        """What machine is missing: builder or device, for which target; and which have joined."""
+    def _missing(self, until: str = "") -> tuple[str, str, str]:
+        """Role and target of the machine that is missing; and which have joined, `until` then, and what they lack."""
         role, target = next(
             (role, target)
             for role, queues in (("builder", self._waiting), ("device", self._built))
             for target, queue in queues.items()
             if queue and (role == "device" or self._room(target))
         )  # there is one: all others would have been started
-        return role, target, ", ".join(map(str, self._members.values())) or "none at all"
+        joined = ", ".join(map(str, self._members.values())) or "none at all"
+        return role, target, "; ".join([joined + until, *self.lacks.values()])
 
     def _want(self, when: str) -> PoolError:
         """Says what machine is missing."""
@@ -461,8 +463,6 @@ class Fleet:
     def _give_up(self, error: PoolError) -> None:
         if not self._closed:
             self._fail(error)
-
-    # Small parts
 
     def _find_capacity(self) -> int:
         devices = [member for member in self._members.values() if not member.builds and member.targets]

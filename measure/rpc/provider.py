@@ -15,15 +15,18 @@ from measure.fleet.scheduler import Fleet
 from measure.notices import WaitNotice
 from measure.rpc.client import RpcDevice
 from measure.rpc.jobs import greet, read_greeting
-from measure.rpc.protocol import MAX_LEASE, MAX_WAIT, get
+from measure.rpc.protocol import MAX_LEASE, MAX_NAME, MAX_WAIT, get
 from measure.rpc.settings import RpcAddress, RpcSettings, check_place
 from measure.rpc.transport import Busy, CallError, Connection, Unreachable
+from search_space.operators.checks import nearest
 
 log = logging.getLogger(__name__)
 
 _PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Seconds before the next attempt with a device that was lost soon after it came, by number of such attempts."""
 _SOON = 10.0
+_SHOWN = 20
+"""Keys of a tracker that are shown."""
 
 
 class RpcProvider:
@@ -38,7 +41,8 @@ class RpcProvider:
         self.addresses, self.settings = tuple(addresses), settings
         self.client = uuid.uuid4().hex
         self.refused: set[str] = set()  # places of workers that were not believed, whatever they call themselves now
-        self._reached = False
+        self._reached = self._joined = False
+        self._absent: dict[tuple[str, str], float] = {}  # place and key of no device there → since when
 
     async def provide(self, fleet: Fleet) -> None:
         """Keeps devices joined until it is cancelled.
@@ -96,10 +100,42 @@ class RpcProvider:
                 f"but got key={', '.join(address.keys)}"
             )
         device = RpcDevice(address.place, greeting, self.settings, address.check, connection)
-        fleet.join(device)
+        self.join(fleet, device)
         await fleet.left(device)
         if fleet.refused(device):
             self.refused.add(address.place)
+
+    def join(self, fleet: Fleet, device: RpcDevice) -> None:
+        """Has a device join."""
+        self._joined = True
+        fleet.join(device)
+
+    def note_keys(self, fleet: Fleet, place: str, key: str, keys: Sequence[str] | None) -> None:
+        """Takes note of the keys that a tracker knows where it has no device of the wanted one; None: it has one.
+
+        Raises:
+            PoolError: for as long as `settings.patience` no tracker has had a key that is asked for, though all have
+                others, and no device has ever joined.
+        """
+        source, now = (place, key), time.monotonic()
+        if keys is None:
+            fleet.lacks.pop(f"{place} {key}", None)
+            self._absent.pop(source, None)
+            return
+        known = f"devices of key={', '.join(keys)} alone" if keys else "no device"
+        wanted = f", and key={key} is asked for" if key else ""
+        fleet.lacks[f"{place} {key}"] = f"the tracker at {place} has {known}{wanted}"
+        if not keys:
+            self._absent.pop(source, None)  # they may be about to come
+            return
+        self._absent.setdefault(source, now)
+        asked = sum(len(address.keys) or 1 for address in self.addresses)
+        late = now - max(self._absent.values()) >= self.settings.patience
+        if late and not self._joined and len(self._absent) == asked:
+            raise PoolError(
+                f"`key` must be one that the tracker at {place} has, {', '.join(keys)}, "
+                f"but got key={key}{nearest(key, keys)}"
+            )
 
 
 class _Leases:
@@ -135,16 +171,21 @@ class _Leases:
         """Asks for one device after the other."""
         request = uuid.uuid4().hex
         wait = min(MAX_WAIT, max(self._lease / 2, 0.1))
-        wish = {"client": self._provider.client, "key": key, "priority": self._address.priority, "wait": wait}
+        wish = {"client": self._provider.client, "key": key, "priority": self._address.priority}
+        patient = False  # the first answer comes at once: a key that nothing has is to be known early
         while True:
             try:
                 limit = wait + self._settings.call_timeout
-                reply, _ = await self._connection.call("Ask", {**wish, "request": request}, timeout=limit)
+                header = {**wish, "wait": wait if patient else 0.0, "request": request}
+                reply, _ = await self._connection.call("Ask", header, timeout=limit)
             except (Unreachable, Busy):
                 await asyncio.sleep(self._settings.retry_pause)
                 continue
             except CallError as error:
                 raise PoolError(f"a tracker must give out devices, but {error}") from None
+            patient = True
+            keys = None if "keys" not in reply else [str(k)[:MAX_NAME] for k in get(reply, "keys", list)[:_SHOWN]]
+            self._provider.note_keys(self._fleet, self._address.place, key, keys)
             if "lease" in reply and (lease := get(reply, "lease", str)) not in self._held:
                 self._held[lease] = None
                 task = asyncio.create_task(self._use(lease, get(reply, "place", str)))
@@ -161,7 +202,7 @@ class _Leases:
             check_place(place, "place")  # a tracker may say anything
             device = await RpcDevice.connect(place, self._settings, self._address.check)
             self._held[lease] = device
-            self._fleet.join(device)
+            self._provider.join(self._fleet, device)
             await self._fleet.left(device)
             if self._fleet.refused(device):
                 self._provider.refused.add(place)

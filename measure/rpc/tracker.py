@@ -18,6 +18,8 @@ from measure.rpc.settings import check_key, check_place
 log = logging.getLogger(__name__)
 
 MAX_DEVICES = 10_000
+MAX_KEYS = 50
+"""Keys that a client is told whose own is not among them."""
 MAX_REQUESTS = 10_000
 MAX_HOST_REQUESTS = 2500
 """Requests of clients on one host."""
@@ -140,7 +142,9 @@ class Tracker(Service):
         with suppress(TimeoutError):
             await asyncio.wait_for(wish.granted.wait(), wait)
         if wish.lease is None:
-            return {}, b""
+            keys = sorted({device.key for device in self._devices.values()})
+            fits = bool(keys) and wish.key in ("", *keys)
+            return {} if fits else {"keys": keys[:MAX_KEYS]}, b""
         wish.lease.expires = time.monotonic() + self.lease
         return {"lease": wish.lease.name, "place": wish.lease.device.place}, b""
 

@@ -14,6 +14,8 @@ MACHINES: dict[str, str] = {
 }
 """`Hardware.kind` -> module and name of its `Machine`, imported when it is first asked for."""
 
+_REGISTERED: list[SketchRule] = []
+
 
 def machine_of(kind: str) -> Machine:
     """The rules and limits of a kind of machine.
@@ -44,6 +46,12 @@ def register_rule(rule: SketchRule, before: str | None = None, machine: str = "c
     if before is not None and before not in names:
         raise ValueError(f"`before` must be one of {', '.join(names)}, but got before={before!r}")
     rules.insert(0 if before is None else names.index(before), rule)
+    _REGISTERED.append(rule)
 
 
-__all__ = ["MACHINES", "machine_of", "register_rule", "rules_of"]
+def registered_rules(kind: str) -> list[SketchRule]:
+    """Rules of a kind of machine that `register_rule` added, in the order in which they are tried."""
+    return [rule for rule in rules_of(kind) if any(rule is added for added in _REGISTERED)]
+
+
+__all__ = ["MACHINES", "machine_of", "register_rule", "registered_rules", "rules_of"]

@@ -23,11 +23,13 @@ class Derived:
         drafts: of whole schedules.
         dropped: how many more there are, beyond the cap of `MAX_SKETCHES`.
         refused: drafts that a rule could not go on with, and why.
+        applied: names of the rules that decided a stage.
     """
 
     drafts: Sequence[Draft]
     dropped: int
     refused: Mapping[str, str]
+    applied: frozenset[str]
 
 
 def derive(state: State, hardware: Hardware) -> Derived:
@@ -41,6 +43,7 @@ def derive(state: State, hardware: Hardware) -> Derived:
     drafts = [start, *machine.starts(start, hardware)]
     whole: list[Draft] = []
     refused: dict[str, str] = {}
+    applied: set[str] = set()
     while drafts:
         draft = drafts.pop(0)
         pending = [s for s in draft.state.stages if s.name not in draft.done]
@@ -49,11 +52,12 @@ def derive(state: State, hardware: Hardware) -> Derived:
             continue
         stage = pending[-1]
         rule = next(r for r in machine.rules if r.matches(draft, stage, hardware))
+        applied.add(rule.name)
         try:
             drafts += rule.apply(draft, stage, hardware)
         except ScheduleError as error:
             refused[draft.variant(rule.name).name] = str(error)
-    return Derived(whole[:MAX_SKETCHES], max(0, len(whole) - MAX_SKETCHES), refused)
+    return Derived(whole[:MAX_SKETCHES], max(0, len(whole) - MAX_SKETCHES), refused, frozenset(applied))
 
 
 def _inline(draft: Draft, machine: Machine, hardware: Hardware) -> Draft:

@@ -16,7 +16,7 @@ from targets.calling import Array
 from targets.cuda.device import Device, first_device
 from targets.cuda.driver import runs_on
 from targets.cuda.network_runner import NetworkRunner
-from targets.executable import Executable
+from targets.executable import Executable, check_iterations
 from targets.manifest import HASHED, SHAPE, SIZE, TEXT, ExecutableError, Format, Rule, contents, tensor_bytes
 
 _SPACES = ("input", "output", "weights", "packed", "arena", "workspace")
@@ -117,6 +117,10 @@ class CudaExecutable(Executable):
         self._made = [np.zeros(p.shape, numpy_dtype(p.dtype)) for p in self.outputs]
         self._lock = threading.Lock()
 
+    @property
+    def _place(self) -> str:
+        return f"{self.manifest['target']}, a GPU of {self.device.arch}"
+
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         with self._lock:
             self.device.use()
@@ -130,11 +134,12 @@ class CudaExecutable(Executable):
 
         Inputs and outputs stay on the device. Where an inference is short, a sample is the mean of a few.
         """
+        check_iterations(iterations)
         with self._lock:
             self.device.use()
             return self._runner.time(iterations)
 
-    def profile(self, iterations: int) -> NDArray[np.float64]:
+    def step_seconds(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each step in each of `iterations` inferences, launched one by one: (iterations, steps)."""
         with self._lock:
             self.device.use()

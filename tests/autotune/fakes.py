@@ -126,6 +126,7 @@ class FakeSpace:
     workload: FakeWorkload = field(default_factory=FakeWorkload)
     hardware: Hardware = HARDWARE
     refused: Mapping[str, str] = field(default_factory=dict)
+    unmatched: tuple[str, ...] = ()
 
     @property
     def cores(self) -> int:

@@ -70,6 +70,21 @@ def test_a_profile_has_a_time_for_each_step(network: NativeExecutable) -> None:
     assert profile.shape == (5, len(network.manifest["steps"]))
     assert (profile >= 0).all()
     assert network.time(5).shape == (5,)
+    rows = profile.rows
+    assert sum(row.share for row in rows) == pytest.approx(1) and rows[0].gflops is not None
+    assert rows[0].name in repr(profile).splitlines()[2]
+    for wrong in (-1, 2.5, "3"):
+        with pytest.raises(ExecutableError, match="`iterations` must be a whole number from 0, but got"):
+            network.profile(wrong)  # type: ignore[arg-type]
+
+
+def test_it_says_what_it_is_in_a_few_lines(network: NativeExecutable) -> None:
+    first, *lines = repr(network).splitlines()
+    assert first == f"NativeExecutable of {network.name}: cpu, 2 threads"
+    assert lines[0] == f"  inputs: {network.inputs[0].described}" and "x float32 (" in lines[0]
+    assert lines[1].startswith("  outputs: ") and len(lines) == 4
+    assert f"called in {len(network.manifest['steps'])} steps; operations in float32" in lines[2]
+    assert lines[3].startswith(f"  memory: weights {network.weights_bytes / 1e6:.2f} MB, values ")
 
 
 def test_activations_share_memory(network: NativeExecutable) -> None:

@@ -42,7 +42,17 @@ def made(name: str) -> tuple[Model, Oracle]:
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
 def compiled(request: pytest.FixtureRequest) -> tuple[LanguageModel, Oracle]:
     model, oracle = made(request.param)
+    assert repr(model).startswith(f"Model {model.name}: ") and "array" not in repr(model)
     return language.compile(model, LONGEST, threads=1), oracle
+
+
+def test_it_says_what_it_is_in_a_few_lines(compiled: tuple[LanguageModel, Oracle]) -> None:
+    network, _ = compiled
+    title, sequences, kernels, memory = repr(network).splitlines()
+    assert title == f"LanguageModel of {network.vocabulary} tokens: cpu, 1 thread"
+    assert sequences.startswith(f"  sequences: {LONGEST} tokens at most, ")
+    assert f"{len(network.step_network.manifest['steps'])} for a token" in kernels
+    assert f"weights {network.weights_bytes / 1e6:.2f} MB" in memory
 
 
 def prompt(network: LanguageModel, count: int, seed: int = 1) -> NDArray[np.int64]:

@@ -150,6 +150,8 @@ def test_a_hand_written_schedule_is_lowered_and_built():
     text = str(autotune.lower(schedule, [a, b, c]))
     assert "vectorize for" in text and text.startswith("kernel(a: float32[8, 16]")
     kernel = autotune.build(schedule, [a, b, c], target="cpu")
+    taken, given = "a float32 (8, 16), b float32 (16, 24)", "c float32 (8, 24)"
+    assert repr(kernel).endswith(f"kernel for cpu: {taken} -> {given}") and len(repr(kernel.module)) < 1000
     rng = np.random.default_rng(0)
     x, y = rng.random((8, 16), np.float32), rng.random((16, 24), np.float32)
     out = np.empty((8, 24), np.float32)

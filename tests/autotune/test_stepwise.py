@@ -146,6 +146,9 @@ def test_times_are_those_of_the_steps(folder: Path) -> None:
     with pytest.raises(ExecutableError, match="must have been called before it is timed"):
         executable.profile(1)
     executable(np.zeros((1, 3, 16, 16), np.float32))
+    title, _, _, kernels, _ = repr(executable).splitlines()
+    assert title.startswith(f"StepwiseExecutable of {executable.name}: cpu, ") and title.endswith(", and vta")
+    assert f"called in {len(executable.steps)} steps; operations in " in kernels
     profile = executable.profile(3)
     assert profile.shape == (3, len(executable.steps)) and (profile > 0).all()
     simulated = [i for i, step in enumerate(executable.steps) if step["target"] == "vta"]

@@ -51,7 +51,7 @@ def test_every_strategy_works_with_every_model_and_repeats_itself(strategy, mode
     ("options", "message"),
     [
         ({"target": "abacus"}, "`target` must be one of"),
-        ({"trials": 0}, "`trials` must be at least 1, but got trials=0"),
+        ({"trials": 0}, "`trials` must be an integer of at least 1, but got trials=0"),
         ({"strategy": "luck"}, "`strategy` must be one of"),
         ({"strategy_options": {"populaton": 3}}, "did you mean 'population'"),
         ({"cost_model": "oracle"}, "`cost_model` must be one of"),

@@ -267,7 +267,7 @@ def test_settings_state_their_rules(name):
 
 def test_fewer_than_no_trials_are_refused():
     assert settings_with(trials=0).trials == 0
-    with pytest.raises(ValueError, match="`trials` must not be negative, but got trials=-1"):
+    with pytest.raises(ValueError, match="`trials` must be an integer of at least 0, but got trials=-1"):
         settings_with(trials=-1)
 
 

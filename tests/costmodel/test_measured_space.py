@@ -178,6 +178,9 @@ def test_commands(tmp_path: Path) -> None:
     played = run.invoke(app, command)
     assert played.exit_code == 0, played.output
     assert "100.0%" in played.output.splitlines()[-2] and played.output.splitlines()[-1].startswith("score ")
+    short = run.invoke(app, [*command[:3], "--trials", "1", "--seeds", "2", "--strategy", "random"]).output
+    (told,) = [line for line in short.splitlines() if line.startswith("searches ended after ")]
+    assert "with 1 configurations at most; for the rest, " in told and "keeps the best that it had by then" in told
     out = tmp_path / "out.json"
     written = run.invoke(app, ["dataset", "export", str(tmp_path / "own"), "-o", str(out), "--space", str(t1)])
     assert written.exit_code == 0 and len(read_t4(out, t1)) == 20

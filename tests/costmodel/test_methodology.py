@@ -50,6 +50,19 @@ def test_nothing_found_counts_as_random_search() -> None:
     )
 
 
+def test_what_lies_behind_the_end_of_a_search_keeps_its_best() -> None:
+    of = measured()
+    yardstick = Yardstick(of)
+    seconds, elapsed = drawn(of, 0)
+    half = int(np.searchsorted(elapsed, yardstick.seconds / 2))
+    ended = (seconds[:half], elapsed[:half])
+    whole, part, none = yardstick.after_end([(seconds, elapsed), ended, (np.empty(0), np.empty(0))])
+    assert (whole, none) == (0.0, 1.0) and part == pytest.approx(0.5, abs=0.02)
+    performance = yardstick.performance(*ended)[yardstick.times > elapsed[half - 1]]
+    left = (yardstick.random - np.nanmin(seconds[:half])) / (yardstick.random - of.best)
+    np.testing.assert_allclose(performance, left[-len(performance) :])
+
+
 def test_time_is_up_where_random_search_has_gone_most_of_the_way() -> None:
     of = measured()
     yardstick = Yardstick(of)

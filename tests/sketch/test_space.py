@@ -27,6 +27,7 @@ from search_space.sketch.tables import (
 from search_space.space import concrete, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
+from tests.autotune import fakes
 from tests.interpreter import interpret
 
 SMALL = {
@@ -152,6 +153,29 @@ def test_a_rule_of_ones_own_is_used(hardware: Hardware) -> None:
             register_rule(Nothing(), before="no_such_rule")
     finally:
         rules_of("cpu")[:] = before
+
+
+def test_a_rule_of_ones_own_that_decides_nothing_is_named(hardware: Hardware, caplog: pytest.LogCaptureFixture) -> None:
+    class Rows(SketchRule):
+        name = "rows"
+
+        def matches(self, draft: Draft, stage, hardware: Hardware) -> bool:
+            return len(stage.reduced) == 3
+
+        def apply(self, draft: Draft, stage, hardware: Hardware) -> list[Draft]:
+            return [draft.variant("rows").finish(stage.name)]
+
+    before = list(rules_of("cpu"))
+    try:
+        register_rule(Rows())
+        assert generate(SMALL["dense"], hardware).unmatched == ("rows",)
+        assert generate(SMALL["conv3x3"], hardware, ["direct"]).unmatched == ()
+        fakes.tune(SMALL["dense"], pool=fakes.HashPool(), trials=1, finalists=0)
+        (said,) = [record.getMessage() for record in caplog.records if "sketch rule" in record.getMessage()]
+        assert said.startswith("sketch rule 'rows' decides no stage of dense(")
+    finally:
+        rules_of("cpu")[:] = before
+    assert generate(SMALL["dense"], hardware).unmatched == ()  # those of the project say nothing
 
 
 def test_spaces_are_deterministic(hardware: Hardware) -> None:

@@ -208,7 +208,8 @@ def convert(context: AtenContext, node: Node) -> None:
     name = name_of(node.target)
     converter = CONVERTERS.get(name)
     if converter is None:
-        raise ModelError(f"operators must be supported, but got {name} in node {node.name!r}")
+        title = f"aten.{name}" if isinstance(node.target, torch._ops.OpOverload) else name
+        raise ModelError(f"operators must have a conversion to kernels, but {title} of node {node.name!r} has none")
     call = AtenCall.of(context, node)
     several = isinstance(node.meta["val"], (tuple, list))
     call.check_outputs()

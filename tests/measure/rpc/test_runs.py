@@ -96,6 +96,25 @@ def test_no_trial_is_lost_when_a_worker_is_killed_and_another_comes_by_the_track
     assert {result.host["device"].rpartition(" ")[2] for result in results} == {first.place, second.place}
 
 
+def test_a_key_that_no_device_has_is_named_beside_those_that_there_are(tmp_path):
+    local = LocalSettings(builders=1, executor=EXECUTOR, host_lock=str(tmp_path / "host.lock"))
+    tracker = Process(tmp_path, "tracker", "--lease", "1.5")
+    addresses = [RpcAddress(tracker.place, ("fone",))]
+    try:
+        fleet = FleetSettings(start_timeout=1.0)
+        with RpcPool(addresses, settings(), fleet, local) as pool, pytest.raises(PoolError) as caught:
+            pool.run([trial(options={"target": "vta"})])
+        told = f"; the tracker at {tracker.place} has no device, and key=fone is asked for"
+        assert "must have a device for target='vta' within 1 s" in str(caught.value) and told in str(caught.value)
+        with worker(tmp_path, "--key", "phone", "--tracker", tracker.place, target="vta"):
+            with RpcPool(addresses, settings(patience=0.3), None, local) as pool, pytest.raises(PoolError) as caught:
+                pool.run([trial(options={"target": "vta"})])
+            rule = f"`key` must be one that the tracker at {tracker.place} has, phone, but got key=fone"
+            assert str(caught.value) == f"{rule}; did you mean 'phone'?"
+    finally:
+        tracker.end()
+
+
 def test_a_worker_that_is_started_again_is_joined_again(tmp_path):
     trials = [trial(options={"target": "vta"}, number=number) for number in range(4)]
     with worker(tmp_path, target="vta") as first, pool_of(tmp_path, first.place, patience=0.3) as pool:

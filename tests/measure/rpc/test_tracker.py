@@ -76,6 +76,20 @@ def test_devices_are_given_out_by_key_once():
     asyncio.run(scenario())
 
 
+def test_who_asks_for_a_key_that_nothing_has_is_told_those_that_there_are():
+    async def scenario():
+        async with tracker() as client:
+            asked = {"client": "a", "priority": 0, "wait": 0.0}
+            assert await client._ask("Ask", request="1", key="", **asked) == {"keys": []}
+            await client.register("1", "2", key="phone")
+            await client.register("3", key="board")
+            assert await client._ask("Ask", request="2", key="tablet", **asked) == {"keys": ["board", "phone"]}
+            await client.ask("b", "board")
+            assert await client._ask("Ask", request="3", key="board", **asked) == {}  # it is only busy
+
+    asyncio.run(scenario())
+
+
 def test_asking_twice_is_asking_once():
     async def scenario():
         async with tracker() as client:

@@ -72,14 +72,14 @@ class PyExecutable(Executable):
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         for mine, array in zip(self._arrays["input"], arrays, strict=True):
             mine[...] = array
-        self.profile(1)
+        self.step_seconds(1)
         return tuple(array.copy() for array in self._arrays["output"])
 
     def time(self, iterations: int) -> NDArray[np.float64]:
-        total: NDArray[np.float64] = self.profile(iterations).sum(axis=1)
+        total: NDArray[np.float64] = self.step_seconds(iterations).sum(axis=1)
         return total
 
-    def profile(self, iterations: int) -> NDArray[np.float64]:
+    def step_seconds(self, iterations: int) -> NDArray[np.float64]:
         seconds = np.empty((iterations, len(self._steps)))
         for row in seconds:
             for number, step in enumerate(self._steps):

@@ -1,0 +1,219 @@
+"""Any regressor of scikit-learn as a cost model, by the name of its class."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.models import text
+from costmodel.models.base import Scores
+from costmodel.models.errors import ModelError
+from costmodel.models.program_model import ProgramModel, Rows
+from costmodel.models.threads import one_thread
+from search_space.extras import require
+from search_space.operators.checks import nearest
+
+ESTIMATORS: Mapping[str, str] = {
+    "ARDRegression": "linear_model",
+    "AdaBoostRegressor": "ensemble",
+    "BaggingRegressor": "ensemble",
+    "BayesianRidge": "linear_model",
+    "DecisionTreeRegressor": "tree",
+    "ElasticNet": "linear_model",
+    "ExtraTreeRegressor": "tree",
+    "ExtraTreesRegressor": "ensemble",
+    "GaussianProcessRegressor": "gaussian_process",
+    "GradientBoostingRegressor": "ensemble",
+    "HistGradientBoostingRegressor": "ensemble",
+    "HuberRegressor": "linear_model",
+    "KNeighborsRegressor": "neighbors",
+    "KernelRidge": "kernel_ridge",
+    "Lars": "linear_model",
+    "Lasso": "linear_model",
+    "LassoLars": "linear_model",
+    "LinearRegression": "linear_model",
+    "LinearSVR": "svm",
+    "MLPRegressor": "neural_network",
+    "NuSVR": "svm",
+    "OrthogonalMatchingPursuit": "linear_model",
+    "PLSRegression": "cross_decomposition",
+    "RandomForestRegressor": "ensemble",
+    "Ridge": "linear_model",
+    "SGDRegressor": "linear_model",
+    "SVR": "svm",
+    "TheilSenRegressor": "linear_model",
+}
+"""Class → module of scikit-learn. A name in a configuration or in a file imports nothing else."""
+
+SET_HERE = ("n_jobs", "random_state", "verbose", "warm_start")
+"""Parameters of estimators that are no options: one thread, the model's seed, and nothing kept between fits."""
+
+_LEARNED = ("estimator", "options", "seed", "rows", "target", "weight")
+_TRIED = 16  # rows that an estimator is tried on before it learns anything that cost time
+
+
+class SklearnModel(ProgramModel):
+    """A regressor of scikit-learn on the standardised features of programs.
+
+    It is saved as the programs that it has learned from, and fitted to them again when it is loaded: no file holds the
+    state of an estimator, which would take a pickle.
+
+    Args:
+        estimator: name of a class in `ESTIMATORS`; or an object of such a class, whose parameters are the options then.
+        seed, programs, tasks_programs, prior: see `ProgramModel`.
+        options: parameters of the estimator: numbers, texts, truth values, None, and lists of these.
+
+    Attributes:
+        estimator: name of the class.
+        options: parameters that differ from the class' own.
+
+    Raises:
+        ModelError: another class, or options that it does not have or refuses.
+        MissingExtra: scikit-learn is not installed.
+    """
+
+    name = "sklearn"
+
+    def __init__(
+        self,
+        estimator: Any = "ExtraTreesRegressor",
+        seed: int = 0,
+        programs: int = 2048,
+        tasks_programs: int = 8192,
+        prior: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(seed, programs, tasks_programs, prior)
+        require("the cost model sklearn", "sklearn")
+        if not isinstance(estimator, str):
+            estimator, options = _taken_apart(estimator, options)
+        self.estimator, self.options = estimator, _checked(estimator, options)
+        self._regressor: Any = None
+
+    def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
+        """See `ProgramModel.learn`; what an estimator is fitted to, see `prepare`."""
+        learned = {"estimator": self.estimator, "options": json.dumps(self.options), "seed": self.seed}
+        return {**learned, "rows": rows.astype(np.float32), "target": target, "weight": weight}
+
+    def prepare(self, learned: dict[str, Any]) -> None:
+        """Fits the estimator.
+
+        Raises:
+            ModelError: it cannot learn from these programs.
+        """
+        regressor = _made(learned["estimator"], json.loads(learned["options"]), learned["seed"])
+        self._regressor = _fitted(regressor, learned["rows"], learned["target"], learned["weight"])
+
+    def score(self, rows: Rows) -> Scores:
+        """See `ProgramModel.score`; rounded to float32, as sums of a library depend on where a row stands."""
+        try:
+            found = self._regressor.predict(_rounded(rows))
+        except ValueError as error:
+            raise ModelError(f"{self.estimator} must predict, but: {_first_line(error)}") from error
+        return _rounded(np.asarray(found, np.float64).reshape(len(rows)))
+
+    def scores(self, *arguments: Any, **named: Any) -> Scores:
+        """See `ProgramModel.scores`."""
+        with one_thread():
+            return super().scores(*arguments, **named)
+
+    def load(self, path: Path) -> None:
+        """See `CostModel.load`; of whichever estimator the file is."""
+        learned = text.read(path, self.name, _LEARNED)
+        try:
+            self.options = _checked(str(learned["estimator"]), json.loads(learned["options"]))
+            self.prepare(learned)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ModelError(f"{path}: a saved model must be whole, but {error}") from None
+        self.estimator, self._learned = str(learned["estimator"]), learned
+
+
+def _taken_apart(estimator: Any, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of an estimator that was made."""
+    name = type(estimator).__name__
+    if name not in ESTIMATORS or not type(estimator).__module__.startswith(f"sklearn.{ESTIMATORS[name]}"):
+        raise ModelError(f"`estimator` must be one of {', '.join(ESTIMATORS)}, but got {estimator!r:.80}")
+    if options:
+        raise ModelError(f"an estimator that is made must have its options already, but got {', '.join(options)}")
+    own, given = _class_of(name)().get_params(deep=False), estimator.get_params(deep=False)
+    return name, {k: v for k, v in given.items() if k not in SET_HERE and repr(v) != repr(own[k])}
+
+
+def _class_of(name: str) -> Any:
+    if name not in ESTIMATORS:
+        raise ModelError(
+            f"`estimator` must be one of {', '.join(ESTIMATORS)}, but got estimator={name!r}{nearest(name, ESTIMATORS)}"
+        )
+    return getattr(import_module(f"sklearn.{ESTIMATORS[name]}"), name)
+
+
+def _checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as plain data, which the estimator takes.
+
+    Raises:
+        ModelError: others.
+    """
+    allowed = [option for option in _class_of(name)().get_params(deep=False) if option not in SET_HERE]
+    for option in options:
+        if option not in allowed:
+            raise ModelError(
+                f"`{name}` must have options among {', '.join(allowed)}, but got {option!r}{nearest(option, allowed)}"
+            )
+    try:
+        plain = json.dumps(dict(options), allow_nan=False)
+    except (TypeError, ValueError):
+        raise ModelError(f"`{name}` must have options of numbers, texts and lists, but got {options!r:.200}") from None
+    _try(name, plain)
+    kept: dict[str, Any] = json.loads(plain)
+    return kept
+
+
+@cache
+def _try(name: str, options: str) -> None:
+    """Fits an estimator with these options to a few made-up rows: it looks at values only then.
+
+    Raises:
+        ModelError: it refuses them.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(_TRIED, 4)).astype(np.float32)
+    _fitted(_made(name, json.loads(options), 0), rows, rng.uniform(size=_TRIED), np.ones(_TRIED))
+
+
+def _made(name: str, options: Mapping[str, Any], seed: int) -> Any:
+    kind = _class_of(name)
+    fixed = {"n_jobs": 1, "random_state": seed}
+    return kind(**{k: v for k, v in fixed.items() if k in kind().get_params(deep=False)}, **options)
+
+
+def _fitted(regressor: Any, rows: NDArray[np.float32], target: Scores, weight: Scores) -> Any:
+    """The estimator, fitted to all rows by their weights, where it takes any."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.utils.validation import has_fit_parameter
+
+    weights = {"sample_weight": weight} if has_fit_parameter(regressor, "sample_weight") else {}
+    name = type(regressor).__name__
+    try:
+        with one_thread(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # ranks as well as it has learned by then
+            return regressor.fit(rows.astype(np.float64), target, **weights)
+    except (ValueError, TypeError, np.linalg.LinAlgError) as error:
+        raise ModelError(f"{name} must learn from {len(rows)} programs, but: {_first_line(error)}") from error
+
+
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers of float32, in float64."""
+    return values.astype(np.float32).astype(np.float64)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
