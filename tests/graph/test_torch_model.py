@@ -49,7 +49,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     fake: Any = types.ModuleType("torch")
     fake.__spec__ = importlib.machinery.ModuleSpec("torch", None)
     fake.nn, fake.onnx = types.SimpleNamespace(Module=Module), types.SimpleNamespace(export=export)
-    fake.no_grad = nullcontext
+    fake.no_grad, fake.Tensor = nullcontext, np.ndarray
     monkeypatch.setitem(sys.modules, "torch", fake)
     return exported
 
