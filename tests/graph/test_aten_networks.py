@@ -84,7 +84,9 @@ def test_operators_that_are_not_supported_are_named() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.sort(x)[0] + torch.fft.fft(x).abs()
 
-    with pytest.raises(ModelError, match=r"must have a conversion to kernels, but .* \(not supported here: .*sort.*fft"):
+    with pytest.raises(
+        ModelError, match=r"must have a conversion to kernels, but .* \(not supported here: .*sort.*fft"
+    ):
         exported(Unsupported(), torch.randn(4))
 
 
