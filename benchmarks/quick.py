@@ -91,10 +91,12 @@ def base_of(named: str | None, folder: Path = ROOT) -> str:
     """
     if named is None:
         tags = git("tag", "--sort=-creatordate", folder=folder).splitlines()
-        measured = results.load(MEASURED)
-        if not tags and measured is None:
+        if tags:
+            named = tags[0]
+        elif (measured := results.load(MEASURED)) is not None:
+            named = measured["state"]["commit"]
+        else:
             raise QuickError("a release must be tagged, or a revision named by `--base`, but there is no tag")
-        named = tags[0] if tags else measured["state"]["commit"]  # type: ignore[index]
     return git("rev-parse", "--short=12", f"{named}^{{commit}}", folder=folder)
 
 

@@ -61,7 +61,7 @@ def check(model: onnx.ModelProto, seed: int) -> None:
         network = load_network(inferred(model), "fuzz")
     except (ModelError, GraphError) as error:
         raise Refused(f"{type(error).__name__}: {error}") from None
-    found = _compiled(network, feeds)
+    found = compiled_outputs(network, feeds, *_schedules())
     names = [value.name for value in model.graph.output]
     for name, ours, theirs, allowed in zip(names, found, wanted, room, strict=True):
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
@@ -86,8 +86,8 @@ def _schedules() -> tuple[Schedules, Settings]:
     return Schedules({}, settings), settings
 
 
-def _compiled(network: Any, feeds: dict[str, Array]) -> list[Array]:
-    schedules, settings = _schedules()
+def compiled_outputs(network: Any, feeds: dict[str, Array], schedules: Schedules, settings: Settings) -> list[Array]:
+    """Compiles a network, runs it once, and returns its outputs in order."""
     with tempfile.TemporaryDirectory(prefix="autotune-fuzz-") as place:
         executable = compile_network(network, schedules, Path(place) / "network", settings)
         out = executable(*(feeds[p.name] for p in executable.inputs))

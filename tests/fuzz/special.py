@@ -12,10 +12,7 @@ Winograd's algorithms are left out: they are bounded by the tile, not by the ele
 
 from __future__ import annotations
 
-import tempfile
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -26,14 +23,13 @@ from autotune.graph.float64 import evaluate_in_float64, evaluate_nodes
 from autotune.graph.ir import GraphError
 from autotune.graph.onnx_model import inferred
 from autotune.graph.onnx_nodes import NodeError, run_node
-from autotune.network.build import compile_network
 from autotune.network.load import load_network
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits
 from autotune.tuning.settings import Settings
 from tests.autotune.fakes import settings_with
 from tests.fuzz.graphs import random_model
-from tests.fuzz.networks import feeds_of
+from tests.fuzz.networks import compiled_outputs, feeds_of
 from tests.fuzz.verdicts import Refused, Wrong
 from tests.graph.onnx_models import Array
 
@@ -97,7 +93,7 @@ def check(model: onnx.ModelProto, seed: int) -> None:
         network = load_network(model, "fuzz")
     except (ModelError, GraphError) as error:
         raise Refused(f"{type(error).__name__}: {error}") from None
-    outputs = _compiled(network, given)
+    outputs = compiled_outputs(network, given, *_schedules())
     for value, ours in zip(model.graph.output, outputs, strict=True):
         compare(value.name, ours, exact[value.name], narrow[value.name], room[value.name])
 
@@ -205,11 +201,3 @@ def _perturbed(model: onnx.ModelProto, given: dict[str, Array], rng: np.random.G
 def _schedules() -> tuple[Schedules, Settings]:
     settings = settings_with(threads=2)
     return Schedules({}, settings, Limits(max_error=0.0)), settings
-
-
-def _compiled(network: Any, given: dict[str, Array]) -> list[Array]:
-    schedules, settings = _schedules()
-    with tempfile.TemporaryDirectory(prefix="autotune-fuzz-") as place:
-        executable = compile_network(network, schedules, Path(place) / "network", settings)
-        out = executable(*(given[p.name] for p in executable.inputs))
-    return [np.asarray(array) for array in (out if isinstance(out, tuple) else (out,))]

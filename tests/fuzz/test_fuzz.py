@@ -193,8 +193,8 @@ def test_a_wrong_network_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPat
         [*nodes, helper.make_node("Tanh", ["m"], ["y"])], {"x": np.ones((2, 4), np.float32)}, {"w": weight}
     )
     networks.check(model, 0)
-    compiled = networks._compiled
-    monkeypatch.setattr(networks, "_compiled", lambda *given: [a * np.float32(1.001) for a in compiled(*given)])
+    compiled = networks.compiled_outputs
+    monkeypatch.setattr(networks, "compiled_outputs", lambda *given: [a * np.float32(1.001) for a in compiled(*given)])
     with pytest.raises(Wrong, match="y must agree with ONNX Runtime within"):
         networks.check(model, 0)
     small = [[node.op_type for node in one.graph.node] for one in networks.smaller(model)]
