@@ -137,15 +137,16 @@ def test_two_runs_share_a_file_and_both_are_resumed(folder: Path) -> None:
     records = folder / "shared.jsonl"
     shared = ("--set", f"records={records}", "--quiet")
     keys = [("--output", folder / name, "--seed", seed) for seed, name in enumerate("ab")]
-    places = [folder / "tmp0", folder / "tmp1"]  # of locks on timing: the first run is stopped for a while
-    for place in places:
-        place.mkdir()
-    first = start(folder, *shared, *keys[0], "--trials", "12", TMPDIR=str(places[0]))
+    # Each run has a lock on timing of its own: the second must not wait for the first, which may be stopped with it.
+    locks = [folder / "lock0", folder / "lock1"]
+    for lock in locks:
+        lock.mkdir(mode=0o700)
+    first = start(folder, *shared, *keys[0], "--trials", "12", XDG_RUNTIME_DIR=str(locks[0]))
     assert wait_until(lambda: records.exists() and records.read_bytes().count(b"\n") >= 2)
     with open(records) as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # so that it does not stand still within an append
         first.send_signal(signal.SIGSTOP)
-    second = start(folder, *shared, *keys[1], "--trials", "12", TMPDIR=str(places[1]))
+    second = start(folder, *shared, *keys[1], "--trials", "12", XDG_RUNTIME_DIR=str(locks[1]))
     assert wait_until(lambda: len(trials(records, 1)) >= 2)
     first.send_signal(signal.SIGCONT)
     for process in (first, second):
