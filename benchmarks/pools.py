@@ -71,8 +71,7 @@ FLOPS, BYTES = 1e11, 1e10
 
 def anchor_of(workload: Workload) -> str:
     """What a layer computes, less what is fused around it."""
-    found = workload.args["anchor"] if workload.operator == "fused" else workload.to_json()
-    return json.dumps(found, sort_keys=True)
+    return json.dumps(workload.anchor.to_json(), sort_keys=True)
 
 
 def seconds_of(workload: Workload) -> float:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from measure.errors import ErrorClass, TrialFailure
-from measure.interface import Bound, Task
+from measure.interface import Task
 from measure.pool import Trial
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import BuildError, Module, RunError
+from targets.base import Bound, BuildError, Module, RunError
 from targets.fences import fenced
 
 

@@ -7,42 +7,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from measure.pool import Trial
 from measure.timing import rotation_copies
-
-
-class Bound(Protocol):
-    """A kernel with its arrays.
-
-    Attributes:
-        copies: sets of constants that rotate; 1 where they do not.
-        deterministic: whether `time` and `run` say the same each time, so that once is enough.
-    """
-
-    copies: int
-    deterministic: bool
-
-    def run(self, threads: int | None = None) -> NDArray[Any]:
-        """Runs once and returns the output buffer, the same one each time."""
-
-    def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
-        """Seconds of each iteration, `(iterations,)`, timed in native code."""
-
-    def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
-        """Other inputs in place, constants as they are; memory that no run may rely on holds the byte `fill`, outputs
-        what was written to the output buffer."""
-
-    def fetch(self) -> NDArray[Any]:
-        """The output buffer, as the last execution, by `run` or `time`, has left it."""
-
-    def damage(self) -> str:
-        """What was written outside of the output, as a sentence; empty where nothing is known of any."""
-
-    def metrics(self) -> dict[str, float]:
-        """What else is known of an execution, by name; few numbers, for records."""
+from targets.base import Bound
 
 
 @dataclass(frozen=True)

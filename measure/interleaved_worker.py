@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from measure.errors import ErrorClass, TrialFailure
-from measure.interface import Bound, Executor, Task, bind_rotated
+from measure.interface import Executor, Task, bind_rotated
 from measure.output_check import OutputCheck, References
 from measure.pool import TaskKey, Trial
+from targets.base import Bound
 
 
 class InterleavedRunner:

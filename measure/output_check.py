@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measure.check import Comparison, Oracle, unwritten
-from measure.interface import Bound, Task
+from measure.interface import Task
+from targets.base import Bound
 
 _FILLS = (0xFF, 0xA5, 0x5A)
 """What memory for intermediate results holds before the first comparison, the timing and the last one."""

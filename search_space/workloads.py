@@ -114,8 +114,12 @@ class Workload:
         Raises:
             ValueError: the operator's reference is not what it defines.
         """
-        anchor = self.args["anchor"]["operator"] if self.operator == "fused" else self.operator
-        return self if anchor in LIBRARY else own(self._operator, **self.args)
+        return self if self.anchor.operator in LIBRARY else own(self._operator, **self.args)
+
+    @cached_property
+    def anchor(self) -> Workload:
+        """The workload without the prologues and the epilogue that are fused with it; itself where none are."""
+        return Workload.from_json(self.args["anchor"]) if self.operator == "fused" else self
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, every argument included."""
@@ -187,8 +191,7 @@ class Workload:
 
     def flops_of(self, algorithm: str) -> float:
         """Counts the operations of an algorithm: fewer products than `flops` has, transforms around them left out."""
-        anchor = Workload.from_json(self.args["anchor"]) if self.operator == "fused" else self
-        return self.flops - anchor.flops * (1.0 - products(anchor.args, algorithm))
+        return self.flops - self.anchor.flops * (1.0 - products(self.anchor.args, algorithm))
 
     @property
     def tolerance(self) -> tuple[float, float]:

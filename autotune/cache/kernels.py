@@ -113,8 +113,7 @@ def _of_code(schedule: Schedule, pitches: Mapping[str, tuple[int, ...]]) -> dict
 
 
 def _key(what: str, workload: Workload, target: Target, depends: Mapping[str, Any]) -> str | None:
-    anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
-    if target.identity is None or anchor not in LIBRARY:
+    if target.identity is None or workload.anchor.operator not in LIBRARY:
         return None
     return _digest(what, target, {"workload": workload.to_json(), "depends": depends})
 

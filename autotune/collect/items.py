@@ -111,8 +111,7 @@ def _chosen(tasks: Sequence[Task], source: SourceConfig, at: str) -> list[Task]:
 def _shape_name(workload: Workload) -> str:
     """Operator and shapes of what goes in and comes out."""
     shapes = ["x".join(map(str, spec.shape)) for spec in (*workload.inputs[:2], workload.output)]
-    anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
-    return "_".join([anchor, *shapes])
+    return "_".join([workload.anchor.operator, *shapes])
 
 
 def _named_apart(items: Sequence[Item]) -> list[Item]:

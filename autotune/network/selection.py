@@ -66,12 +66,8 @@ def extra_bytes(workload: Workload, algorithm: str) -> int:
     """By which an algorithm's constants are larger than the workload's."""
     if algorithm not in facts.RELATIVE_ERROR:
         return 0
-    anchor = _anchor(workload)
+    anchor = workload.anchor
     return facts.extra_bytes(anchor.args, anchor.inputs[1].shape, algorithm)
-
-
-def _anchor(workload: Workload) -> Workload:
-    return Workload.from_json(workload.args["anchor"]) if workload.operator == "fused" else workload
 
 
 def select(

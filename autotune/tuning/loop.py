@@ -144,7 +144,7 @@ def progress_of(
 def state_of(task: TaskTuning, under_way: bool = False) -> TaskState:
     """What a scheduler sees of a task; one that has a round under way can have no other."""
     workload = task.task.workload
-    anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
+    anchor = workload.anchor.operator
     # Definitions of their own have no kin, and what has other algorithms, such as Winograd's, reaches other rates.
     kind = workload.key if anchor == "tensors" else f"{anchor}: {', '.join(workload.algorithms)}"
     return TaskState(task.task.weight, workload.flops, kind, tuple(task.history), task.done or under_way)

@@ -60,15 +60,10 @@ def nearest(found: Distances, count: int) -> NDArray[np.int64]:
     return np.sort(np.argsort(found, kind="stable")[:count])
 
 
-def operator_of(task: Task) -> str:
-    """The operator at the heart of a workload: of a fused one, that of its anchor."""
-    workload = task.workload
-    return str(workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator)
-
-
 def _operators(source: Sequence[SourceTask], task: Task) -> Distances:
     """0 for the same operator, else 1."""
-    return np.array([operator_of(of) != operator_of(task) for of in source], np.float64)
+    operator = task.workload.anchor.operator
+    return np.array([of.workload.anchor.operator != operator for of in source], np.float64)
 
 
 def _sizes(source: Sequence[SourceTask], task: Task) -> Distances:

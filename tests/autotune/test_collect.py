@@ -381,7 +381,7 @@ def test_random_programs_are_the_same_for_the_same_seed_and_within_bounds():
         assert Workload.from_json(json.loads(json.dumps(workload.to_json()))) == workload
     for workload in found[::3]:
         assert generate(workload, hardware).sketches
-    kinds = {w.args["anchor"]["operator"] if w.operator == "fused" else w.operator for w in found}
+    kinds = {workload.anchor.operator for workload in found}
     assert kinds >= {"conv2d", "matmul", "depthwise_conv2d", "tensors"} and len(kinds) >= 7
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from measure.errors import ErrorClass, TrialFailure
 from measure.interface import Task
-from targets.base import RunError
+from targets.base import Bound, RunError
 
 
 def _segfault() -> None:
@@ -89,14 +89,14 @@ _DEEDS = {
 }
 
 
-class FakeBound:
+class FakeBound(Bound):
     """A kernel over arrays that copies its input to its output."""
 
     def __init__(self, step: dict[str, Any], task: Task, copies: int = 1) -> None:
         self.step, self.task, self.copies = step, task, copies
         self.deterministic = bool(step.get("deterministic"))
         self.output = np.empty_like(task.inputs[0])
-        self.inputs = task.inputs
+        self.inputs, self.outputs = task.inputs, [self.output]
 
     def run(self, threads: int | None = None) -> np.ndarray:
         how = self.step.get("run", "ok")
