@@ -39,6 +39,20 @@ auto break case char const continue default do double else enum extern float for
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
 """
 
+_MATH = """
+acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma fmax fmin
+fmod frexp hypot ilogb ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint nextafter
+nexttoward pow remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc
+"""
+_OTHERS = """
+asctime clock ctime difftime gmtime j0 j1 jn localtime main memchr memcmp memcpy memmove memset mktime signgam strcat
+strchr strcmp strcoll strcpy strcspn strerror strftime strlen strncat strncmp strncpy strpbrk strrchr strspn strstr
+strtok strxfrm time y0 y1 yn
+"""
+_MATH_NAMES = (f"{name}{kind}" for name in _MATH.split() for kind in ("", "f", "l"))
+RESERVED = frozenset({*KEYWORDS.split(), *_OTHERS.split(), *_MATH_NAMES})
+"""Names that no function of a text may have: keywords, and what `math.h`, `string.h` and `time.h` declare."""
+
 
 def identifier(name: str) -> str:
     """A name with what no identifier has replaced."""
@@ -56,7 +70,7 @@ class Identifiers:
 
     def __init__(self, *taken: str) -> None:
         self._given: dict[str, str] = {}
-        self._taken = {*KEYWORDS.split(), *taken}
+        self._taken = {*RESERVED, *taken}
 
     def __call__(self, name: str) -> str:
         if name not in self._given:

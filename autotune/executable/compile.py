@@ -30,6 +30,7 @@ from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
+from targets.c_spelling import RESERVED
 from targets.manifest import listed, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier", "is_dense"]
@@ -40,7 +41,7 @@ Chosen = Callable[[Workload], Schedule]
 def identifier(name: str) -> str:
     """A C identifier of a network's name."""
     found = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
-    return f"n{found}" if found[:1].isdigit() else found
+    return f"n{found}" if found[:1].isdigit() or found in RESERVED else found
 
 
 def _inside(loop: str) -> str:

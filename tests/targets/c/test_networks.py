@@ -123,6 +123,13 @@ def test_a_network_is_a_source_and_a_header(its_own: Compiled) -> None:
     np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["case", "expf", "memset", "3d"])
+def test_a_network_may_be_called_what_c_has_a_meaning_for(name: str, tmp_path: Path) -> None:
+    graph = residual()
+    written(Graph(name, graph.inputs, graph.constants, graph.nodes, graph.outputs, graph.output_names), tmp_path)
+    assert (tmp_path / f"n{name}.h").is_file()
+
+
 def test_many_weights_are_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "MOST_WEIGHTS", 1000)
     given, wanted = written(residual(), tmp_path)
