@@ -16,6 +16,12 @@ from typing import Any
 
 import numpy as np
 
+if __name__ == "__main__":  # run by its path, with the packages of another tree
+    sys.path.append(str(Path(__file__).parent))
+    from search_cases import SEARCHES, search
+else:
+    from tests.search_cases import SEARCHES, search
+
 Case = Mapping[str, Any]
 
 ZOO = (
@@ -81,6 +87,7 @@ CASES: tuple[Case, ...] = (
         "options": {"sizes": {"n": [4, 64]}, "shapes": {"x": [1, "n", 32]}},
         "open": True,
     },
+    *({"name": f"search-{name}", "search": name} for name in SEARCHES),
     *({"name": f"torch-{model}-{_words(options)}", "torch": model, "options": options} for model, options in TORCH),
 )
 
@@ -223,7 +230,10 @@ def observe(loaded: list[dict[str, str]]) -> None:
 
 
 def compile_case(case: Case) -> dict[str, str]:
-    """Compiles a case and returns the digests of all files of its executables, by name."""
+    """Compiles a case and returns the digests of all files of its executables, by name; of a search, its records'."""
+    if "search" in case:
+        with tempfile.TemporaryDirectory() as folder:
+            return search(case["search"], case["threads"], Path(folder), images)
     loaded: list[dict[str, str]] = []
     observe(loaded)
     options = {**case.get("options", {}), "threads": case["threads"]}
