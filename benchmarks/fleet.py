@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from autotune import config
 from autotune.tuning.callbacks import Callback, Progress
 from autotune.tuning.loop import run_rounds
+from autotune.tuning.preparation import prepare_task
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.tuner import prepare
 from benchmarks.simulated_fleet import SimulatedProvider
 from measure.database import Database
 from measure.fleet.pool import FleetPool
@@ -137,7 +137,7 @@ def search(devices: int, seconds: float, trials: int, tasks: int, file: Path) ->
         measure=config.Measure(threads=2),
     )
     shapes = [workloads.matmul(256 + 32 * place, 512, 512) for place in range(tasks)]
-    tunings = [prepare(Task(f"matmul{place}", shape), settings) for place, shape in enumerate(shapes)]
+    tunings = [prepare_task(Task(f"matmul{place}", shape), settings) for place, shape in enumerate(shapes)]
     total = trials // tasks * tasks
     quarter = total // 4
     places = (total // 10, quarter, total // 2, 3 * quarter, total)

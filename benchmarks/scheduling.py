@@ -27,7 +27,7 @@ from autotune.run.workloads import limits_of, network_of
 from autotune.schedulers import SCHEDULERS, TaskScheduler, TaskState
 from autotune.tuning.loop import run_rounds, state_of
 from autotune.tuning.pools import make_pool
-from autotune.tuning.tuner import prepare
+from autotune.tuning.preparation import prepare_task
 from benchmarks import results, tables
 from benchmarks.collected import add_options, collect
 from benchmarks.schedules import exported
@@ -95,7 +95,9 @@ def recorded(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[
     keys["search"] = {"batch": batch, "finalists": 0, "database": "none"}
     config = check_config(keys, "benchmark")
     settings, network = settings_of(config), network_of(config)
-    tunings = [prepare(task, settings, algorithms=limits_of(config).allowed(task.workload)) for task in network.tasks]
+    tunings = [
+        prepare_task(task, settings, algorithms=limits_of(config).allowed(task.workload)) for task in network.tasks
+    ]
     with make_pool(config.measure) as pool:
         run_rounds(tunings, pool, budget=trials)
     first = [min(tuning.records, key=lambda record: record.provenance.order).seconds for tuning in tunings]

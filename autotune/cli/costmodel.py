@@ -64,9 +64,9 @@ def train(
 ) -> None:
     """Trains a model on what a dataset holds, and evaluates it on what a split holds back of it."""
     with bad_input():
-        from autotune.lab import folder, tracked
+        from autotune.lab import tracked
         from costmodel.evaluate import Comparison, compare, evaluate, fitted, samples
-        from costmodel.models import registry
+        from costmodel.models import folder, registry
 
         given = _options(settings, options, model)
         registry.make(model, given, seed)  # refuses what cannot be before anything takes time
@@ -100,9 +100,9 @@ def evaluate_command(
 ) -> None:
     """Evaluates a model on the test part of a split, or on everything."""
     with bad_input():
-        from autotune.lab import folder as folders
         from autotune.run.folder import write_json
         from costmodel.evaluate import Comparison, evaluate
+        from costmodel.models import folder as folders
 
         check_json(json_file)
         name, loaded = folders.load(folder, model)

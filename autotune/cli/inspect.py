@@ -30,7 +30,7 @@ def lower(
     with bad_input(config=config):
         from autotune.run.resolve import settings_of, tasks_of
         from autotune.tuning import stages, untimed
-        from autotune.tuning.tuner import template_space
+        from autotune.tuning.preparation import template_space
 
         loaded = load(config, overrides, {"target": target})
         settings = settings_of(loaded)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,17 @@ from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
 from autotune.run.resolve import settings_of
 from autotune.schedulers import TaskScheduler, TaskState
-from autotune.search.base import Candidate
+from autotune.search.base import SearchStrategy
 from autotune.tuning.callbacks import Callback
-from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import check_runnable, make_pool
-from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.preparation import reusable_records
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
-from autotune.tuning.tuner import known, prepare
+from autotune.tuning.tune_tasks import Need, TaskRequest, tune_tasks
 from costmodel.dataset import Dataset, DatasetError, TaskData
 from costmodel.dataset.build import build, machine_of
 from costmodel.dataset.dataset import task_from_json, task_to_json
-from costmodel.models.random_model import RandomModel
 from measure.database import Database
 from measure.host import describe_host
 from measure.record import Record
@@ -73,18 +72,26 @@ class Balanced(TaskScheduler):
     """Gives the next round to what has the least share of its programs; ends at a time.
 
     Args:
-        tasks: as `choose` will number them.
         end: `time.monotonic()` after which no round is begun; None: none.
+
+    Attributes:
+        tasks: as `choose` numbers them.
     """
 
-    def __init__(self, tasks: Sequence[TaskTuning], end: float | None = None) -> None:
-        self._tasks, self._end = tasks, end
+    def __init__(self, end: float | None = None) -> None:
+        self.tasks: Sequence[TaskTuning] = ()
+        self._end = end
+
+    def over(self, tasks: Sequence[TaskTuning]) -> Balanced:
+        """Takes the tasks in and returns itself."""
+        self.tasks = tasks
+        return self
 
     def choose(self, tasks: Sequence[TaskState]) -> int | None:
         if self._end is not None and time.monotonic() >= self._end:
             return None
         open_ = [number for number, state in enumerate(tasks) if not state.done]
-        return min(open_, key=lambda n: len(self._tasks[n].records) / self._tasks[n].total, default=None)
+        return min(open_, key=lambda n: len(self.tasks[n].records) / self.tasks[n].total, default=None)
 
 
 def collect(
@@ -122,14 +129,15 @@ def collect(
         if any(item.rounds for item in items):
             _check_rounds(config, settings)
         say(f"{len(items)} tasks, {sum(item.programs for item in items)} programs; {len(database)} records are there")
-        tunings = [
-            tuning
+        requests = [
+            request
             for item, task in zip(items, tasks, strict=True)
-            for tuning in tunings_of(item, task, settings, share, known(database, item.workload, settings))
+            for request in requests_of(item, task, settings, share)
         ]
-        before = len(database)
+        before, balanced = len(database), Balanced(end)
         with pool:  # it keeps others from timing while it is open
-            results = run_rounds(tunings, pool, database, callbacks, Balanced(tunings, end))
+            results = tune_tasks(requests, pool, database, schedule=balanced.over, callbacks=callbacks, say=say)
+        tunings = balanced.tasks
         interrupted = any(result.interrupted for result in results)
         retimings, timed = _retimings(items, tunings, database), 0
         if not interrupted and all(tuning.done for tuning in tunings):
@@ -154,17 +162,14 @@ def collect(
     )
 
 
-def tunings_of(
-    item: Item, task: TaskData, settings: Settings, share: float, records: Sequence[Record] = ()
-) -> list[TaskTuning]:
-    """The random half of an item's programs, and the guided half; neither knows of the other's measurements.
+def requests_of(item: Item, task: TaskData, settings: Settings, share: float) -> list[TaskRequest]:
+    """Requests the random half of an item's programs, and the guided half; neither knows of the other's measurements.
 
     Args:
         item: what to measure.
         task: the same as datasets have it, its hardware included.
         settings: of the guided search.
         share: of the programs that are drawn at random.
-        records: of the task, of earlier sessions.
     """
     space = generate(item.workload, task.hardware)
     at_random = round(share * item.programs)
@@ -174,14 +179,22 @@ def tunings_of(
             options = {} if strategy == RANDOM else settings.search.options
             fresh = settings.searching(strategy=strategy, options=options, database="none", starts=0)
             how = replace(fresh, trials=trials)
-            own = [record for record in records if record.provenance.strategy == strategy]
             name = item.name if strategy == RANDOM else f"{item.name} ({strategy})"
-            tuning = prepare(Task(name, item.workload), how, (), space)
-            if strategy == RANDOM:
-                tuning.scorer = _Unscored(space, RandomModel(), settings.generator(item.workload.key, "unguided"))
-            tuning.replay(own)
-            halves.append(tuning)
+            halves.append(
+                TaskRequest(
+                    Task(name, item.workload),
+                    how,
+                    space,
+                    need=Need.NOTHING,
+                    guided=strategy != RANDOM,
+                    reusable=partial(_is_by, strategy),
+                )
+            )
     return halves
+
+
+def _is_by(strategy: str | type[SearchStrategy], record: Record) -> bool:
+    return record.provenance.strategy == strategy
 
 
 def _check_rounds(config: RunConfig, settings: Settings) -> None:
@@ -203,20 +216,10 @@ def _retimings(items: Sequence[Item], tunings: Sequence[TaskTuning], database: D
     for tuning in tunings:
         tasks.setdefault(tuning.task.workload.key, tuning)  # the random half has the task's own name
     return [
-        Retiming.of(tuning, known(database, tuning.task.workload, tuning.settings), rounds[key])
+        Retiming.of(tuning, reusable_records(database, tuning.task.workload, tuning.settings), rounds[key])
         for key, tuning in tasks.items()
         if rounds[key]
     ]
-
-
-class _Unscored(ModelScorer):
-    """ModelScorer of what is drawn at random: it learns nothing, as nobody asks it, and needs no features for that."""
-
-    def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
-        """See `ModelScorer.observe`."""
-
-    def refit(self) -> None:
-        """See `ModelScorer.refit`."""
 
 
 def tasks_beside(records: Path) -> list[TaskData]:

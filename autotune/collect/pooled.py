@@ -17,16 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.collect.collection import Session, kept_tasks, tunings_of
+from autotune.collect.collection import Session, kept_tasks, requests_of
 from autotune.collect.items import Item, collect_of
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
 from autotune.run.resolve import settings_of
 from autotune.search.base import NoLegalSchedule
 from autotune.tuning.interrupt import Interrupt
+from autotune.tuning.preparation import reusable_records
 from autotune.tuning.settings import Settings
 from autotune.tuning.task_tuning import TaskTuning
-from autotune.tuning.tuner import known
+from autotune.tuning.tune_tasks import prepare_request
 from costmodel.dataset import SHIPPED, TaskData
 from costmodel.dataset.build import build
 from costmodel.protocol import REGISTERED, Pools, PoolTask, Registered, labels_of
@@ -138,7 +139,7 @@ def _groups(
         for task, data in zip(registered.tasks, tasks, strict=True):
             if collection >= task.collections:
                 continue
-            records = known(database, task.workload, settings)
+            records = reusable_records(database, task.workload, settings)
             if collection == 0:
                 yield from _drawn(task, data, settings, by_model, records, problems)
             else:
@@ -203,8 +204,8 @@ def _pool(task: PoolTask, data: TaskData, settings: Settings, by_model: bool) ->
     """What proposes all programs of a task at once."""
     item = Item(task.name, task.workload, task.programs, dict(task.networks))
     how = settings.searching(batch=task.programs)
-    (tuning,) = tunings_of(item, data, how, 0.0 if by_model else 1.0)
-    return tuning
+    (request,) = requests_of(item, data, how, 0.0 if by_model else 1.0)
+    return prepare_request(request)
 
 
 def _by_model(config: RunConfig) -> bool:

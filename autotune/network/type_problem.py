@@ -18,8 +18,8 @@ from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
 from autotune.network.settling import NARROW, TYPES
 from autotune.network.tasks import tasks_of
+from autotune.tuning.preparation import reusable_records
 from autotune.tuning.settings import Settings
-from autotune.tuning.tuner import known
 from measure.database import Database
 from measure.recordlog import RecordLog
 
@@ -138,5 +138,5 @@ def _measured(kernels: Sequence[Kernels], settings: Settings, limits: Limits, re
         return {}
     tasks = [task for each in kernels for task in tasks_of(each.graph, None, settings.target.alignment)]
     with Database(records, readonly=True) as database:
-        found = RecordLog(r for task in tasks for r in known(database, task.workload, settings))
+        found = RecordLog(r for task in tasks for r in reusable_records(database, task.workload, settings))
     return select(tasks, found, limits)

@@ -25,11 +25,9 @@ from autotune.network.tasks import tasks_of
 from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options
 from autotune.run.run import round_size
-from autotune.tuning.loop import run_rounds
-from autotune.tuning.pools import make_pool
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import CPU, Task
-from autotune.tuning.tuner import prepare
+from autotune.tuning.tune_tasks import Stopped, TaskRequest, tune_tasks
 from measure.recordlog import RecordLog
 from search_space.ir.intervals import Span
 from search_space.terms import Point
@@ -40,10 +38,6 @@ from targets.threads import host_cores
 
 Stop = Callable[[], bool]
 """Says whether what is under way is wanted no more; asked often."""
-
-
-class Stopped(Exception):
-    """What was under way is wanted no more."""
 
 
 @dataclass(frozen=True)
@@ -164,16 +158,9 @@ class Plan:
         """
         trials = self.settings.trials
         settings = self.settings.searching(batch=round_size(self.settings.search.batch, trials, len(tasks)))
-        tunings = []
-        for task in tasks:
-            if stop():
-                raise Stopped
-            tunings.append(prepare(task, settings, algorithms=self.limits.allowed(task.workload)))
-            if (failure := tunings[-1].failure) is not None:
-                raise failure
-        with make_pool(settings.measure) as pool:
-            scheduler = schedulers.get(settings.search.scheduler)()
-            results = run_rounds(tunings, pool, None, (), scheduler, trials, stop)
+        requests = [TaskRequest(task, settings, algorithms=self.limits.allowed(task.workload)) for task in tasks]
+        scheduler = schedulers.get(settings.search.scheduler)()
+        results = tune_tasks(requests, schedule=lambda tunings: scheduler, budget=trials, stop=stop)
         if stop():
             raise Stopped
         kept = (record for r in results for some in (r.records, r.others, r.finals) for record in some)

@@ -22,7 +22,8 @@ from autotune.graph.ir import Graph
 from autotune.network.process import NetworkProcess, of_turns
 from autotune.network.selection import Chosen
 from autotune.pytorch.background import of_process
-from autotune.pytorch.building import Loaded, Plan, Source, Stop, Stopped
+from autotune.pytorch.building import Loaded, Plan, Source, Stop
+from autotune.tuning.tune_tasks import Stopped
 from autotune.units import latency
 from search_space.workloads import Workload
 from targets.manifest import digest

@@ -16,20 +16,18 @@ from autotune.run.resolve import settings_of, tasks_of
 from autotune.run.sizes import tuned_for_sizes
 from autotune.run.workloads import limits_of, network_of
 from autotune.schedulers import Gradient, TaskScheduler
+from autotune.search.base import NoLegalSchedule
 from autotune.tracking.tracker import Tracker, tracker_of
 from autotune.tuning.callbacks import Callback
 from autotune.tuning.interrupt import Interrupt
-from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import check_runnable, make_pool
+from autotune.tuning.preparation import source_of
 from autotune.tuning.result import TuneResult
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import TaskTuning
-from autotune.tuning.tuner import known, prepare, source_of
-from costmodel.transfer import Source
+from autotune.tuning.tune_tasks import TaskRequest, tune_tasks
 from measure.database import Database
 from measure.hostlock import alone
-from measure.notices import notice_if_slow
 from measure.steadiness import tell_if_busy
 from search_space.extras import missing
 from targets import registry
@@ -166,12 +164,23 @@ def _run(
             notes += database.notes
             say(str(found))
         elif pool is not None and database is not None:
-            with notice_if_slow(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
-                tunings = _prepared(tasks, settings, limits, source, database, resume)
-            if network is None:
-                results = run_rounds(tunings, pool, database, callbacks)
-            else:
-                results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
+            if resume:
+                database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
+            scheduler, budget = (None, None) if network is None else (_scheduler(config), settings.trials)
+            try:
+                results = tune_tasks(
+                    [_request(task, settings, limits) for task in tasks],
+                    pool,
+                    database,
+                    resume=resume,
+                    source=source,
+                    schedule=lambda tunings: scheduler,
+                    budget=budget,
+                    callbacks=callbacks,
+                    say=say,
+                )
+            except NoLegalSchedule as error:
+                raise ConfigError(f"{error.task}: {error}", "") from None
             notes += database.notes
     interrupted = any(result.interrupted for result in results)
     measured = config.measure.pool in ("local", "ray") and not interrupted  # by this host, or a cluster begun on it
@@ -210,36 +219,9 @@ def _run(
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong, stopped)
 
 
-def _prepared(
-    tasks: Sequence[Task],
-    settings: Settings,
-    limits: Limits | None,
-    source: Source | None,
-    database: Database,
-    resume: bool,
-) -> list[TaskTuning]:
-    """The tasks ready to be tuned, with the records that are there where a run is resumed.
-
-    Raises:
-        ConfigError: a task without a legal candidate.
-        MeasureError: records of another run that cannot go on.
-    """
-    if resume:
-        database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
-    tunings = [
-        prepare(
-            task,
-            settings,
-            known(database, task.workload, settings.of(task)) if resume else [],
-            algorithms=None if limits is None else limits.allowed(task.workload),
-            source=source,
-        )
-        for task in tasks
-    ]
-    for tuning in tunings:
-        if tuning.failure is not None:
-            raise ConfigError(f"{tuning.task.name}: {tuning.failure}", "")
-    return tunings
+def _request(task: Task, settings: Settings, limits: Limits | None) -> TaskRequest:
+    algorithms = None if limits is None else limits.allowed(task.workload)
+    return TaskRequest(task, settings, algorithms=algorithms)
 
 
 def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Database:

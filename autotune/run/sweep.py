@@ -17,10 +17,9 @@ from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.graph.offload import block_of
 from autotune.run.folder import claimed
 from autotune.run.resolve import settings_of, tasks_of
-from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import make_pool
 from autotune.tuning.task import Task
-from autotune.tuning.tuner import known, prepare
+from autotune.tuning.tune_tasks import Need, TaskRequest, tune_tasks
 from autotune.units import latency
 from measure.database import Database
 from measure.pool import MeasurePool
@@ -177,8 +176,7 @@ def _tuned(point: Point, config: RunConfig, pool: MeasurePool, database: Databas
     settings = settings_of(config)
     tasks = [_in_blocks(task, registry.get(config.target).hardware) for task in tasks_of(config)]
     mine = [task for task in tasks if settings.of(task).target.name == config.target]
-    tunings = [prepare(t, settings, known(database, t.workload, settings.of(t))) for t in mine]
-    results = run_rounds(tunings, pool, database)
+    results = tune_tasks([TaskRequest(task, settings, need=Need.NOTHING) for task in mine], pool, database)
     point = replace(
         point,
         seconds=sum(result.weight * result.best_seconds for result in results),

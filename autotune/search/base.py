@@ -38,7 +38,10 @@ class NoLegalSchedule(ValueError):
         tried: candidates drawn.
         violations: limit -> how many of those broke it; one candidate may break several.
         refused: sketches that have no candidate at all, and why.
+        task: name of the task, where there are several.
     """
+
+    task = ""
 
     def __init__(
         self, workload: str, tried: int, violations: Mapping[str, int], refused: Mapping[str, str] | None = None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.lab import folder as folders
+from costmodel.models import folder as folders
 from costmodel.models.base import CostModel
 
 
@@ -44,5 +44,5 @@ def write_folder(folder: Path, learned: Path, kind: str) -> Path:
 
 
 def _load_pyfunc(data_path: str) -> LoadedModel:
-    """What MLflow calls to load the model; see `autotune.lab.folder.load` for what is refused."""
+    """What MLflow calls to load the model; see `costmodel.models.folder.load` for what is refused."""
     return LoadedModel(folders.load(Path(data_path))[1])

@@ -263,3 +263,13 @@ def _rank_accuracy(scores: NDArray[np.float64], seconds: NDArray[np.float64]) ->
     """Share of the pairs ordered right, both (candidates,); failures count as slower than all."""
     speed = np.nan_to_num(1.0 / seconds, nan=0.0)
     return pairwise_accuracy(scores, speed) if len(np.unique(speed)) > 1 else math.nan
+
+
+class UnguidedScorer(ModelScorer):
+    """ModelScorer of candidates drawn at random: nobody asks it, so it learns nothing and needs no features."""
+
+    def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
+        """Does nothing."""
+
+    def refit(self) -> None:
+        """Does nothing."""

@@ -22,10 +22,10 @@ from typing import Any
 
 from autotune.config import Measure, Search
 from autotune.tuning.loop import run_rounds
+from autotune.tuning.preparation import prepare_task
 from autotune.tuning.result import TuneResult
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.tuner import prepare
 from benchmarks import results
 from benchmarks.gpu.rows import ROWS, Row
 from benchmarks.gpu.wary import WaryPool
@@ -48,7 +48,7 @@ def search(row: Row, target: str, pool: MeasurePool, trials: int, seed: int) -> 
     settings = Settings(
         registry.get(target), trials, seed, Search(batch=max(16, trials // 3), finalists=0), measure=Measure(threads=1)
     )
-    (result,) = run_rounds([prepare(Task(row.name, workload), settings)], pool)
+    (result,) = run_rounds([prepare_task(Task(row.name, workload), settings)], pool)
     return result
 
 

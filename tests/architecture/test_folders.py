@@ -50,8 +50,6 @@ BACK_EDGES: frozenset[tuple[str, str]] = frozenset(
         ("autotune.report.html", "run"),
         ("autotune.report.html.data", "run"),
         ("autotune.run.resolve", "collect"),
-        ("autotune.tracking.model", "lab"),
-        ("autotune.tuning.tuner", "lab"),
     }
 )
 """(module, later folder that it imports): what keeps the folders from being layers. The list only becomes shorter."""

@@ -111,6 +111,10 @@ class FakeWorkload:
     def key(self) -> str:
         return f"fake(name={self.name})"
 
+    @property
+    def anchor(self) -> FakeWorkload:
+        return self
+
     def to_json(self) -> dict[str, Any]:
         return {"operator": "fake", "args": {"name": self.name}}
 

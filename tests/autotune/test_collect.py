@@ -23,6 +23,7 @@ from autotune.collect.random_programs import MOST_ELEMENTS, OPERATIONS, random_w
 from autotune.config import ConfigError, check_config, in_file
 from autotune.run.workloads import network_of
 from autotune.search.base import NoLegalSchedule
+from autotune.tuning import tune_tasks
 from costmodel.dataset import Dataset, DatasetError, Split
 from costmodel.dataset.build import build
 from measure.database import Database
@@ -275,10 +276,10 @@ def test_replaying_its_records_gives_the_same_dataset(tmp_path, pools, monkeypat
 
 
 def test_a_task_without_a_schedule_is_named_and_the_others_go_on(tmp_path, pools, monkeypatch):
-    real = collection.prepare
+    real = tune_tasks.prepare_task
 
-    def barren(task, *arguments):
-        tuning = real(task, *arguments)
+    def barren(task, *arguments, **options):
+        tuning = real(task, *arguments, **options)
         if task.workload.operator == "conv2d":
             monkeypatch.setattr(tuning.strategy, "ask", refuse)
         return tuning
@@ -286,7 +287,7 @@ def test_a_task_without_a_schedule_is_named_and_the_others_go_on(tmp_path, pools
     def refuse(n):
         raise NoLegalSchedule("conv2d", 3, {"registers": 3})
 
-    monkeypatch.setattr(collection, "prepare", barren)
+    monkeypatch.setattr(tune_tasks, "prepare_task", barren)
     session = collection.collect(config_of(tmp_path))
     assert len(session.problems) == 2 and "at least one legal schedule" in session.problems[0]
     assert [task.workload.operator for task in session.dataset.tasks] == ["matmul"]

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.lab import folder as folders
 from autotune.lab.hyperparameters import folds_of, tune
 from costmodel.dataset import Part, split_by_network
+from costmodel.models import folder as folders
 from costmodel.models import registry
 from tests.costmodel import fixture
 from tests.costmodel.fixture import FIXTURE

@@ -20,9 +20,9 @@ from autotune.database.projection import project
 from autotune.database.starts import exact_start, starts
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler
+from autotune.tuning.preparation import prepare_task
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.tuner import prepare
 from autotune.tuning.untimed import without_trials
 from search_space import workloads
 from search_space.space import generate
@@ -134,14 +134,14 @@ def test_a_search_begins_with_what_is_known(tmp_path):
     ScheduleDatabase([entry(LIKE), entry(MATMUL, seed=2), entry(FAR)]).write(path)
     how = settings(database=str(path), batch=8)
     task = Task("task", MATMUL)
-    tuning = prepare(task, how)
+    tuning = prepare_task(task, how)
     space, candidate = legal(MATMUL, 2)
     assert tuning.first[0] == candidate and 2 <= len(tuning.first) <= 3
     trials = tuning.propose()
     first = space.sketches[candidate.sketch].trace(candidate.choices)
     assert trials[0].trace_key == first.key and len({t.trace_key for t in trials}) == 8
-    assert prepare(task, settings(database="none")).first == []
-    assert prepare(task, settings(database=str(path), starts=1)).first == [candidate]
+    assert prepare_task(task, settings(database="none")).first == []
+    assert prepare_task(task, settings(database=str(path), starts=1)).first == [candidate]
     found = starts(open_schedules(str(path)), tuning.space, how, 8)
     assert [start.exact for start in found] == [True] + [False] * (len(found) - 1)
 
@@ -150,7 +150,7 @@ def test_a_search_of_what_is_not_known_begins_with_the_choice_without_trials(tmp
     path = tmp_path / "s.jsonl"
     ScheduleDatabase([entry(LIKE, seed=n) for n in range(6)]).write(path)
     how = settings(database=str(path), batch=4)
-    tuning = prepare(Task("task", MATMUL), how)
+    tuning = prepare_task(Task("task", MATMUL), how)
     chosen = without_trials(Task("task", MATMUL), how, [name for name in MATMUL.algorithms if name != "library"])
     known = list(tuning.first)
     trials = tuning.propose()
@@ -159,9 +159,9 @@ def test_a_search_of_what_is_not_known_begins_with_the_choice_without_trials(tmp
     assert {trial.trace_key for trial in trials} > {
         tuning.space.sketches[c.sketch].trace(c.choices).key for c in known[:1]
     }
-    (alone,) = prepare(Task("task", MATMUL), how).propose(1)
+    (alone,) = prepare_task(Task("task", MATMUL), how).propose(1)
     assert alone.trace_key == chosen.trace.key
-    assert prepare(Task("task", MATMUL), settings(database="none", starts=0)).choose is None
+    assert prepare_task(Task("task", MATMUL), settings(database="none", starts=0)).choose is None
 
 
 def test_without_trials_a_known_workload_gets_its_schedule(tmp_path):

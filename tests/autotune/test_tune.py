@@ -65,7 +65,7 @@ def test_wrong_names_are_told(options, message):
 
 
 def test_no_legal_schedule_is_raised(monkeypatch):
-    monkeypatch.setattr("autotune.tuning.tuner.generate", lambda *_: fakes.barren())
+    monkeypatch.setattr("autotune.tuning.preparation.generate", lambda *_: fakes.barren())
     with pytest.raises(NoLegalSchedule, match="registers failed for"):
         autotune.tune(WORKLOAD, trials=4, measure=fakes.HashPool())
 

@@ -15,11 +15,12 @@ from autotune.config import Measure
 from autotune.schedulers import TaskState
 from autotune.tuning.callbacks import Callback, SizeProgress
 from autotune.tuning.loop import run_rounds
+from autotune.tuning.preparation import prepare_task
 from autotune.tuning.sizes import SizesResult, clock, tune_for_sizes
 from autotune.tuning.sizes.carry import InOrder, like_neighbours
 from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
-from autotune.tuning.tuner import prepare, settings_for
+from autotune.tuning.tuner import settings_for
 from measure.database import Database
 from measure.provenance import Kind
 from search_space import te
@@ -154,7 +155,7 @@ def test_a_search_that_is_ended_makes_kernels_of_what_it_found() -> None:
 
 def of_size(n: int) -> TaskTuning:
     settings = settings_for(registry.get("cpu"), 12, 0, cost_model="roofline", measure=Measure(threads=1))
-    return prepare(Task(f"n{n}", Workload.of(layer(n))), settings.searching(finalists=0))
+    return prepare_task(Task(f"n{n}", Workload.of(layer(n))), settings.searching(finalists=0))
 
 
 @pytest.mark.parametrize("n", [3, 9, 60])

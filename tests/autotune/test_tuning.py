@@ -14,8 +14,8 @@ from autotune.config import Model
 from autotune.search import Candidate
 from autotune.tuning.callbacks import Callback
 from autotune.tuning.loop import run_rounds
+from autotune.tuning.preparation import prepare_task, reusable_records
 from autotune.tuning.task import Task
-from autotune.tuning.tuner import known, prepare
 from costmodel.features import FeatureExtractor
 from costmodel.metrics import pairwise_accuracy
 from costmodel.pretrained import open_pretrained
@@ -149,7 +149,7 @@ def test_records_are_written_as_results_come_in(tmp_path):
 
 def resumed(space, path, database, **options):
     task = fakes.tuning(space, **options)
-    task.replay(known(database, space.workload, task.settings))
+    task.replay(reusable_records(database, space.workload, task.settings))
     pool = fakes.FakePool(space)
     (result,) = run_rounds([task], pool, database)
     return result, pool
@@ -175,7 +175,7 @@ def test_a_resumed_run_knows_what_was_learnt(tmp_path):
     with Database(tmp_path / "records.jsonl") as database:
         run(space, database=database, trials=32)
         task = fakes.tuning(space, trials=40)
-        task.replay(known(database, space.workload, task.settings))
+        task.replay(reusable_records(database, space.workload, task.settings))
     assert task.scorer.fitted and len(task.strategy.measured) == 32
     assert task.best_seconds == min(record.seconds for record in task.records)
 
@@ -188,7 +188,7 @@ def test_trials_of_another_seed_are_known_but_are_not_its_own(tmp_path):
         first = run(space, pool, database, seed=2, trials=10)  # at the same time, so it knows nothing of the other
     with Database(tmp_path / "r.jsonl") as database:
         task = fakes.tuning(space, seed=2, trials=14)
-        task.replay(known(database, space.workload, task.settings))
+        task.replay(reusable_records(database, space.workload, task.settings))
         assert not task.done and [record.trace_key for record in task.records] == [r.trace_key for r in first.records]
         both = {record.trace_key for record in (*first.records, *other.records)}
         assert {record.trace_key for record in (*task.records, *task.others)} == both
@@ -217,7 +217,7 @@ def test_records_of_changed_tables_are_not_measured_again_and_teach_nothing(tmp_
     with Database(tmp_path / "records.jsonl") as database:
         run(before, database=database, trials=16)
         task = fakes.tuning(after, trials=40)
-        task.replay(known(database, before.workload, task.settings))
+        task.replay(reusable_records(database, before.workload, task.settings))
     assert len(task.records) == 16
     assert len(task.strategy.measured) < 16
 
@@ -226,10 +226,10 @@ def test_only_records_of_the_same_cache_and_threads_count(tmp_path):
     space = fakes.space()
     with Database(tmp_path / "records.jsonl") as database:
         run(space, database=database, trials=8)
-        assert len(known(database, space.workload, settings_with())) == 8
-        assert known(database, space.workload, settings_with(cache="network")) == []
-        assert known(database, space.workload, settings_with(threads=2)) == []
-        assert known(database, fakes.FakeWorkload("other"), settings_with()) == []
+        assert len(reusable_records(database, space.workload, settings_with())) == 8
+        assert reusable_records(database, space.workload, settings_with(cache="network")) == []
+        assert reusable_records(database, space.workload, settings_with(threads=2)) == []
+        assert reusable_records(database, fakes.FakeWorkload("other"), settings_with()) == []
 
 
 def test_ctrl_c_keeps_every_finished_trial(tmp_path):
@@ -328,7 +328,7 @@ def test_asking_the_guide_for_scores_changes_nothing():
 @pytest.mark.parametrize(("cache", "cold"), [("warm", False), ("network", True)])
 def test_the_first_order_takes_weights_for_as_cold_as_they_are_timed(cache, cold):
     task = Task("dense", workloads.dense(1, 512, 512))
-    tuning = prepare(task, settings_with(cache=cache), algorithms=["direct"])
+    tuning = prepare_task(task, settings_with(cache=cache), algorithms=["direct"])
     sketch = tuning.space.sketches[0]
     choices = np.zeros((1, len(sketch.groups)), np.int32)
     tuning.scorer.noise = 0.0
@@ -340,7 +340,7 @@ def test_the_first_order_takes_weights_for_as_cold_as_they_are_timed(cache, cold
     assert tuning.scorer(0, choices) == pytest.approx(order)
     assert tuning.scorer.score([Candidate(0, (0,) * len(sketch.groups))]) == pytest.approx(order)
     plain = replace(tuning.settings, cost_model=Model(pretrained="none"))
-    other_order = prepare(task, plain, algorithms=["direct"]).scorer
+    other_order = prepare_task(task, plain, algorithms=["direct"]).scorer
     assert other_order.noise > tuning.scorer.noise == 0
     other_order.noise = 0.0
     assert other_order(0, choices) == pytest.approx(-np.log(extractor.roofline(columns)))

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from autotune.tuning.callbacks import Callback, SizeProgress
 from autotune.tuning.finals import ROUNDS
+from autotune.tuning.preparation import reusable_records
 from autotune.tuning.settings import Settings
 from autotune.tuning.sizes.choice import Timed
 from autotune.tuning.sizes.opening import Define, Opening, built, state_at
-from autotune.tuning.tuner import known
 from costmodel.features import FeatureExtractor
 from measure.database import Database
 from measure.host import describe_host
@@ -78,7 +78,7 @@ class Clock:
         self._done = self._total = 0
         self._times: dict[tuple[int, str], list[float]] = {}  # of a trace at a size, by round
         for n, workload in workloads.items() if resume else ():
-            for record in known(database, workload, settings):
+            for record in reusable_records(database, workload, settings):
                 if record.ok and record.provenance.kind is Kind.final:
                     self._times.setdefault((n, record.trace_key), []).append(record.seconds)
 

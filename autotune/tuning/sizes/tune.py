@@ -23,12 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from autotune.schedulers import TaskScheduler
 from autotune.tuning.callbacks import Callback
 from autotune.tuning.finals import finalists
 from autotune.tuning.interrupt import Interrupt
-from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import make_pool
-from autotune.tuning.result import AllTrialsFailed, TuneResult
+from autotune.tuning.preparation import source_of
+from autotune.tuning.result import TuneResult
 from autotune.tuning.settings import Settings
 from autotune.tuning.sizes.carry import Carried, InOrder, like_neighbours
 from autotune.tuning.sizes.choice import Objective, check_objective, chosen, ranges
@@ -38,7 +39,8 @@ from autotune.tuning.sizes.opening import Define, Opening, openings
 from autotune.tuning.sizes.result import Part, SizesResult
 from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
-from autotune.tuning.tuner import known, prepare, settings_for, source_of
+from autotune.tuning.tune_tasks import Need, TaskRequest, tune_tasks
+from autotune.tuning.tuner import settings_for
 from measure.database import Database
 from measure.pool import MeasurePool
 from search_space.schedule.errors import ScheduleError
@@ -191,28 +193,23 @@ def _searched(
     """The searches, by size: those at which schedules are searched, then those to which they are carried."""
     source, few = source_of(settings), _few(settings, plan.carried)
     others = [n for n in plan.weights if n not in plan.search_at and plan.carried]
-    tunings: dict[int, TaskTuning] = {}
-    for n in [*plan.search_at, *others]:
-        workload = workload_at(define, n)
-        how = few if n in others else settings
-        before = known(database, workload, how) if resume else []
-        task = Task(f"{plan.size}{n}", workload)
-        tuning = prepare(task, how, before, algorithms=workload.algorithms[:1], source=source)
-        if tuning.failure is not None and n not in others:
-            raise tuning.failure
-        tunings[n] = tuning
-    for n in others:
-        rng = settings.generator(tunings[n].task.workload.key, "carry")
-        first = partial(like_neighbours, tunings[n], n, tunings, math.ceil(plan.carried / 2), plan.finals, rng)
-        tunings[n].strategy = Carried(tunings[n].strategy, first)
-    results = run_rounds([*tunings.values()], pool, database, callbacks, InOrder(len(plan.search_at)))
-    found = dict(zip(tunings, results, strict=True))
-    for n in plan.search_at:
-        if (failure := tunings[n].failure) is not None:
-            raise failure
-        if found[n].problem:
-            raise AllTrialsFailed(found[n])
-    return found
+    sizes, requests = [*plan.search_at, *others], []
+    for n in sizes:
+        workload, need = workload_at(define, n), Need.NOTHING if n in others else Need.RESULT
+        task, how = Task(f"{plan.size}{n}", workload), few if n in others else settings
+        requests.append(TaskRequest(task, how, algorithms=workload.algorithms[:1], need=need))
+
+    def carry(tunings: Sequence[TaskTuning]) -> TaskScheduler:
+        """Has the searches of the other sizes begin with candidates of their neighbours."""
+        by_size = dict(zip(sizes, tunings, strict=True))
+        for n in others:
+            rng = settings.generator(by_size[n].task.workload.key, "carry")
+            first = partial(like_neighbours, by_size[n], n, by_size, math.ceil(plan.carried / 2), plan.finals, rng)
+            by_size[n].strategy = Carried(by_size[n].strategy, first)
+        return InOrder(len(plan.search_at))
+
+    results = tune_tasks(requests, pool, database, resume=resume, source=source, schedule=carry, callbacks=callbacks)
+    return dict(zip(sizes, results, strict=True))
 
 
 def _kept(

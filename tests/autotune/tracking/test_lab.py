@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.lab import folder as folders
 from autotune.lab import tracked
 from autotune.tracking.store import StoreError
 from autotune.tracking.view import LAB
+from costmodel.models import folder as folders
 from tests.costmodel import fixture
 from tests.costmodel.fixture import FIXTURE
 

@@ -19,7 +19,6 @@ import onnx
 import pytest
 
 from autotune.config import ConfigError, check_config, in_file
-from autotune.lab import folder as folders
 from autotune.run import run as runner
 from autotune.tracking import facts, spool
 from autotune.tracking.launch import Uploads
@@ -29,6 +28,7 @@ from autotune.tracking.uploader import Upload
 from autotune.tuning.callbacks import Callback, Progress
 from autotune.tuning.scorer import ModelScorer
 from costmodel.metrics import pairwise_accuracy
+from costmodel.models import folder as folders
 from costmodel.models import registry as models
 from measure.database import Database
 from measure.outcome import Outcome

@@ -9,8 +9,8 @@ import pytest
 
 from autotune.search import STRATEGIES
 from autotune.tuning.loop import run_rounds
+from autotune.tuning.preparation import prepare_task
 from autotune.tuning.task import Task
-from autotune.tuning.tuner import prepare
 from benchmarks.search.play import UNIFORM, Method, WithoutEstimate, _make, play
 from benchmarks.search.restrict import legal_rows
 from benchmarks.search.uniform import UniformSearch
@@ -32,7 +32,7 @@ def test_a_search_goes_as_the_tuner_goes(table, strategy):
     keys = [table.space.sketches[c.sketch].trace(c.choices).key for c in candidates]
     pool = ReplayPool(dict(zip(keys, table.seconds.tolist(), strict=True)))
     settings = settings_with(target="vta", trials=96, seed=3, batch=16, strategy=strategy)
-    (result,) = run_rounds([prepare(Task("tiny", table.workload), settings, space=table.space)], pool)
+    (result,) = run_rounds([prepare_task(Task("tiny", table.workload), settings, space=table.space)], pool)
     expected = np.array([record.seconds for record in sorted(result.records, key=lambda r: r.provenance.order)])
     found = play(table, Method(strategy, "lightgbm"), 3, 96, 16).seconds
     assert len(found) > 16
