@@ -69,6 +69,9 @@ TORCH = (
 )
 """Modules that `torch.compile` is given, and options of the backend."""
 
+LANGUAGE = ({}, {"precision": "bfloat16"}, {"quantise": "weights4"}, {"quantise": "weights8", "activations": "bytes"})
+"""Arguments of `autotune.language.compile`."""
+
 
 def _words(options: Case) -> str:
     return "-".join(f"{key}={value}" for key, value in options.items()) or "plain"
@@ -87,6 +90,7 @@ CASES: tuple[Case, ...] = (
         "options": {"sizes": {"n": [4, 64]}, "shapes": {"x": [1, "n", 32]}},
         "open": True,
     },
+    *({"name": f"language-{_words(options)}", "language": True, "options": options} for options in LANGUAGE),
     *({"name": f"search-{name}", "search": name} for name in SEARCHES),
     *({"name": f"torch-{model}-{_words(options)}", "torch": model, "options": options} for model, options in TORCH),
 )
@@ -249,6 +253,11 @@ def compile_case(case: Case) -> dict[str, str]:
         else:
             with torch.no_grad():
                 compiled(*inputs)
+    elif "language" in case:
+        from autotune import language
+
+        sizes = language.GPT2(vocabulary=96, hidden=64, layers=2, heads=4, positions=48)
+        language.compile(language.gpt2(sizes), **options)
     else:
         import autotune
 
