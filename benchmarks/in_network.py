@@ -24,6 +24,7 @@ from autotune.executable.loading import load
 from autotune.graph.onnx_model import load_model
 from autotune.network.build import make_feeds, write_network
 from autotune.network.load import Network, load_network
+from autotune.network.options import CompileOptions
 from autotune.network.schedules import Schedules
 from autotune.run.resolve import settings_of
 from autotune.run.workloads import limits_of
@@ -86,7 +87,7 @@ def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, 
         "trials": 0,
     }
     config = check_config({**document, "measure": {"cache": "network", "threads": options.threads}}, NAME)
-    network: Network = load_network(load_model(name), Path(name).stem, options.seed)
+    network: Network = load_network(load_model(name), Path(name).stem, CompileOptions(seed=options.seed))
     settings = settings_of(config)
     schedules = Schedules({}, settings, limits_of(config))
     write_network(network, schedules, folder, settings)

@@ -23,6 +23,7 @@ from autotune.graph.ir import Array
 from autotune.graph.onnx_model import load_model
 from autotune.graph.quantise import TEST_INPUTS, Feeds, random_feeds
 from autotune.network.load import load_network
+from autotune.network.options import CompileOptions
 from autotune.network.process import NetworkProcess, interleaved
 from autotune.run.resolve import settings_of
 from benchmarks import tables
@@ -101,7 +102,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
         "tracking": {"backend": "none"},
     }
     config = check_config(document, NAME)
-    network = load_network(load_model(str(file)), name, options.seed, quantise="int8")
+    network = load_network(load_model(str(file)), name, CompileOptions(seed=options.seed, quantise="int8"))
     assert network.accuracy is not None
     place = compiled(network, config, settings_of(config), folder)
     train = random_feeds(network.graph.inputs, options.seed, Quantisation().inputs)

@@ -148,7 +148,7 @@ def compare(file: Path, trees: Mapping[str, Path], folders: Mapping[str, Path], 
         QuickError: it cannot be compiled.
         RuntimeFailure: it cannot be run.
     """
-    feeds = make_feeds(load_network(load_model(str(file)), file.stem, 0), 0)
+    feeds = make_feeds(load_network(load_model(str(file)), file.stem), 0)
     with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="autotune-quick-") as place:
         processes = []
         for label, tree in trees.items():

@@ -11,11 +11,13 @@ from autotune.cache.place import open_cache
 from autotune.config import Measure, Quantisation
 from autotune.executable.weights import Weights
 from autotune.graph.ir import Array, Graph
-from autotune.graph.quantise.weights import BITS, Known, quantise_weights_only
+from autotune.graph.precision import PRECISIONS
+from autotune.graph.quantise.weights import BITS
 from autotune.language.graphs import Decoder
 from autotune.language.model import Model
 from autotune.language.parts import LEAST, PREFILL, STEP
-from autotune.network.prepare import prepared
+from autotune.network.options import CompileOptions, Precision, Quantise
+from autotune.network.pipeline import pipeline_of
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits
 from autotune.network.sized_graph import write_sized
@@ -23,24 +25,23 @@ from autotune.tuning.settings import Settings
 from measure.notices import notice_if_slow
 from search_space.ir.intervals import Span
 from search_space.terms import Point
-from targets import registry
 
 COPIES = 3
 """Of the weights that there is room for: as they are, as a step takes them, and as a prompt does."""
 
-Change = Callable[[Graph], Graph]
 
-
-def quantiser(mode: str, options: Quantisation) -> Change:
-    """Makes weights of a few bits, of several graphs that share theirs once; see `quantise_weights_only`.
+def options_of(precision: str, quantise: str | None, how: Quantisation) -> CompileOptions:
+    """Makes the options of a decoder's graphs.
 
     Raises:
-        ValueError: no mode of weights.
+        ValueError: a precision or a mode of weights that there is not.
     """
-    if mode not in BITS:
-        raise ValueError(f"`quantise` must be one of {', '.join(BITS)} or None, but got quantise={mode!r}")
-    known: Known = {}
-    return lambda graph: quantise_weights_only(graph, mode, options, known).graph
+    if quantise not in (None, *BITS):
+        raise ValueError(f"`quantise` must be one of {', '.join(BITS)} or None, but got quantise={quantise!r}")
+    if precision not in PRECISIONS:
+        raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}, but got precision={precision!r}")
+    mode = None if quantise is None else Quantise(quantise)
+    return CompileOptions(precision=Precision(precision), quantise=mode, quantisation=how)
 
 
 def built(
@@ -48,20 +49,19 @@ def built(
     longest: int,
     folder: Path,
     threads: int | None,
-    precision: str,
+    options: CompileOptions,
     cache: str | None,
-    change: Change | None = None,
 ) -> Array:
     """Writes the executables of a prompt and of a step to folders in `folder`.
 
     Args:
         longest: positions at most.
-        change: of the graphs in floats; None: they stay as they are.
+        options: of the graphs; both share the weights that are quantised.
 
     Returns:
         The weights of both, (n,) bytes: those of the step are the first of them, and the prompt's all.
     """
-    target = registry.get("cpu")
+    target, pipeline = options.target, pipeline_of(options, report=False, known={})
     settings = Settings(target, trials=0, measure=Measure(cache="network", threads=threads))
     decoder = Decoder(model, longest)
     weights = Weights(target.spacing, COPIES * decoder.nbytes)
@@ -75,7 +75,7 @@ def built(
         for name, graph_of, span in parts:
 
             def graph_at(point: Point, graph_of: Callable[[int], Graph] = graph_of) -> Graph:
-                return prepared(graph_of(*point), target, precision, change)
+                return pipeline.run(graph_of(*point)).graph
 
             write_sized(graph_at, {"n": span}, schedules, folder / name, settings, False, weights)
     whole = weights.whole

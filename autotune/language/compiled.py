@@ -72,13 +72,12 @@ def compile(
         most = "" if known is None else f" and at most {known}, the positions that the model knows"
         raise ModelError(f"`longest` must be at least {SHORTEST}{most}, but got longest={longest}")
     from autotune.config import Quantisation
-    from autotune.language.building import built, quantiser
+    from autotune.language.building import built, options_of
 
-    options = Quantisation(group=group, symmetric=symmetric, activations=activations)
-    change = None if quantise is None else quantiser(quantise, options)
+    options = options_of(precision, quantise, Quantisation(group=group, symmetric=symmetric, activations=activations))
     kept = ScratchFolder("language")
     folder = Path(kept.name)
-    weights = built(model, longest, folder, threads, precision, None if cache is None else os.fspath(cache), change)
+    weights = built(model, longest, folder, threads, options, None if cache is None else os.fspath(cache))
     found = LanguageModel(*_executables(folder, threads, weights), weights)
     weakref.finalize(found.step_network, kept.cleanup)
     return found

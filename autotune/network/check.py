@@ -21,8 +21,9 @@ from autotune.network.build import compile_network, make_feeds
 from autotune.network.comparison import Check, against_float64, errors_of
 from autotune.network.imported import errors_against_floats
 from autotune.network.integers import data_in_bytes, error_of, rounded_integers
-from autotune.network.load import Network, searched
+from autotune.network.load import Network
 from autotune.network.lowered import check_lowered
+from autotune.network.pipeline import Substitute
 from autotune.network.reference import reference_outputs
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
@@ -91,7 +92,7 @@ def check_network(
     plain = import_model(model, seed=seed, loops=bool(loops_of(network.graph)))
     graph = optimise(plain)
     if network.found is not None:
-        graph = searched(graph).graph
+        graph = Substitute()(graph)
     graph = with_attention(graph, settings.target.hardware)
     probed = replace(network, model=model, graph=executable_graph(graph), tasks=())
     feeds = make_feeds(network, seed)

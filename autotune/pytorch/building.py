@@ -17,7 +17,8 @@ from autotune.executable.ranges import sampling_of
 from autotune.executable.schedule import Schedule
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
-from autotune.network.prepare import prepared
+from autotune.network.options import CompileOptions, Precision
+from autotune.network.pipeline import pipeline_of
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
 from autotune.network.sized_graph import load_sized
@@ -78,10 +79,12 @@ class Plan:
     Attributes:
         settings: of a search, and of choices without trials.
         limits: of all schedules.
+        options: of the passes.
     """
 
     settings: Settings
     limits: Limits
+    options: CompileOptions
 
     @classmethod
     def of(cls, options: Options) -> Plan:
@@ -89,7 +92,12 @@ class Plan:
         threads = options.threads or min(torch.get_num_threads(), host_cores())
         measure = Measure(cache="network", threads=threads)
         settings = Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
-        return cls(settings, Limits(named=tuple(options.algorithms), hardware=settings.target.hardware))
+        limits = Limits(named=tuple(options.algorithms), hardware=settings.target.hardware)
+        return cls(settings, limits, CompileOptions(settings.target, precision=Precision(options.precision)))
+
+    def lowered(self, graph: Graph) -> Graph:
+        """Takes a graph as an importer gives it through the passes."""
+        return pipeline_of(self.options).run(graph).graph
 
     def tasks(self, graph: Graph) -> list[Task]:
         """The distinct kernels of a graph; they hold nothing of its constants."""
@@ -115,15 +123,12 @@ class Plan:
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
 
-    def built_open(
-        self, graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span], precision: str
-    ) -> NativeExecutable:
+    def built_open(self, graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span]) -> NativeExecutable:
         """One executable of a graph for all sizes; with trials its kernels are searched at some of them.
 
         Args:
             graph_at: sizes → the graph as an importer gives it.
             sizes: least and greatest value of each, by name.
-            precision: of the executable.
 
         Raises:
             NotOpen: the graph is not one at all sizes.
@@ -133,7 +138,7 @@ class Plan:
 
         def at(point: Point) -> Graph:
             if point not in ready:
-                ready[point] = prepared(graph_at(point), self.settings.target, precision)
+                ready[point] = self.lowered(graph_at(point))
             return ready[point]
 
         best: Chosen = {}

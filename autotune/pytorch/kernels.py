@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from autotune.graph.ir import Array, Graph
-from autotune.network.prepare import prepared
 from autotune.pytorch.building import Loaded, Plan, Source
 from autotune.pytorch.options import Options
 from autotune.pytorch.retuning import digest_of, retune
@@ -28,7 +27,7 @@ def compile_open(graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span], 
         NotOpen: the graph is not one at all sizes.
         ValueError: as of `compile_graph`.
     """
-    return Loaded(Plan.of(options).built_open(graph_at, sizes, options.precision))
+    return Loaded(Plan.of(options).built_open(graph_at, sizes))
 
 
 def compile_graph(graph: Graph, options: Options) -> Loaded:
@@ -42,7 +41,7 @@ def compile_graph(graph: Graph, options: Options) -> Loaded:
         ValueError: a precision that the graph excludes, or a kernel without a legal schedule.
     """
     plan = Plan.of(options)
-    ready = prepared(graph, plan.settings.target, options.precision)
+    ready = plan.lowered(graph)
     best = plan.tuned(plan.tasks(ready)) if options.trials and not options.background else {}
     schedules = plan.schedules(best)
     source = Source(ready, schedules, digest_of(ready)) if options.background else None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from autotune.graph.ir import Graph
     from autotune.graph.mixed import Mixture
     from autotune.network.load import Network
+    from autotune.network.options import CompileOptions
     from autotune.network.selection import Limits
 
 
@@ -51,24 +52,33 @@ def network_of(
             raise ConfigError("`sizes` must be left out, but for compiling without trials", "network.sizes")
         shapes = {name: tuple(map(int, shape)) for name, shape in keys.shapes.items()}
         model = load_model(str(config.model), shapes, weights) if model is None else inferred(model, shapes)
-        device = device_of(config)
-        network = load_network(
-            model,
-            config.name,
-            config.seed,
-            keys.passes,
-            keys.quantise or (None if device is None else "shift8"),
-            keys.quantisation,
-            keys.substitutions,
-            None if device is None else device.name,
-            target_of(config),
-            keys.precision,
-            _chooser(config, again),
-            weights,
-        )
+        network = load_network(model, config.name, compile_options_of(config), _chooser(config, again), weights)
     if not network.tasks:
         raise ConfigError(f"a model must have something to compute, but {config.model} has not", at)
     return network
+
+
+def compile_options_of(config: RunConfig) -> CompileOptions:
+    """Translates a configuration to the options of a compilation.
+
+    Raises:
+        ValueError: options that exclude each other, or an unknown target.
+    """
+    from autotune.network.options import CompileOptions, Precision, Quantise
+
+    keys, device = config.network, device_of(config)
+    mode = keys.quantise or (None if device is None else "shift8")
+    return CompileOptions(
+        target_of(config),
+        device,
+        Precision(keys.precision),
+        None if mode is None else Quantise(mode),
+        keys.quantisation,
+        keys.passes,
+        keys.substitutions is not None,
+        {name: (low, high) for name, (low, high) in keys.sizes.items()},
+        config.seed,
+    )
 
 
 def _chooser(config: RunConfig, again: bool) -> Callable[[Graph, ModelProto], Mixture] | None:

@@ -18,6 +18,7 @@ from autotune.graph.precision import FULL, MIXED
 from autotune.graph.quantise import TEST_INPUTS, random_feeds
 from autotune.network.build import write_network
 from autotune.network.load import load_network
+from autotune.network.options import CompileOptions
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved
 from autotune.network.rebuilding import FOLDER
 from autotune.network.schedules import Schedules
@@ -91,7 +92,7 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
     file = subject.file(folder, plan.seed)
     row: dict[str, Any] = {"name": subject.name, "title": subject.name, **plan.to_json(), "missing": {}, "taken": {}}
     row |= {"decibels": {}, "seconds": {}, "built": {}, "resident_bytes": {}}
-    network = load_network(load_model(str(file)), subject.name, plan.seed)
+    network = load_network(load_model(str(file)), subject.name, CompileOptions(seed=plan.seed))
     row |= {"tasks": len(network.tasks), "flops": sum(task.weight * task.workload.flops for task in network.tasks)}
     if plan.each_task:
         plan = replace(plan, trials=plan.trials * len(network.tasks), each_task=False)

@@ -25,6 +25,7 @@ from autotune.network.build import make_feeds, write_network
 from autotune.network.check import TOLERANCE
 from autotune.network.comparison import Check, against_float64, errors_of
 from autotune.network.load import Network, load_network
+from autotune.network.options import CompileOptions
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
 from autotune.network.rebuilding import FOLDER
 from autotune.network.schedules import Schedules
@@ -62,7 +63,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
     facts.begin("import")
     start = time.perf_counter()
     try:
-        network = load_network(load_model(file), request["name"], request["seed"])
+        network = load_network(load_model(file), request["name"], CompileOptions(seed=request["seed"]))
     except ModelError as error:
         facts.add(refused=str(error))
         return

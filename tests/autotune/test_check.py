@@ -26,6 +26,7 @@ from autotune.network.check import TOLERANCE, check_network
 from autotune.network.comparison import relative_error
 from autotune.network.integers import data_in_bytes, error_of, rounded_integers
 from autotune.network.load import Network, load_network
+from autotune.network.options import CompileOptions
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from benchmarks.peers.nbits_peer import chain
@@ -142,11 +143,11 @@ def test_layers_left_in_floats_and_data_of_ones_own(tmp_path: Path) -> None:
     plain = load_network(model, "two")
     layer = next(node.name for node in plain.graph.nodes if node.op == "conv2d")
     how = Quantisation(floats=[layer], data=str(tmp_path / "sets.npz"))
-    accuracy = load_network(model, "two", quantise="int8", how=how).accuracy
+    accuracy = load_network(model, "two", CompileOptions(quantise="int8", quantisation=how)).accuracy
     assert accuracy is not None
     assert (accuracy.quantised_layers, accuracy.float_layers, accuracy.inputs) == (2, 1, 2)
     with pytest.raises(ValueError, match=r"`floats` must be layers of .*, but got 'z'"):
-        load_network(model, "two", quantise="int8", how=Quantisation(floats=["z"]))
+        load_network(model, "two", CompileOptions(quantise="int8", quantisation=Quantisation(floats=["z"])))
 
 
 @pytest.mark.parametrize(
@@ -162,10 +163,14 @@ def test_bad_data_is_refused(tmp_path: Path, arrays: dict[str, Array], rule: str
     np.savez(tmp_path / "sets.npz", **arrays)  # type: ignore[arg-type]
     model = load_model(str(two_layers(tmp_path / "two.onnx")))
     with pytest.raises(ValueError, match=rule):
-        load_network(model, "two", quantise="int8", how=Quantisation(data=str(tmp_path / "sets.npz")))
+        load_network(
+            model, "two", CompileOptions(quantise="int8", quantisation=Quantisation(data=str(tmp_path / "sets.npz")))
+        )
     (tmp_path / "sets.npz").write_bytes(b"PK nothing")
     with pytest.raises(ValueError, match="`data` must be an .npz file of inputs, but got"):
-        load_network(model, "two", quantise="int8", how=Quantisation(data=str(tmp_path / "sets.npz")))
+        load_network(
+            model, "two", CompileOptions(quantise="int8", quantisation=Quantisation(data=str(tmp_path / "sets.npz")))
+        )
 
 
 def detector(path: Path, bias: float = -14.0) -> Path:
@@ -276,11 +281,11 @@ def test_products_of_data_in_bytes_are_held_to_the_data_that_they_read(
     """Two of them, of which the second would enlarge what the first rounds another way."""
     alone = tmp_path / "alone.onnx"
     onnx.save(chain(3, 64, 96, bits, 32, 1, level=4), alone)
-    assert checked(load_network(load_model(str(alone)), "alone", 0)).max_error <= TOLERANCE
+    assert checked(load_network(load_model(str(alone)), "alone")).max_error <= TOLERANCE
     model = chain(3, 64, 96, bits, 32, 2, level=4)
     path = tmp_path / "chain.onnx"
     onnx.save(model, path)
-    network = load_network(load_model(str(path)), "chain", 0)
+    network = load_network(load_model(str(path)), "chain")
     assert len(data_in_bytes(network.graph)) == 1
     check = checked(network)
     assert check.max_error <= TOLERANCE and {"x2", "x2, in floats"} <= {name.split(":")[-1] for name in check.errors}

@@ -20,6 +20,7 @@ from autotune.graph.quantise import quantise_with_report
 from autotune.graph.views import locate
 from autotune.graph.zoo import bert_base
 from autotune.network.load import load_network
+from autotune.network.options import CompileOptions
 from measure.host import worker_environment
 from search_space.ir.stmt import Allocate, walk_stmt
 from search_space.space import Sketch, generate
@@ -221,7 +222,7 @@ def test_code_runs_on_gpus_of_its_major_version(built: str, arch: str, runs: boo
 @pytest.mark.usefixtures("uncompiled")
 def test_an_encoder_on_token_ids(target: RecordingTarget, tmp_path: Path) -> None:
     model = bert_base.build(layers=1, hidden=8, heads=2, sequence=4, vocabulary=11)
-    graph = load_network(model, "bert", target=target).graph
+    graph = load_network(model, "bert", CompileOptions(target=target)).graph
     network = written(graph, scheduled(target.hardware, 1), tmp_path, target)
     network.time(1)  # with no inputs yet
     tokens = np.random.default_rng(0).integers(0, 11, (1, 4))

@@ -27,6 +27,7 @@ from autotune.network.load import Network as Loaded
 from autotune.network.load import load_network
 from autotune.network.lowered import stored_values
 from autotune.network.mixed import AS_OPENVINO, Chooser
+from autotune.network.options import CompileOptions
 from autotune.network.precision_times import Kernels, Times, saved_seconds
 from autotune.network.process import RuntimeFailure
 from autotune.network.selection import Limits
@@ -116,7 +117,7 @@ def test_a_network_of_it_agrees_with_numpy_kernel_by_kernel(model: onnx.ModelPro
         found = chooser()(graph, model)
         return replace(found, full=(first,), narrow=tuple(n for n in kernels_of(graph) if n != first))
 
-    network = load_network(model, "two", precision="mixed", choose=choose)
+    network = load_network(model, "two", CompileOptions(precision="mixed"), choose=choose)
     check = check_network(network, SCHEDULES, SETTINGS)
     assert check.max_error < TOLERANCE
     assert check.rounding["y"].decibels > 40
@@ -223,7 +224,7 @@ def test_bad_configurations() -> None:
 
 def test_a_choice_belongs_to_mixed_precision_alone(model: onnx.ModelProto) -> None:
     with pytest.raises(ValueError, match="`choose` must be given for mixed precision alone, but got precision='mixed'"):
-        load_network(model, "two", precision="mixed")
+        load_network(model, "two", CompileOptions(precision="mixed"))
     with pytest.raises(
         ValueError, match="`choose` must be given for mixed precision alone, but got precision='float32'"
     ):

@@ -19,6 +19,7 @@ from autotune.network.build import compile_network, make_feeds
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.load import Network, load_network
 from autotune.network.lowered import stored_values
+from autotune.network.options import CompileOptions
 from autotune.network.process import _loaded, _save
 from autotune.network.tasks import types_of
 from autotune.network.timing import time_network
@@ -83,7 +84,7 @@ def test_what_excludes_it_is_told(model: onnx.ModelProto, keys: dict[str, str], 
     dtype = dtype_of(model)
     given = {key: NARROW[dtype == NARROW[0]] if value == "other" else value for key, value in keys.items()}
     with pytest.raises(ValueError, match=rule.format(dtype)):
-        load_network(model, "two", **given)
+        load_network(model, "two", CompileOptions(**given))
 
 
 @pytest.fixture(scope="module")

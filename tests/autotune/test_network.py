@@ -25,6 +25,7 @@ from autotune.network.benched import kept
 from autotune.network.check import with_checkpoints
 from autotune.network.comparison import relative_error
 from autotune.network.load import load_network
+from autotune.network.options import CompileOptions
 from autotune.network.selection import Limits, extra_bytes, select
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import Task
@@ -314,12 +315,10 @@ def test_a_searched_graph_is_tuned_checked_and_found_again(tmp_path: Path) -> No
 
 def test_a_search_for_substitutions_may_come_before_quantisation(tmp_path: Path) -> None:
     model = load_model(str(pooled_layers(tmp_path / "pooled.onnx")))
-    network = load_network(model, "pooled", quantise="int8", substitutions="search")
+    network = load_network(model, "pooled", CompileOptions(quantise="int8", substitutions=True))
     assert network.found is not None and network.found.used == {SWAPPED: 1}
     assert network.accuracy is not None and network.accuracy.quantised_layers == 2
     assert load_network(model, "pooled").found is None
-    with pytest.raises(ValueError, match="`substitutions` must be 'search' or None, but got substitutions='all'"):
-        load_network(model, "pooled", substitutions="all")
 
 
 @pytest.mark.parametrize("quantise", [None, "int8"])
@@ -333,7 +332,7 @@ def test_taps_in_the_padding_are_not_computed_on_a_processor(tmp_path: Path, qua
     model = load_model(save(tmp_path / "c.onnx", nodes, {"x": (1, 256, 14, 14)}, weights))
 
     def loaded(**options: Any) -> Graph:
-        return load_network(model, "c", **options).graph
+        return load_network(model, "c", CompileOptions(**options)).graph
 
     def convolutions(graph: Graph) -> list[tuple[int, ...]]:
         return [graph.type(node.inputs[1]).shape[:2] for node in graph.nodes if node.op == "conv2d"]

@@ -22,6 +22,7 @@ from autotune.graph.precision import lower_precision
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.load import Network, load_network
 from autotune.network.lowered import error_beyond_a_step, rounding_of_kernels, stored_values
+from autotune.network.options import CompileOptions
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits
 from search_space.dtypes import NARROW
@@ -49,7 +50,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("dtype", NARROW)
 def test_a_network_in_16_bits_agrees_with_numpy_kernel_by_kernel(model: onnx.ModelProto, dtype: str) -> None:
-    network = load_network(model, "two", precision=dtype)
+    network = load_network(model, "two", CompileOptions(precision=dtype))
     check = check_network(network, SCHEDULES, SETTINGS)
     assert check.max_error < TOLERANCE
     assert sum(network.graph.node(name) is not None for name in check.errors) >= 5
@@ -60,7 +61,7 @@ def test_a_network_in_16_bits_agrees_with_numpy_kernel_by_kernel(model: onnx.Mod
 def test_five_per_cent_more_of_one_weight_tensor_fails(
     model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, schedules: Schedules
 ) -> None:
-    network = load_network(model, "two", precision="bfloat16")
+    network = load_network(model, "two", CompileOptions(precision="bfloat16"))
     compiled = autotune.network.lowered.compile_network
 
     def changed(network: Network, *rest: object) -> object:
@@ -76,7 +77,7 @@ def test_five_per_cent_more_of_one_weight_tensor_fails(
 
 @PAIRS
 def test_what_an_algorithm_rounds_is_allowed_its_kernel_alone(model: onnx.ModelProto) -> None:
-    network = load_network(model, "two", precision="bfloat16")
+    network = load_network(model, "two", CompileOptions(precision="bfloat16"))
     assert check_network(network, ROUNDING, SETTINGS).max_error < TOLERANCE
     rounds = rounding_of_kernels(network.graph, ROUNDING, 1)
     convolutions = [node for node in network.graph.nodes if node.op == "conv2d"]

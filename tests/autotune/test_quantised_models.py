@@ -13,6 +13,7 @@ import autotune
 from autotune.graph.evaluate import evaluate
 from autotune.graph.onnx_model import load_model
 from autotune.network.load import load_network
+from autotune.network.options import CompileOptions
 from tests.autotune.test_network import call
 from tests.graph.quantise.qdq_models import Net, draw, quantised_by_peer
 
@@ -66,4 +67,4 @@ def test_it_is_not_quantised_again(config: Path) -> None:
     assert "`quantise` must be None for a model that is quantised already, but got quantise='int8'" in shown
     model = load_model(str(config.parent / "model.onnx"))
     with pytest.raises(ValueError, match="for a model that is quantised already, but got quantise='shift8'"):
-        load_network(model, "model", quantise="shift8")
+        load_network(model, "model", CompileOptions(quantise="shift8"))

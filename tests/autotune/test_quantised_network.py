@@ -15,6 +15,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import GraphError
 from autotune.graph.onnx_model import load_model
 from autotune.network.load import load_network
+from autotune.network.options import CompileOptions
 from targets import registry
 from tests.autotune.test_network import SHAPE, call, two_layers
 from tests.graph.helpers import save
@@ -31,7 +32,7 @@ def test_a_run_in_int8(tmp_path: Path) -> None:
     stored = {name: error for name, error in part["errors"].items() if name[0] != "y"}
     assert len(stored) >= 2 and not any(stored.values())  # bytes come out as they are
     assert part["max_error"] < 1e-5
-    network = load_network(load_model(str(model)), "two", quantise="int8")
+    network = load_network(load_model(str(model)), "two", CompileOptions(quantise="int8"))
     image = np.random.default_rng(3).standard_normal(SHAPE).astype(np.float32)
     out = autotune.load(tmp_path / "out" / "network")(image)
     wanted = evaluate(network.graph, {"x": image})[network.graph.outputs[0]]
@@ -46,22 +47,21 @@ def test_floats_have_no_accuracy(tmp_path: Path) -> None:
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
     model = load_model(str(two_layers(tmp_path / "two.onnx")))
-    with pytest.raises(
-        ValueError, match="`quantise` must be one of int8, shift8, weights8, weights4 or None, but got quantise='int4'"
-    ):
-        load_network(model, "two", quantise="int4")
+    rule = "`quantise` must be one of int8, shift8, weights8, weights4, but got quantise='int4'"
+    with pytest.raises(ValueError, match=rule):
+        load_network(model, "two", CompileOptions(quantise="int4"))
     with pytest.raises(
         ConfigError, match=r"c:network\.quantise: must be 'int8', 'shift8', 'weights8' or 'weights4', but got 'int4'"
     ):
         check_config({"name": "c", "model": "m", "network": {"quantise": "int4"}}, "c")
     nothing = save(tmp_path / "relu.onnx", [onnx.helper.make_node("Relu", ["x"], ["y"])], {"x": (1, 8)}, [])
     with pytest.raises(GraphError, match="must have a layer with constant weights"):
-        load_network(load_model(str(nothing)), "relu", quantise="int8")
+        load_network(load_model(str(nothing)), "relu", CompileOptions(quantise="int8"))
 
 
 @pytest.mark.skipif("avx512vnni" not in registry.get("cpu").hardware.features, reason="needs avx512vnni")
 def test_tuning_finds_the_dot_product_for_fused_layers(tmp_path: Path) -> None:
-    network = load_network(load_model(str(two_layers(tmp_path / "two.onnx"))), "two", quantise="int8")
+    network = load_network(load_model(str(two_layers(tmp_path / "two.onnx"))), "two", CompileOptions(quantise="int8"))
     tasks = [task for task in network.tasks if "conv2d" in task.name]
     assert len(tasks) == 2 and tasks[1].name.endswith("_add_widened_requantise")
     for task in tasks:

@@ -29,10 +29,12 @@ from autotune.graph.zoo import resnet18
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.check import check_network
 from autotune.network.load import Network, load_network
+from autotune.network.options import CompileOptions
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from measure.database import Database
 from measure.errors import RecordError
+from targets import registry
 from targets.manifest import ExecutableError, write_manifest
 from tests.autotune.fakes import settings_with
 from tests.autotune.kept import untuned
@@ -58,7 +60,7 @@ def schedules() -> Schedules:
 
 @pytest.fixture(scope="module")
 def network() -> Network:
-    return load_network(small(), "small", quantise="shift8", device="vta")
+    return load_network(small(), "small", CompileOptions(quantise="shift8", device=registry.get("vta")))
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +122,11 @@ def test_the_offloaded_network_is_the_quantised_one(network: Network) -> None:
 
 
 def test_resnet18_is_exact(tmp_path: Path) -> None:
-    network = load_network(resnet18.build(), "resnet18", quantise="shift8", how=Quantisation(inputs=1), device="vta")
+    network = load_network(
+        resnet18.build(),
+        "resnet18",
+        CompileOptions(quantise="shift8", quantisation=Quantisation(inputs=1), device=registry.get("vta")),
+    )
     on_vta = [task for task in network.tasks if task.target == "vta"]
     assert (len(on_vta), sum(task.weight for task in on_vta)) == (10, 19)  # C2 to C11
     assert network.accuracy is not None and network.accuracy.decibels > 15
@@ -243,14 +249,14 @@ def test_manifests_that_do_not_fit_are_refused(folder: Path, tmp_path: Path, cha
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(ValueError, match="`quantise` must be 'shift8' for layers on vta, but got quantise='int8'"):
-        load_network(small(), "small", quantise="int8", device="vta")
+        load_network(small(), "small", CompileOptions(quantise="int8", device=registry.get("vta")))
     with pytest.raises(ValueError, match="must be a target with a matrix instruction on blocks, but got device='cpu'"):
-        load_network(small(), "small", quantise="shift8", device="cpu")
+        load_network(small(), "small", CompileOptions(quantise="shift8", device=registry.get("cpu")))
     net = zoo.Network("thin", 0)
     x = net.add("Relu", net.conv(net.input("image", (1, 3, 8, 8)), 3, 8, 3))
     thin = net.finish(net.classifier(x, 8, 4), (1, 4))
     with pytest.raises(GraphError, match="layers whose channels fill its blocks of 1x16x16, but thin has none"):
-        load_network(thin, "thin", quantise="shift8", device="vta")
+        load_network(thin, "thin", CompileOptions(quantise="shift8", device=registry.get("vta")))
 
 
 def test_a_run_on_two_targets(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from autotune.graph.quantise import random_feeds
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.load import Network, load_network
 from autotune.network.lowered import stored_values
+from autotune.network.options import CompileOptions
 from autotune.network.selection import Limits
 from tests.autotune.fakes import settings_with
 from tests.autotune.kept import untuned
@@ -74,7 +75,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
 
 def test_a_quantised_network_has_its_floats_in_16_bits(model: onnx.ModelProto) -> None:
     how = Quantisation(last=False)
-    network = load_network(model, "two", quantise="int8", how=how, precision="bfloat16")
+    network = load_network(model, "two", CompileOptions(quantise="int8", quantisation=how, precision="bfloat16"))
     kinds = {node.type.dtype for node in network.graph.nodes}
     assert {"uint8", "int32", "bfloat16"} <= kinds
     assert network.accuracy is not None and network.accuracy.float_layers == 1
@@ -84,7 +85,9 @@ def test_a_quantised_network_has_its_floats_in_16_bits(model: onnx.ModelProto) -
 
 
 def test_more_of_one_weight_of_bytes_fails(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = load_network(model, "two", quantise="int8", how=Quantisation(last=False), precision="bfloat16")
+    network = load_network(
+        model, "two", CompileOptions(quantise="int8", quantisation=Quantisation(last=False), precision="bfloat16")
+    )
     compiled = autotune.network.lowered.compile_network
 
     def changed(network: Network, *rest: object) -> object:
@@ -99,7 +102,7 @@ def test_more_of_one_weight_of_bytes_fails(model: onnx.ModelProto, monkeypatch: 
 
 def test_shifted_integers_have_float32_beside_them(model: onnx.ModelProto) -> None:
     with pytest.raises(ValueError, match="`precision` must be float32 beside quantise='shift8', but got precision='bf"):
-        load_network(model, "two", quantise="shift8", precision="bfloat16")
+        load_network(model, "two", CompileOptions(quantise="shift8", precision="bfloat16"))
 
 
 INT8 = Quantisation(inputs=2)

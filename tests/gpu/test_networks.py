@@ -10,6 +10,7 @@ import pytest
 from autotune.graph.onnx_model import load_model
 from autotune.graph.zoo import bert_base
 from autotune.network.load import load_network
+from autotune.network.options import CompileOptions
 from search_space.space import generate, program_of
 from targets.cuda.nvrtc import compile_cubin
 from targets.cuda.program_text import emit_program
@@ -25,7 +26,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_task_has_kernels(name: str) -> None:
-    network = load_network(MODELS[name](), name, target=TARGET)
+    network = load_network(MODELS[name](), name, CompileOptions(target=TARGET))
     texts: dict[tuple[str, ...], str] = {}
     for number, task in enumerate(network.tasks):
         space = generate(task.workload, TARGET.hardware)

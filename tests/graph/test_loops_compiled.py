@@ -25,6 +25,7 @@ from autotune.graph.passes import optimise
 from autotune.graph.unrolling import unrolled
 from autotune.network.check import check_network
 from autotune.network.load import load_network
+from autotune.network.options import CompileOptions
 from autotune.network.schedules import Schedules
 from targets import registry
 from targets.executable import Executable
@@ -160,7 +161,7 @@ def test_neither_graph_nor_code_grows_with_the_steps(tmp_path: Path) -> None:
 
 def test_few_steps_and_other_precisions_are_unrolled() -> None:
     def count(steps: int, **given: Any) -> int:
-        return len(loops_of(load_network(layers(steps=steps)[0], "lstm", **given).graph))
+        return len(loops_of(load_network(layers(steps=steps)[0], "lstm", CompileOptions(**given)).graph))
 
     assert [count(7), count(8)] == [0, 1]
     assert count(8, precision="bfloat16") == 0

@@ -17,13 +17,18 @@ from autotune.graph.errors import ModelError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
 from autotune.graph.loops import loops_of
-from autotune.network.prepare import prepared
+from autotune.network.options import CompileOptions, Precision
+from autotune.network.pipeline import pipeline_of
 from targets import registry
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The tensor attributes self.layers:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*is_leaf:FutureWarning"),
 ]
+
+
+def lowered(graph: Graph, target: str, precision: Precision = Precision.FLOAT32) -> Graph:
+    return pipeline_of(CompileOptions(registry.get(target), precision=precision)).run(graph).graph
 
 
 class Layers(torch.nn.Module):
@@ -67,9 +72,9 @@ def test_exported_layers_are_loops(kind: str, given: dict[str, Any], x: torch.Te
     for name, tensor in zip(graph.outputs, wanted, strict=True):
         np.testing.assert_allclose(values[name], tensor.numpy(), rtol=1e-5, atol=1e-6)
     steps = x.shape[int(given.get("batch_first", False))]
-    assert len(loops_of(prepared(graph, registry.get("cpu")))) == (directions if steps >= 8 else 0)
-    assert not loops_of(prepared(graph, registry.get("c")))
-    assert not loops_of(prepared(graph, registry.get("cpu"), "bfloat16"))
+    assert len(loops_of(lowered(graph, "cpu"))) == (directions if steps >= 8 else 0)
+    assert not loops_of(lowered(graph, "c"))
+    assert not loops_of(lowered(graph, "cpu", Precision.BFLOAT16))
 
 
 def test_a_model_of_dynamo_is_one_piece(x: torch.Tensor) -> None:
