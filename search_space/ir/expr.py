@@ -279,6 +279,8 @@ def call(function: str, value: Any) -> Expr:
         raise ValueError(f"`function` must be one of {', '.join(MATH)}, but got function={function!r}")
     value = lift(value, "float32")
     if value.dtype not in FLOATS and function == "abs" and value.dtype != BOOL:
+        if value.dtype == "uint8":  # of which what is taken from 0 wraps around
+            return value
         return make("max", value, make("sub", const(0, value.dtype), value))
     if value.dtype not in FLOATS:
         raise TypeError(f"`value` of {function} must be floating-point, but got {value}: {value.dtype}")

@@ -57,7 +57,7 @@ def model(x: Array, cases: Sequence[Case], counts: Sequence[int]) -> onnx.ModelP
         made = [f"y{place}_{number}" for number in range(count)]
         nodes.append(helper.make_node(op, ["x", *names], made, **attributes))
         outputs += map(helper.make_empty_tensor_value_info, made)
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)]
+    inputs = [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)]
     graph = helper.make_graph(nodes, "special", inputs, outputs, weights)
     whole = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
     return onnx.shape_inference.infer_shapes(whole, strict_mode=True)
@@ -111,6 +111,16 @@ def test_columns() -> None:
     cases: list[Case] = [("ReduceMax", (np.int64([0]),), {}), ("ArgMin", (), {"axis": 0})]
     cases += [("ScatterND", (np.int64([[0], [2], [0], [0]]), update), {"reduction": kind}) for kind in ("max", "min")]
     agree(x, cases)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_bytes(dtype: str) -> None:
+    """The least and the greatest one, too; of signed bytes -128 is its own size, as in ONNX Runtime."""
+    ends = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(ends.min, ends.max + 1, (5, 37)).astype(dtype)
+    x[:, 3:5] = ends.max, ends.min
+    cases: list[Case] = [("Abs", (), {}), ("ArgMax", (), {"axis": 1}), ("ArgMin", (), {"axis": 0})]
+    agree(x, [*cases, ("ReduceMax", (np.int64([0]),), {})])
 
 
 @pytest.mark.parametrize("largest", [True, False])
