@@ -53,7 +53,7 @@ def infers_otherwise(node: onnx.NodeProto) -> bool:
     takes an `output_shape` for that of all dimensions. Of `STFT` it takes the default for all frequencies.
     """
     attrs = {item.name: item for item in node.attribute}
-    if node.op_type in ("MaxPool", "AveragePool"):
+    if node.op_type in ("MaxPool", "AveragePool", "LpPool"):
         return "ceil_mode" in attrs and attrs["ceil_mode"].i != 0
     if node.op_type == "STFT":
         return "onesided" not in attrs

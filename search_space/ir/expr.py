@@ -277,12 +277,13 @@ def call(function: str, value: Any) -> Expr:
     """A unary math function of `MATH`, element-wise."""
     if function not in MATH:
         raise ValueError(f"`function` must be one of {', '.join(MATH)}, but got function={function!r}")
-    value = lift(value, "float32")
-    if value.dtype not in FLOATS and function == "abs" and value.dtype != BOOL:
-        return make("max", value, make("sub", const(0, value.dtype), value))
-    if value.dtype not in FLOATS:
-        raise TypeError(f"`value` of {function} must be floating-point, but got {value}: {value.dtype}")
-    return raw("call", value.dtype, function, value)
+    x = lift(value, "float32")
+    if x.dtype not in FLOATS and function == "abs" and x.dtype != BOOL:
+        # Of uint8 what is taken from 0 wraps around.
+        return x if x.dtype == "uint8" else make("max", x, make("sub", const(0, x.dtype), x))
+    if x.dtype not in FLOATS:
+        raise TypeError(f"`value` of {function} must be floating-point, but got {x}: {x.dtype}")
+    return raw("call", x.dtype, function, x)
 
 
 def minimum(a: Any, b: Any) -> Expr:

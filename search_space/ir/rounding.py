@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_space.ir.expr import FLOATS, Expr
+from search_space.ir.expr import BOOL, FLOATS, Expr
 
 TFLOAT32 = "tfloat32"
 """Rounds to 10 bits of mantissa, as tensor cores take factors of float32; a number of 16 bits stays as it is."""
@@ -23,9 +23,9 @@ def limited(e: Expr) -> Limited | None:
     """The float32 between limits that a cast makes an integer of, if it does.
 
     Of NaN no integer is right, and each machine makes another one. So it becomes the lower limit, as in ONNX Runtime's
-    `QuantizeLinear`, and takes no instruction more.
+    `QuantizeLinear`, and takes no instruction more. As a truth value NaN is true, as all that differs from 0.
     """
-    if e.op != "cast" or e.dtype in FLOATS:
+    if e.op != "cast" or e.dtype in (*FLOATS, BOOL):
         return None
     value, limits = e.args[0], []
     for op in ("min", "max"):

@@ -48,7 +48,8 @@ def linked(target: Compiles, modules: Iterable[Module], objects: Iterable[str], 
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or target.machine.triple != llvm.get_process_triple():
         return []
-    command = [compiler, *LINK_FLAGS, *objects]
+    # `fmaf` of libm stands for an instruction that old processors lack.
+    command = [compiler, *LINK_FLAGS, *objects, "-lm"]
     blas = blas_library()
     if blas is not None and any(SGEMM_SYMBOL in module.llvm_ir for module in modules):
         command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]

@@ -110,6 +110,19 @@ def test_compiled_functions_keep_their_digits() -> None:
     assert variance.abs().max() == 0 and normal.abs().max() <= 1e-4
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_divisors_are_rounded_where_pytorch_rounds_them(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    torch._dynamo.reset()
+
+    def several(x: Any) -> list[Any]:
+        return [torch.fmod(x, 0.1), torch.remainder(x, 0.1), torch.floor_divide(x, 0.1)]
+
+    x = torch.linspace(-3, 3, 99).to(getattr(torch, dtype))
+    run = torch.compile(several, backend="autotune", options={"threads": 1})
+    torch.testing.assert_close(run(x), several(x), rtol=0, atol=0)
+
+
 def test_gradients_of_small_probabilities_are_finite() -> None:
     torch = pytest.importorskip("torch")
     torch._dynamo.reset()

@@ -50,6 +50,9 @@ INDEXED: dict[str, tuple[Callable[..., Any], Any, list[Any], list[Any]]] = {
     "index_select": (lambda x, i: x.index_select(0, i), torch.randn(5), [[0, 4]], [[5, 0], [-1, 0]]),
     "take": (lambda x, i: x.take(i), torch.randn(2, 3), [[0, 5], [-6, 1]], [[6, 0], [-7, 0]]),
     "scatter": (lambda x, i: x.scatter(1, i[:, None], 1.0), torch.randn(2, 3), [[0, 2]], [[3, 0], [-1, 0]]),
+    "index_add": (lambda x, i: x.index_add(0, i, x[:2]), torch.randn(5), [[0, 4]], [[5, 0], [-1, 0]]),
+    "index_copy": (lambda x, i: x.index_copy(0, i, x[:2]), torch.randn(5), [[0, 4]], [[5, 0], [-1, 0]]),
+    "one_hot": (lambda x, i: functional.one_hot(i, 4) @ x, torch.arange(4), [[0, 3]], [[4, 0], [-1, 0]]),
     "targets": (functional.cross_entropy, torch.randn(2, 3), [[0, 2], [-100, 1]], [[3, 0], [-1, 0]]),
 }
 

@@ -77,13 +77,23 @@ def test_constants_are_measured_before_they_are_made(op: str, constants: list[Ar
         ("Expand", [ints(MANY, 1, 2, 2)]),
         ("Tile", [ints(1, MANY, 1, 1)]),
         ("Pad", [ints(0, 0, 0, 0, 0, MANY, 0, 0)]),
-        ("Resize", [np.float32([]), np.float32([1, 1, 1e9, 1])]),
+        ("Resize", [np.float32([]), np.float32([1, 1, 1e10, 1])]),
         ("Resize", [np.float32([]), np.float32([1, 1, 1e30, 1])]),
     ],
 )
 def test_values_are_measured_before_they_are_imported(op: str, constants: list[Array]) -> None:
     with pytest.raises(ModelError, match=f"must take at most {limits.MOST_VALUE_BYTES} bytes each, but got .*{op}"):
         imported(node_model(op, [IMAGE], constants))
+
+
+@pytest.mark.parametrize("mode", ["edge", "constant"])
+def test_arrays_that_say_where_elements_come_from_are_measured(mode: str) -> None:
+    begin = -1 if mode == "edge" else -2  # no element of the input is left
+    model = node_model("Pad", [IMAGE], [ints(0, 0, begin, 0, 0, 0, 1 << 29, 0)])
+    model.graph.node[0].attribute.append(h.make_attribute("mode", mode))
+    for each in (model, node_model("Resize", [IMAGE], [np.float32([]), np.float32([1, 1, 1 << 28, 1])])):
+        with pytest.raises(ModelError, match="bytes together, but got"):
+            imported(each)
 
 
 def test_constants_count_together() -> None:
@@ -93,6 +103,21 @@ def test_constants_count_together() -> None:
     with pytest.raises(ModelError, match="bytes together, but got float32\\[1\\] of 4 bytes from more"):
         budget.take("more", TensorType((1,)))
     assert Budget.of_weights(1 << 30).most == limits.GROWTH << 30
+
+
+def test_weights_in_nodes_count_as_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_CONSTANT_BYTES", 1 << 10)
+    weight = onnx.numpy_helper.from_array(np.ones((16, 32), np.float32))
+    nodes = [h.make_node("Constant", [], ["w"], value=weight), h.make_node("Transpose", ["w"], ["t"])]
+    nodes.append(h.make_node("MatMul", ["x", "t"], ["y"]))
+    given = h.make_tensor_value_info("x", TensorProto.FLOAT, (1, 32))
+    graph = h.make_graph(nodes, "graph", [given], [h.make_empty_tensor_value_info("y")])
+    made = imported(h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9))
+    assert made.type(made.outputs[0]) == TensorType((1, 16))
+
+
+def test_values_of_long_attention_are_taken() -> None:
+    limits.check_value("scores", TensorType((1, 32, 16384, 16384)))
 
 
 def test_functions_that_call_each_other_twice_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,20 @@ def test_a_default_holds_where_the_calling_function_has_none() -> None:
         assert found.tolist() == [wanted, 4]
 
 
+@pytest.mark.parametrize("given", [["x"], ["x", ""]])
+def test_a_function_is_called_without_an_input(given: list[str]) -> None:
+    branches = [
+        h.make_graph([h.make_node("Clip", ["a", "low"], ["r"])], "r", [], [h.make_empty_tensor_value_info("r")])
+    ]
+    branches.append(h.make_graph([h.make_node("Neg", ["a"], ["n"])], "n", [], [h.make_empty_tensor_value_info("n")]))
+    nodes = [h.make_node("Constant", [], ["c"], value=h.make_tensor("c", TensorProto.BOOL, (), [True]))]
+    nodes.append(h.make_node("If", ["c"], ["b"], then_branch=branches[0], else_branch=branches[1]))
+    nodes.append(h.make_node("Clip", ["b", "low"], ["o"]))
+    function = h.make_function("own", "limit", ["a", "low"], ["o"], nodes, SETS)
+    model = with_functions(h.make_node("limit", given, ["y"], domain="own"), function)
+    assert imported(inferred(model), {"x": ROW})[0].tolist() == ROW.tolist()
+
+
 def test_a_function_is_called_in_a_branch_alone() -> None:
     out = [h.make_tensor_value_info("o", TensorProto.FLOAT, [2])]
     then = h.make_graph([h.make_node("leaky", ["x"], ["o"], domain="own")], "then", [], out)

@@ -69,6 +69,12 @@ def test_pools(case: str, op: str, extent: tuple[int, int]) -> None:
     check(model_of(op.split()[0], inputs, opset=19 if op != "MaxPool" else 12, **POOLS[case], **more), inputs)
 
 
+@pytest.mark.parametrize("case", [name for name in POOLS if name.startswith("ceil")])
+def test_pools_of_norms_round_up(case: str) -> None:
+    inputs = {"x": drawn(2, 3, 7, 9)}
+    check(model_of("LpPool", inputs, opset=18, **POOLS[case]), inputs)
+
+
 @pytest.mark.parametrize("rank", [1, 3])  # ONNX Runtime pools over three axes at most
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "AveragePool counting padding"])
 @pytest.mark.parametrize("ceil", [0, 1])

@@ -41,6 +41,9 @@ def test_a_function_is_as_exact_as_float32(op: str, function: np.ufunc, ends: tu
         ("Atan", (np.inf, -np.inf), (np.pi / 2, -np.pi / 2)),
         ("Asinh", (1e20, -1e20), (np.arcsinh(1e20), -np.arcsinh(1e20))),
         ("Acosh", (1, 1e20), (0, np.arccosh(1e20))),
+        ("Acosh", (0.5, -1, -1e4, -1e8, -3e38), [np.nan] * 5),
+        ("Sinh", (89, -89.4, 90, -np.inf), (np.sinh(89.0), np.sinh(-float(np.float32(89.4))), np.inf, -np.inf)),
+        ("Cosh", (89, -89.4, 90, -np.inf), (np.cosh(89.0), np.cosh(float(np.float32(89.4))), np.inf, np.inf)),
     ],
 )
 def test_ends_of_the_range(op: str, x: tuple[float, float], wanted: tuple[float, float]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -112,6 +113,21 @@ def built(workload: workloads.Workload) -> Module:
 def test_modules_survive_the_wire() -> None:
     module = built(workloads.matmul(7, 33, 5))
     assert Module.from_bytes(module.to_bytes()) == module
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs x86")
+def test_a_library_for_processors_without_multiply_add_names_what_it_needs(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs the system package that has cc")
+    workload, target = workloads.matmul(4, 8, 4), registry.get("cpu:x86-64")
+    sketch = generate(workload, target.hardware).sketches[0]
+    module = target.build(program_of(workload, sketch.algorithm, sketch.trace([0] * len(sketch.groups))))
+    target.export(module, tmp_path, "product")
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    command = [compiler, "-o", "main", "main.c", "-Wl,--no-as-needed", "./product.so"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_exported_kernel_runs_from_c(tmp_path: Path) -> None:

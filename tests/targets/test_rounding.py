@@ -96,3 +96,14 @@ def test_other_forms_are_left_alone() -> None:
         assert bounded(byte(value, "uint8", 0.0, 255.0)) is None
     assert bounded(te.minimum(te.rint(x), 255.0).astype("int32").astype("uint8")) is None
     assert bounded(te.maximum(te.minimum(te.rint(x), 255.0), 0.0).astype("int32").astype("uint8")) is None
+
+
+def test_nan_within_limits_is_true() -> None:
+    values = np.float32([np.nan, 0.0, -0.0, -1.0, 0.25, 3.0, np.inf, -np.inf] * 5)
+    x = te.placeholder(values.shape, name="x")
+    truth = te.compute(values.shape, lambda i: te.minimum(te.maximum(x[i], 0.0), 1.0).astype("bool"), name="truth")
+    workload = Workload.of([x, truth])
+    found = registry.get("cpu").load(built(workload)).bind([values]).run(1)
+    wanted = np.clip(values, 0, 1).astype(bool)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(workload.reference(values), wanted)

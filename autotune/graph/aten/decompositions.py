@@ -25,7 +25,10 @@ _STRICT = (
     *(_ATEN.index_fill.int_Tensor, _ATEN.native_group_norm.default),
 )
 """Operators whose kernels treat operands of several types in another way than their decompositions do."""
-_WHOLE = (_ATEN.max_unpool2d.default, _ATEN.max_unpool3d.default, _ATEN.binary_cross_entropy.default)
+_WHOLE = (
+    *(_ATEN.max_unpool2d.default, _ATEN.max_unpool3d.default, _ATEN.binary_cross_entropy.default),
+    *(_ATEN.index_add.default, _ATEN.index_copy.default),
+)
 """Operators whose decompositions lay out their result in another way than their kernels, or take what these refuse."""
 
 

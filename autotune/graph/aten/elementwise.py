@@ -11,7 +11,7 @@ from autotune.graph.aten.registry import AtenCall, converts
 from autotune.graph.aten.tensors import dtype_name
 from autotune.graph.importer import trigonometry
 from autotune.graph.importer.selection import ceil, is_nan, power, sign_of_numbers
-from search_space.dtypes import FLOATS
+from search_space.dtypes import FLOATS, numpy_dtype
 from search_space.ir.expr import BOOL, DTYPES
 
 _UNARY = {
@@ -66,7 +66,10 @@ def binary(call: AtenCall) -> str:
         return call.add("logical_and", [call.operand(0, BOOL), call.operand(1, BOOL)])
     divides = _BINARY[call.op] in _OF_FLOATS
     call.require(not divides or call.computed in FLOATS, "must divide floating-point values", call.result)
-    return call.add(_BINARY[call.op], [call.operand(place, call.computed) for place in (0, 1)])
+    operands = [call.operand(place, call.computed) for place in (0, 1)]
+    if call.op == "fmod.Scalar":  # which PyTorch rounds to the tensor's type, other than those of `remainder`
+        operands[1] = call.number(numpy_dtype(call.result.dtype).type(call["other"]), call.computed)
+    return call.add(_BINARY[call.op], operands)
 
 
 @converts(*_SCALED)

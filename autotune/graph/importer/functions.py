@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -65,16 +65,25 @@ def _newest(versions: Sequence[int], opset: int) -> int:
     return max(older) if older else min(versions)
 
 
-def bound_node(node: NodeProto, attributes: Attributes) -> NodeProto:
-    """A copy of a node of a function's body in which references to attributes are those that the caller gives."""
+def bound_node(node: NodeProto, attributes: Attributes, omitted: Collection[str] = ()) -> NodeProto:
+    """Copies a node of a function's body, with what the caller gives in place of references to attributes.
+
+    Args:
+        node: stays as it is.
+        attributes: of the caller, by name.
+        omitted: inputs of the function that the caller leaves out, which the copy leaves out, too.
+    """
     copied = NodeProto()
     copied.CopyFrom(node)
-    _bind(copied, attributes)
+    _bind(copied, attributes, omitted)
     return copied
 
 
-def _bind(node: NodeProto, attributes: Attributes) -> None:
+def _bind(node: NodeProto, attributes: Attributes, omitted: Collection[str]) -> None:
     """Puts the attributes of the caller in place of references to them; those that it leaves out are left out."""
+    for place, name in enumerate(node.input):
+        if name in omitted:
+            node.input[place] = ""
     items = []
     for item in node.attribute:
         if item.ref_attr_name:
@@ -86,7 +95,7 @@ def _bind(node: NodeProto, attributes: Attributes) -> None:
             continue
         for graph in (item.g, *item.graphs):
             for inner in graph.node:
-                _bind(inner, attributes)
+                _bind(inner, attributes, omitted)
         items.append(item)
     kept = [AttributeProto.FromString(item.SerializeToString()) for item in items]
     del node.attribute[:]

@@ -230,7 +230,7 @@ def global_pool(call: Call) -> str:
 
 @imports("Gemm")
 def gemm(call: Call) -> str:
-    """alpha * a b + beta * c."""
+    """alpha * a b + beta * c; where beta is 0, c need not be a number."""
     left, right = call.value(0), call.value(1)
     if call.attrs.get("transA", 0):
         left = call.add("transpose", [left], axes=(1, 0))
@@ -242,7 +242,7 @@ def gemm(call: Call) -> str:
         scale = float(call.attrs.get(factor, 1.0))
         if place is None and scale != 1.0:
             out = call.add("multiply", [out, call.scalar(scale, out)])
-        if place is not None and call.has(place):
+        if place is not None and call.has(place) and scale:
             more = call.value(place)
             more = more if scale == 1.0 else call.add("multiply", [more, call.scalar(scale, more)])
             out = call.add("add", [out, more])

@@ -47,9 +47,10 @@ def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dic
     outputs = [value.name for value in graph.output]
     builder = Builder(graph.name or "network", inputs, outputs)
     functions = {(function.domain, function.name): function for function in model.functions}
-    budget = Budget.of_weights(sum(array.nbytes for array in arrays.values()))
-    context = Context(builder, {name: name for name in inputs}, arrays, opset, functions=functions, budget=budget)
     nodes = _live_nodes(graph)
+    constants = sum(node.ByteSize() for node in nodes if node.op_type == "Constant")  # some models have all weights so
+    budget = Budget.of_weights(constants + sum(array.nbytes for array in arrays.values()))
+    context = Context(builder, {name: name for name in inputs}, arrays, opset, functions=functions, budget=budget)
     _check_supported(context, nodes)
     import_nodes(context, nodes)
     made = builder.finish(context.value(name) for name in outputs)

@@ -128,10 +128,12 @@ def _import_body(call: Call, node: onnx.NodeProto, function: onnx.FunctionProto)
     opset = next((o.version for o in function.opset_import if o.domain in DEFAULT), context.opset)
     prefix, calling = f"{context.prefix}{call.title}.", (*context.calling, key)
     inner = replace(context, values={}, arrays={}, opset=opset, failed={}, prefix=prefix, calling=calling)
+    omitted = set(function.input)
     for name, outer in zip(function.input, node.input, strict=False):
         if outer:
             inner.bind(name, context.result(outer))
-    import_nodes(inner, (bound_node(each, given) for each in function.node))
+            omitted.remove(name)
+    import_nodes(inner, (bound_node(each, given, omitted) for each in function.node))
     for name, wanted in zip(function.output, node.output, strict=False):
         if not wanted:
             continue

@@ -31,6 +31,9 @@ def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: boo
     """A reduction of all, some or no axes, which stay with extent 1 if `keep`."""
     if not axes:
         return value
+    dtype = call.context.builder.type(value).dtype
+    if reducer in ("max", "min") and dtype in ("bool", "int8", "uint8"):
+        return call.cast(reduced(call, call.cast(value, "int32"), axes, reducer, keep), dtype)
     shape = call.shape(value)
     final = tuple(1 if a in axes else n for a, n in enumerate(shape) if keep or a not in axes)
     if len(axes) == len(shape):  # a reduction leaves an axis
@@ -59,8 +62,6 @@ def reduce(call: Call) -> str:
         axes = tuple(range(len(shape)))
     keep, reducer = bool(call.attrs.get("keepdims", 1)), _REDUCERS[call.op]
     dtype = call.type(0).dtype
-    if reducer in ("max", "min") and dtype in ("bool", "int8", "uint8"):
-        return call.cast(reduced(call, call.cast(value, "int32"), axes, reducer, keep), dtype)
     if call.op == "ReduceLogSumExp":  # less the largest, so that nothing overflows
         call.require(dtype in FLOATS, "must reduce floating-point values", dtype)
         # Infinities less themselves are no numbers.

@@ -156,6 +156,10 @@ class Call:
         """A value in a shape, which it may have already."""
         return value if self.shape(value) == shape else self.add("reshape", [value], shape=shape)
 
+    def take(self, kind: TensorType) -> None:
+        """Counts an array that is about to be made, see `Budget.take`."""
+        self.context.budget.take(f"{self.op} node {self.title!r}", kind)
+
     def broadcast(self, value: str, shape: tuple[int, ...]) -> str:
         """A value brought to a shape, which it may have already."""
         if math.prod(self.shape(value)) == math.prod(shape):

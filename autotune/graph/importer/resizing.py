@@ -77,6 +77,7 @@ def _axes(call: Call) -> dict[int, Axis]:
     call.require(min(sizes, default=1) > 0, "must leave elements", f"sizes={sizes}")
     final = [dict(zip(axes, sizes, strict=True)).get(axis, extent) for axis, extent in enumerate(shape)]
     check_value(f"{call.op} node {call.title!r}", TensorType(tuple(final), call.type(0).dtype))
+    call.take(TensorType((sum(sizes),), "int64"))  # places in the input
     fields = zip(axes, sizes, ratios, regions, strict=True)
     return {axis: Axis(shape[axis], size, ratio, kind, region) for axis, size, ratio, region in fields}
 

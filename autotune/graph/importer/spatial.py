@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
 from autotune.graph.importer.selection import taken
-from autotune.graph.ir import Array
+from autotune.graph.ir import Array, TensorType
 from search_space.dtypes import is_float_exact, numpy_dtype
 
 
@@ -29,6 +29,7 @@ def pad(call: Call) -> str:
     cut = [(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, shape, strict=True)]
     if mode == "constant" and any(begin >= end for begin, end in cut):  # nothing is left but what is added
         final = [sum(parts) for parts in zip(before, shape, after, strict=True)]
+        call.take(TensorType(tuple(final), call.type(0).dtype))
         return call.constant(np.full(final, _fill(call), call.type(0).dtype))
     if any(c != (0, n) for c, n in zip(cut, shape, strict=True)):
         begin, size = tuple(c[0] for c in cut), tuple(c[1] - c[0] for c in cut)
@@ -45,6 +46,7 @@ def pad(call: Call) -> str:
     for axis, side in enumerate(sides):
         if any(side):
             indices = np.arange(call.shape(value)[axis])
+            call.take(TensorType((len(indices) + sum(side),), "int64"))
             value = taken(
                 call,
                 value,

@@ -17,6 +17,8 @@ _ASINH = (2.0122003309e-2, -4.2699340972e-2, 7.4847586088e-2, -1.6666288134e-1)
 _ATANH = (1.81740078349e-1, 8.24370301058e-2, 1.46691431730e-1, 1.99782164500e-1, 3.33337300303e-1)
 _HUGE = 1e9
 """From which on x^2 + 1 is x^2."""
+_REACH = 88.0
+"""Below the largest number that has a finite exponential."""
 
 
 def _odd(call: Call, x: str, coefficients: Sequence[float]) -> str:
@@ -74,8 +76,14 @@ def _arc_cosine(call: Call, x: str) -> str:
 
 def _halves(call: Call, x: str) -> tuple[str, str]:
     """exp(x) / 2 and exp(-x) / 2."""
-    plus, minus = call.add("exp", [x]), call.add("exp", [call.add("negative", [x])])
-    return with_number(call, "multiply", plus, 0.5), with_number(call, "multiply", minus, 0.5)
+    return _half_power(call, x), _half_power(call, call.add("negative", [x]))
+
+
+def _half_power(call: Call, x: str) -> str:
+    """exp(x) / 2, which is finite for some x of which exp(x) is not: what is beyond `_REACH` is a factor behind it."""
+    near = with_number(call, "multiply", call.add("exp", [with_number(call, "minimum", x, _REACH)]), 0.5)
+    over = with_number(call, "maximum", with_number(call, "subtract", x, _REACH), 0.0)
+    return call.add("multiply", [near, call.add("exp", [over])])
 
 
 def _hyperbolic_sine(call: Call, x: str) -> str:
@@ -98,9 +106,13 @@ def _inverse_hyperbolic_sine(call: Call, x: str) -> str:
 
 
 def _inverse_hyperbolic_cosine(call: Call, x: str) -> str:
-    """log(1 + t + sqrt(t (t + 2))) with t = x - 1, which next to 1 keeps its digits; of large x log(2 x)."""
+    """log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1, which next to 1 keeps its digits; of large x log(2 x).
+
+    One root of the product would be that of two negative factors below -1, where there is no result.
+    """
     above = with_number(call, "subtract", x, 1.0)
-    root = call.add("sqrt", [call.add("multiply", [above, with_number(call, "add", above, 2.0)])])
+    roots = [call.add("sqrt", [factor]) for factor in (above, with_number(call, "add", above, 2.0))]
+    root = call.add("multiply", roots)
     small = call.add("log1p", [call.add("add", [above, root])])
     large = with_number(call, "add", call.add("log", [x]), math.log(2))
     return call.add("where", [call.add("less", [x, call.scalar(_HUGE, x)]), small, large])

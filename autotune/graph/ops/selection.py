@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -69,13 +70,20 @@ def _cast(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def _power(x: Expr, y: Expr) -> Expr:
-    """x ** y by logarithms; a negative x takes the sign of an odd y, and is no number where y is not whole."""
-    size = te.exp(te.log(te.abs(x)) * y)
-    half = y * 0.5
-    signed = te.if_then_else(eq(te.floor(half), half), size, const(0, x.dtype) - size)
-    real = te.if_then_else(eq(te.floor(y), y), signed, const(float("nan"), x.dtype))
+    """x ** y by logarithms; a negative x takes the sign of an odd y, and is no number where y is not whole.
+
+    As C's `pow` says, a power of 1 is 1 whatever y is, that of -1 by an infinity, too, and minus infinity is as
+    infinity where y is not whole.
+    """
+    size, one = te.abs(x), const(1, x.dtype)
+    size = te.if_then_else(eq(size, one), one, te.exp(te.log(size) * y))
+    half, whole = y * 0.5, eq(te.floor(y), y)
+    odd = logical_and(whole, make("ne", te.floor(half), half))
+    known = make("or", whole, eq(x, const(-math.inf, x.dtype)))
+    signed = te.if_then_else(odd, -size, size)
+    real = te.if_then_else(known, signed, const(float("nan"), x.dtype))
     positive = te.if_then_else(x < 0, real, size)
-    return te.if_then_else(eq(y, const(0, y.dtype)), const(1, x.dtype), positive)
+    return te.if_then_else(eq(y, const(0, y.dtype)), one, positive)
 
 
 def _powered(attrs: Attributes, x: Array, y: Array) -> Array:

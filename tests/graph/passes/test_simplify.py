@@ -155,6 +155,20 @@ def test_limits_that_hold_go(net: Net) -> None:
     assert net.ops(net("relu6", both), both) == ["relu", "minimum"], "another reads the first"
 
 
+@pytest.mark.parametrize("limits", [(3.0, -3.0), (math.inf, 0.5), (1.0, -math.inf)])
+def test_limits_of_which_the_lower_is_greater_leave_the_upper(net: Net, limits: tuple[float, float]) -> None:
+    inverted = net("clip", "x", low=limits[0], high=limits[1])
+    net.graph(net("relu", inverted), net("clip", inverted, low=limits[0], high=2.0), net("minimum", inverted, "y"))
+    net.graph(net("clip", net("tanh", "x"), low=limits[0], high=limits[1]))
+    net.graph(net("maximum", net("clip", "x", low=limits[0], high=limits[1]), net.full(1, 1)))
+
+
+def test_infinite_limits(net: Net) -> None:
+    assert net.ops(net("maximum", "x", net.full(math.inf, 1))) == ["maximum"]
+    assert net.ops(net("minimum", "x", net.full(-math.inf, 1))) == ["minimum"]
+    assert net.ops(net("minimum", net("maximum", "x", net.full(-math.inf, 1)), net.full(math.inf, 1))) == []
+
+
 def test_a_larger_element_of_two_values_stays(net: Net) -> None:
     assert net.ops(net("maximum", "x", "y")) == ["maximum"]
     assert net.ops(net("maximum", "x", net.weight(4))) == ["maximum"]

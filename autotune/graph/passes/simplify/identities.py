@@ -99,7 +99,7 @@ def bounds(site: Site, name: str) -> tuple[float, float]:
         # Padding of an average may count as zeros, and rounding may take it past the others' largest.
         return (low, high) if node.op in _KEEPING else (0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
     if node.op == "clip":
-        return node.attrs["low"], node.attrs["high"]
+        return min(node.attrs["low"], node.attrs["high"]), node.attrs["high"]
     if node.op == "concat":
         each = [bounds(site, name) for name in node.inputs]
         return min(low for low, _ in each), max(high for _, high in each)
@@ -110,7 +110,8 @@ def _limits(site: Site, node: Node) -> tuple[str, float, float] | None:
     """A node that limits its operand from below, above or both: the operand and the limits, none of which is NaN."""
     if node.op == "clip":
         low, high = node.attrs["low"], node.attrs["high"]
-        return None if math.isnan(low) or math.isnan(high) else (node.inputs[0], low, high)
+        # Where the lower limit is the greater one, all numbers become the upper one.
+        return None if math.isnan(low) or math.isnan(high) else (node.inputs[0], min(low, high), high)
     if node.op in ("relu", "relu6"):
         return node.inputs[0], *_BOUNDS[node.op]
     if node.op in ("maximum", "minimum"):
@@ -147,9 +148,10 @@ def limited(site: Site, node: Node) -> str | None:
 
 def _operation(low: float, high: float) -> str | None:
     """What says two limits with least; None where neither is a number."""
-    if math.isinf(low) or math.isinf(high):
-        named = {(-math.inf, math.inf): None, (0.0, math.inf): "relu"}
-        return named.get((low, high), "minimum" if math.isinf(low) else "maximum")
+    if low == -math.inf:
+        return None if high == math.inf else "minimum"
+    if high == math.inf:
+        return "relu" if low == 0 else "maximum"
     return "relu6" if (low, high) == (0.0, 6.0) else "clip"
 
 
