@@ -233,6 +233,13 @@ def observe(loaded: list[dict[str, str]]) -> None:
     Executable.__init__ = watched  # type: ignore[method-assign, assignment]
 
 
+def name_kernels_alike() -> None:
+    """Leaves the digest of the packages' own code out of the names of kernels, where it is a part of a cache's key."""
+    from autotune.cache import code
+
+    code.code_digest = lambda: "any code"  # type: ignore[assignment]
+
+
 def compile_case(case: Case) -> dict[str, str]:
     """Compiles a case and returns the digests of all files of its executables, by name; of a search, its records'."""
     if "search" in case:
@@ -270,4 +277,5 @@ def compile_case(case: Case) -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    name_kernels_alike()
     print(json.dumps(compile_case(json.loads(sys.argv[1]))))
