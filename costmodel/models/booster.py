@@ -89,7 +89,7 @@ def _provide_openmp(cause: OSError) -> None:
     with ScratchFolder("openmp") as folder:
         copy = Path(folder) / _SONAME.decode()
         copy.write_bytes(renamed)
-        ctypes.CDLL(str(copy), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(copy))
 
 
 def options_of(seed: int, leaves: int, learning_rate: float, feature_share: float, bins: int) -> dict[str, Any]:

@@ -20,12 +20,11 @@ from costmodel.models.threads import one_thread
 from search_space.extras import require
 from search_space.operators.checks import nearest
 
-# BayesianRidge and PLSRegression are left out: in test processes that had run much else, SciPy's singular value
-# decomposition refused them a work array for 16 programs. What it is in the process is not known.
 ESTIMATORS: Mapping[str, str] = {
     "ARDRegression": "linear_model",
     "AdaBoostRegressor": "ensemble",
     "BaggingRegressor": "ensemble",
+    "BayesianRidge": "linear_model",
     "DecisionTreeRegressor": "tree",
     "ElasticNet": "linear_model",
     "ExtraTreeRegressor": "tree",
@@ -44,6 +43,7 @@ ESTIMATORS: Mapping[str, str] = {
     "MLPRegressor": "neural_network",
     "NuSVR": "svm",
     "OrthogonalMatchingPursuit": "linear_model",
+    "PLSRegression": "cross_decomposition",
     "RandomForestRegressor": "ensemble",
     "Ridge": "linear_model",
     "SGDRegressor": "linear_model",
