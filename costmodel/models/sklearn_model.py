@@ -97,6 +97,10 @@ class SklearnModel(ProgramModel):
         self.estimator, self.options = estimator, _checked(estimator, options)
         self._regressor: Any = None
 
+    def __repr__(self) -> str:
+        """Names the estimator and its options."""
+        return f"SklearnModel({', '.join([repr(self.estimator), *(f'{k}={v!r}' for k, v in self.options.items())])})"
+
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
         """See `ProgramModel.learn`; what an estimator is fitted to, see `prepare`."""
         learned = {"estimator": self.estimator, "options": json.dumps(self.options), "seed": self.seed}
