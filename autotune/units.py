@@ -32,6 +32,11 @@ def scale_of(seconds: float) -> tuple[float, str]:
     return round(1 / size), unit
 
 
+def certainty(apart: float) -> str:
+    """Says how certain times are whose halves lie a share of the faster one apart: a share, or a factor from 2 on."""
+    return f"certain to {share(apart)} only" if apart < 1 else f"certain to a factor of {1 + apart:.1f} only"
+
+
 def share(value: float | None, none: str = "-") -> str:
     """A share in per cent, with a decimal where it is small; `none` for None and NaN."""
     if value is None or math.isnan(value):

@@ -39,6 +39,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    if not options.tokenizer and not all(part.strip().isdecimal() for part in options.prompt.split(",")):
+        parser.error(f"--prompt must be tokens, or --tokenizer given, but got {options.prompt!r}")
 
     sizes = {name: getattr(options, name) for name in ("vocabulary", "hidden", "layers", "heads")}
     weights = None if options.weights is None else language.read_safetensors(options.weights)

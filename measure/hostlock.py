@@ -5,22 +5,19 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from measure.errors import PoolError
 from measure.notices import WaitNotice
+from search_space.folders import FolderError, runtime_folder
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
 """Seconds after which a wait for the machine looks whether it is to stop."""
-SESSIONS = Path("/run/user")
-"""Where login sessions have their folders, by user id."""
 _MODES = {"build": fcntl.LOCK_SH, "time": fcntl.LOCK_EX}
 
 
@@ -102,38 +99,12 @@ def alone(timeout: float = 600.0, stop: Callable[[], bool] | None = None) -> Ite
 
 
 def default_path() -> Path:
-    """Lock file of this user on this host."""
-    return runtime_folder() / "autotune-measure.lock"
-
-
-def runtime_folder() -> Path:
-    """Folder of this user on this host that nobody else may write to.
-
-    It is `$XDG_RUNTIME_DIR`, which login sessions have, or where that would lie; otherwise one of our own in the
-    temporary folder, whose name anybody may take.
+    """Lock file of this user on this host.
 
     Raises:
-        PoolError: somebody has taken it.
+        PoolError: somebody else has taken the folder for it.
     """
-    user = os.getuid()
-    for place in (os.environ.get("XDG_RUNTIME_DIR", ""), str(SESSIONS / str(user))):
-        if os.path.isabs(place) and _is_private(Path(place)):
-            return Path(place)
-    own = Path(tempfile.gettempdir()) / f"autotune-runtime-{user}"
-    with suppress(FileExistsError):
-        own.mkdir(mode=0o700)
-    if not _is_private(own):
-        raise PoolError(
-            f"the folder of the host's lock must belong to this user alone, but got {own}; remove it, or set "
-            f"`XDG_RUNTIME_DIR` to a folder of mode 0700"
-        )
-    return own
-
-
-def _is_private(folder: Path) -> bool:
-    """Says that a folder, no link, is this user's and nobody else may write to it."""
     try:
-        facts = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o022
+        return runtime_folder() / "autotune-measure.lock"
+    except FolderError as error:
+        raise PoolError(str(error)) from None

@@ -17,7 +17,8 @@ def loads(text: str | bytes, finite: bool = True) -> Any:
         finite: whether NaN and infinities are refused, which JSON does not have.
 
     Raises:
-        ValueError: no JSON, a key that comes twice, an integer of more than 64 bits, or too much in each other.
+        ValueError: no JSON, and what stands where something else must; a key that comes twice, an integer of more than
+            64 bits, or too much in each other.
     """
     try:
         return json.loads(
@@ -26,6 +27,10 @@ def loads(text: str | bytes, finite: bool = True) -> Any:
             parse_int=_integer,
             parse_constant=_no_number if finite else None,
         )
+    except json.JSONDecodeError as error:
+        rest = error.doc[error.pos :]
+        got = f"got {rest.split()[0][:40]!r}" if rest.strip() else "it ends"
+        raise ValueError(f"{got} at line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise ValueError("lists and objects are too deep in each other") from None
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import shutil
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+
+from search_space.scratch import ScratchFolder
 
 SCHEMA = "autotune.network/2"
 """Of the manifest of a linked network."""
@@ -72,11 +73,11 @@ class _LinkedHere:
     """Objects that are linked in this process, and let go when nobody has this any more."""
 
     def __init__(self, objects: Sequence[bytes], symbols: Sequence[str]) -> None:
-        from targets.cpu.runtime import initialise
+        from targets.cpu.runtime import blas_symbols, initialise
         from targets.jit import LinkedObjects
 
         initialise()
-        linked = LinkedObjects(objects, [*symbols, _CLOSE])
+        linked = LinkedObjects(objects, [*symbols, _CLOSE], blas_symbols())
         self.addresses = {symbol: linked.address(symbol) for symbol in symbols}
         weakref.finalize(self, _close, linked, linked.address(_CLOSE)).atexit = False
 
@@ -138,13 +139,10 @@ def _from_memory(data: bytes) -> ctypes.CDLL:
 
 
 def _from_copy(data: bytes) -> ctypes.CDLL:
-    folder = tempfile.mkdtemp(prefix="autotune-")
-    try:
+    with ScratchFolder("library") as folder:
         path = Path(folder) / f"network{next(_NUMBERS)}.so"
         path.write_bytes(data)
         return ctypes.CDLL(str(path))
-    finally:
-        shutil.rmtree(folder)
 
 
 def function_at(library: ctypes.CDLL, symbol: str) -> int:

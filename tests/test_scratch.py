@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -23,6 +24,15 @@ pathlib.Path(kept.name, "file").write_text("x")
 print(kept.name, flush=True)
 time.sleep(600)
 """
+
+
+PACKAGES = ("search_space", "targets", "measure", "costmodel", "autotune")
+BESIDE = {
+    "autotune/tracking/mlflow_store.py",  # beside the database that it becomes
+    "measure/ray/cluster.py",  # of a short name; its processes outlive the one that made it
+    "targets/network_library.py",  # beside the library that it becomes
+}
+"""Modules that make a temporary folder of another kind, and why."""
 
 
 def old(path: Path) -> None:
@@ -68,3 +78,13 @@ def test_only_old_folders_of_ours_are_removed(place: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "getuid", lambda: stranger)
     remove_stale(place)
     assert (place / "autotune-scratch-young").exists()
+
+
+def test_every_temporary_folder_of_the_package_goes_with_its_process() -> None:
+    root = Path(scratch.__file__).parents[1]
+    makers = set()
+    for path in (path for package in PACKAGES for path in (root / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("mkdtemp", "TemporaryDirectory")):
+                makers.add(str(path.relative_to(root)))
+    assert makers == BESIDE

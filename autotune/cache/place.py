@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from autotune.cache.networks import FOLDER, LIMIT, NetworkCache
 from autotune.cache.store import Store
-from targets.cpu.figures import cache_folder
+from search_space.folders import cache_folder
 
 if TYPE_CHECKING:
     from autotune.cache.kernels import KernelCache

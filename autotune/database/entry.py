@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import Any, get_args
 
@@ -117,6 +117,13 @@ class Entry:
         Raises:
             DatabaseError: it is none.
         """
+        if not isinstance(data, dict):
+            raise DatabaseError(f"an entry must be a JSON object, but got {data!r:.60}")
+        if lacking := _NEEDED - data.keys():
+            raise DatabaseError(f"an entry must have {', '.join(sorted(_NEEDED))}, but lacks {min(lacking)}")
+        if unknown := data.keys() - _KEYS:
+            allowed = ", ".join(sorted(_KEYS))
+            raise DatabaseError(f"an entry must have keys among {allowed}, but got {min(unknown)!r:.60}")
         try:
             given = {**data, "described": data["workload"], "values": dict(data["values"])}
             given.pop("workload")
@@ -125,6 +132,10 @@ class Entry:
             raise
         except (ValueError, TypeError, KeyError) as error:
             raise DatabaseError(f"an entry must be whole, but {error}") from None
+
+
+_KEYS = {"workload"} | {item.name for item in fields(Entry) if item.name != "described"}
+_NEEDED = _KEYS - {item.name for item in fields(Entry) if item.default is not MISSING}
 
 
 def place_of(workload: Workload, target: str, lanes: int, threads: int, cache: str) -> Place:

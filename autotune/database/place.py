@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from functools import lru_cache
 from pathlib import Path
 
 from autotune.database.entry import DatabaseError
 from autotune.database.store import ScheduleDatabase
+from search_space.folders import data_folder
 
 SHIPPED = "shipped"
 NONE = "none"
@@ -24,9 +24,7 @@ def shipped_file(target: str) -> Path:
 
 def own_path() -> Path:
     """The user's database: where users keep data that cannot be made again."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".local" / "share"
-    return root / "autotune" / "schedules.jsonl"
+    return data_folder() / "schedules.jsonl"
 
 
 def open_schedules(name: str) -> ScheduleDatabase:

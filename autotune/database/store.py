@@ -56,7 +56,7 @@ class ScheduleDatabase:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    entry = Entry.from_json(strict_json.loads(line))
+                    entry = Entry.from_json(_object(line))
                     if check:
                         entry.check_workload()
                     found.append(entry)
@@ -109,3 +109,15 @@ class ScheduleDatabase:
         known = of_place.get(entry.machine)
         if known is None or entry.seconds < known.seconds:
             of_place[entry.machine] = entry
+
+
+def _object(line: str) -> object:
+    """Reads a line of a database's file.
+
+    Raises:
+        DatabaseError: it is no JSON.
+    """
+    try:
+        return strict_json.loads(line)
+    except ValueError as error:
+        raise DatabaseError(f"an entry must be a JSON object, but {error}") from None

@@ -19,7 +19,7 @@ from autotune.network.precisions import model_precision, own_precision
 from autotune.network.process import RUNTIMES, NetworkProcess, RuntimeFailure, interleaved, of_turns
 from autotune.titles import title_of
 from autotune.tuning.settings import Settings
-from autotune.units import latency, share
+from autotune.units import certainty, latency
 from measure.steadiness import DISAGREE, disagreement, halves_of, spread_of
 from search_space.scratch import ScratchFolder
 
@@ -75,7 +75,7 @@ class Timing:
         first, second = map(latency, halves[worst])
         return (
             f"{self.title(worst)}: the first half of its turns took {first}, the second {second}: the machine was "
-            f"busy, and ratios are certain to {share(disagreement(halves[worst]))} only"
+            f"busy, and ratios are {certainty(disagreement(halves[worst]))}"
         )
 
 

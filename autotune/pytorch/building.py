@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from autotune.tuning.task import CPU, Task
 from autotune.tuning.tune_tasks import Stopped, TaskRequest, tune_tasks
 from measure.recordlog import RecordLog
 from search_space.ir.intervals import Span
+from search_space.scratch import ScratchFolder
 from search_space.terms import Point
 from search_space.workloads import Workload
 from targets import registry
@@ -118,7 +118,7 @@ class Plan:
 
     def built(self, graph: Graph, schedules: Schedules) -> NativeExecutable:
         """A graph's executable."""
-        with tempfile.TemporaryDirectory(prefix="autotune-") as place:  # once loaded, an executable needs no file
+        with ScratchFolder("pytorch") as place:  # once loaded, an executable needs no file
             executable = load_graph(graph, schedules, Path(place), self.settings)
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
@@ -149,7 +149,7 @@ class Plan:
                 sampling = sampling_of(sizes)
                 tasks = [task for p in (*sampling.known, *sampling.found_at) for task in self.tasks(at(p))]
             best = plan.tuned(list({task.workload.key: task for task in tasks}.values()))
-        with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+        with ScratchFolder("pytorch") as place:
             executable = load_sized(at, sizes, plan.schedules(best), Path(place), self.settings)
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable

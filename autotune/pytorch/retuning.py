@@ -10,7 +10,6 @@ The faster executable takes the place of the first one between two calls. It doe
 from __future__ import annotations
 
 import logging
-import tempfile
 import weakref
 from collections.abc import Hashable
 from pathlib import Path
@@ -25,6 +24,7 @@ from autotune.pytorch.background import of_process
 from autotune.pytorch.building import Loaded, Plan, Source, Stop
 from autotune.tuning.tune_tasks import Stopped
 from autotune.units import latency
+from search_space.scratch import ScratchFolder
 from search_space.workloads import Workload
 from targets.manifest import digest
 
@@ -76,7 +76,7 @@ class Retuning:
 
         try:
             best = self._searched(unwanted)
-            with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+            with ScratchFolder("retuning") as place:
                 before, after = Path(place) / "before", Path(place) / "after"
                 if not self._written(best, before, after, stop):
                     return

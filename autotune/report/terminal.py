@@ -13,7 +13,7 @@ from rich.table import Table
 from autotune.report.mixed import mixture_table
 from autotune.report.tables import Column, console_width, fitted
 from autotune.tuning.result import TuneResult
-from autotune.units import latency, share
+from autotune.units import certainty, latency, share
 from costmodel.transfer import summary
 from measure.steadiness import DISAGREE, disagreement
 
@@ -100,7 +100,7 @@ def unsteady_sentence(halves: Mapping[str, tuple[float, float]]) -> str | None:
     whole = "" if len(halves) == 1 else f" ({len(apart)} of {len(halves)} tasks are like that)"
     return (
         f"{worst}: two halves of its timings disagree, {first} and {second}{whole}: the machine was busy, and "
-        f"latencies are certain to {share(apart[worst])} only"
+        f"latencies are {certainty(apart[worst])}"
     )
 
 

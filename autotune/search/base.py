@@ -149,5 +149,5 @@ def _check_bounds(owner: str, name: str, value: Any, kind: type) -> None:
     if isinstance(value, int) and value > MOST_COUNT and math.isinf(most) and not math.isinf(least):
         most = MOST_COUNT
     if not isinstance(value, str) and not least <= value <= most:
-        rule = f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
+        rule = f"at least {least:.15g}" if math.isinf(most) else f"from {least:.15g} to {most:.15g}"
         raise ValueError(f"`{name}` of {owner} must be {rule}, but got {name}={value}")

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -57,4 +58,5 @@ class Interrupt:
             raise KeyboardInterrupt
         self.press()
         if os.isatty(_STDERR):  # a handler may interrupt a print, so that it writes by itself
-            os.write(_STDERR, _HEARD)
+            with suppress(OSError):  # the terminal may go at any time; what is under way goes on
+                os.write(_STDERR, _HEARD)

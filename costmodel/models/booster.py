@@ -11,7 +11,6 @@ import ctypes.util
 import importlib.metadata
 import importlib.util
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from costmodel.models.errors import ModelError
 from costmodel.models.forest import MAX_LEAVES
+from search_space.scratch import ScratchFolder
 
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """Scores of the rows → gradient and curvature of each, (rows,)."""
@@ -86,10 +86,10 @@ def _provide_openmp(cause: OSError) -> None:
         raise BoosterError(f"`lightgbm` must find an OpenMP runtime such as libgomp1, but got: {cause}") from cause
     content = Path(found).read_bytes()
     renamed = content.replace(Path(found).name.encode() + b"\0", _SONAME.ljust(len(Path(found).name), b"\0") + b"\0")
-    with tempfile.TemporaryDirectory() as folder:
+    with ScratchFolder("openmp") as folder:
         copy = Path(folder) / _SONAME.decode()
         copy.write_bytes(renamed)
-        ctypes.CDLL(str(copy), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(copy))
 
 
 def options_of(seed: int, leaves: int, learning_rate: float, feature_share: float, bins: int) -> dict[str, Any]:

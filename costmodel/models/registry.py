@@ -67,7 +67,10 @@ def name_of(kind: str | type[CostModel]) -> str:
     if isinstance(kind, str):
         return kind
     if not isinstance(kind, type) or not issubclass(kind, CostModel):
-        raise ModelError(f"`cost_model` must be a name or a subclass of CostModel, but got cost_model={kind!r}")
+        raise ModelError(
+            "`cost_model` must be a name, a subclass of CostModel or an object of one (`SklearnModel` takes estimators "
+            f"of scikit-learn), but got cost_model={kind!r:.200}"
+        )
     place = f"{kind.__module__}:{kind.__qualname__}"
     if place in MODELS.values():
         return next(name for name, of in MODELS.items() if of == place)

@@ -20,12 +20,11 @@ from costmodel.models.threads import one_thread
 from search_space.extras import require
 from search_space.operators.checks import nearest
 
-# BayesianRidge and PLSRegression are left out: in test processes that had run much else, SciPy's singular value
-# decomposition refused them a work array for 16 programs. What it is in the process is not known.
 ESTIMATORS: Mapping[str, str] = {
     "ARDRegression": "linear_model",
     "AdaBoostRegressor": "ensemble",
     "BaggingRegressor": "ensemble",
+    "BayesianRidge": "linear_model",
     "DecisionTreeRegressor": "tree",
     "ElasticNet": "linear_model",
     "ExtraTreeRegressor": "tree",
@@ -44,6 +43,7 @@ ESTIMATORS: Mapping[str, str] = {
     "MLPRegressor": "neural_network",
     "NuSVR": "svm",
     "OrthogonalMatchingPursuit": "linear_model",
+    "PLSRegression": "cross_decomposition",
     "RandomForestRegressor": "ensemble",
     "Ridge": "linear_model",
     "SGDRegressor": "linear_model",
@@ -96,6 +96,10 @@ class SklearnModel(ProgramModel):
             estimator, options = _taken_apart(estimator, options)
         self.estimator, self.options = estimator, _checked(estimator, options)
         self._regressor: Any = None
+
+    def __repr__(self) -> str:
+        """Names the estimator and its options."""
+        return f"SklearnModel({', '.join([repr(self.estimator), *(f'{k}={v!r}' for k, v in self.options.items())])})"
 
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
         """See `ProgramModel.learn`; what an estimator is fitted to, see `prepare`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features, SourceTask, Task
 from costmodel.transfer.trees import Column
 from search_space.files import replace_file
+from search_space.scratch import ScratchFolder
 
 SCHEMA = "autotune.transfer/1"
 """Name and version of a saved base; a change of any field's meaning is a new version."""
@@ -94,7 +94,7 @@ class Base:
 
     def save(self, path: Path) -> None:
         """Writes model and frame as one JSON file."""
-        with tempfile.TemporaryDirectory() as folder:
+        with ScratchFolder("transfer") as folder:
             self.model.save(Path(folder) / "model")
             text = (Path(folder) / "model").read_text()
         document = {
@@ -128,7 +128,7 @@ class Base:
             raise TransferError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={schema!r}")
         try:
             model = remake(document["model"], document["options"], 0)
-            with tempfile.TemporaryDirectory() as folder:
+            with ScratchFolder("transfer") as folder:
                 (Path(folder) / "model").write_text(document["text"])
                 model.load(Path(folder) / "model")
             frame = align.get(document["align"])(**document["frame"])

@@ -123,7 +123,7 @@ def _init(address: str, **options: Any) -> None:
 def _joining() -> dict[str, str | None]:
     """What a cluster that somebody else has started is joined with."""
     token = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-    token = token or (Path.home() / ".ray" / "auth_token").is_file()
+    token = token or Path(os.path.expanduser("~/.ray/auth_token")).is_file()
     return {**_QUIET, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token" if token else "disabled")}
 
 

@@ -15,7 +15,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from search_space.files import replace_file
+from search_space.folders import cache_folder
 from targets.cpu.caches import host_caches
 from targets.cpu.probe import Probed
 
@@ -155,16 +155,6 @@ def path_of(lanes: int, registers: int, cores: Sequence[int]) -> Path:
     """Where figures are kept: by processor, vectors, cores and version."""
     key = json.dumps([VERSION, processor_identity(), lanes, registers, len(cores), host_caches().sizes])
     return cache_folder() / f"processor-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-
-
-def cache_folder() -> Path:
-    """Folder of this user for what can be made again."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.expanduser("~/.cache")
-    if os.path.isabs(base):
-        return Path(base) / "autotune"
-    return Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}"  # a user without a home
 
 
 def physical_cores(cores: Sequence[int], system: Path = Path("/sys/devices/system/cpu")) -> int:

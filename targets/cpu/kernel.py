@@ -7,7 +7,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from targets.base import Module
-from targets.cpu.runtime import cold_timer_text, initialise, runtime_text
+from targets.cpu.runtime import blas_symbols, cold_timer_text, initialise, runtime_text
 from targets.jit import LinkedObjects
 from targets.native import NativeKernel
 
@@ -30,7 +30,7 @@ class CpuKernel(NativeKernel):
         shared = runtime()
         packed = sum(bool(p.packed_from) for p in module.parameters)
         symbols = [module.name, *(f"{module.name}_pack{i}" for i in range(packed))]
-        given = {"autotune_parallel_for": shared.address("autotune_parallel_for")}
+        given = {**blas_symbols(), "autotune_parallel_for": shared.address("autotune_parallel_for")}
         self._linked = LinkedObjects([module.object_code], symbols, given)
         cold = shared.address("autotune_time_cold") if cold_timer_text() is not None else 0
         super().__init__(module, self._linked.address, cores, shared.address("autotune_time"), cold)

@@ -149,6 +149,22 @@ def blas_library() -> str | None:
 
 
 @cache
+def blas_symbols() -> dict[str, int]:
+    """Addresses of the BLAS's entry points that kernels call, by name; empty where there is none.
+
+    Objects are linked with these, and the library stays local. Were it global, as one that LLVM loads by itself is,
+    SciPy's OpenBLAS would call its functions in place of functions of the same name of its own, with integers of 32
+    bits where this one has 64.
+    """
+    path = blas_library()
+    if path is None:
+        return {}
+    library = ctypes.CDLL(path)
+    found = {name: ctypes.cast(library[name], ctypes.c_void_p).value for name in (SGEMM_SYMBOL, BLAS_THREADS_SYMBOL)}
+    return {name: address for name, address in found.items() if address is not None}
+
+
+@cache
 def initialise() -> None:
     """Makes the native target available.
 
@@ -160,9 +176,6 @@ def initialise() -> None:
     llvm.set_option("autotune", "-enable-misched=false")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    blas = blas_library()
-    if blas is not None:
-        llvm.load_library_permanently(blas)
 
 
 def runtime_text(triple: str) -> str:

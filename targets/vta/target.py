@@ -147,9 +147,15 @@ def design(variant: str) -> VtaHardware:
             raise ValueError(f"`target` vta must be followed by {wanted}, but got vta:{variant}")
         return VtaHardware.from_spec(variant)
     try:
-        return VtaHardware.from_json(strict_json.loads(Path(variant).read_text(encoding="utf-8")))
+        content = Path(variant).read_bytes()
     except OSError as error:
         raise ValueError(f"`target` must name a readable file, but got vta:{variant}: {error.strerror}") from None
+    try:
+        data = strict_json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"{variant}: a design must be JSON, but {error}") from None
+    try:
+        return VtaHardware.from_json(data)
     except (ConfigurationError, ValueError, AttributeError, TypeError) as error:
         raise ValueError(f"{variant}: {error}") from None
 

@@ -42,3 +42,9 @@ def test_every_example_is_run() -> None:
         "tune_conv2d.py",
         "vta_conv2d.py",
     }
+
+
+def test_a_prompt_that_is_text_needs_a_tokenizer() -> None:
+    command = [sys.executable, str(ROOT / "examples/generate.py"), "--prompt", "hello"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 2 and "--tokenizer given, but got 'hello'" in done.stderr.splitlines()[-1]

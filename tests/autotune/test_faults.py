@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -22,6 +21,26 @@ from measure.record import Record
 ROOT = Path(__file__).parents[2]
 CONFIG = "workload: {operator: matmul, m: 24, n: 32, k: 16}\ntrials: 24\nsearch: {batch: 6, finalists: 2}\n"
 pytestmark = pytest.mark.timeout(300)  # each starts processes, which takes its time where there are many others
+STOPPING = """
+import os, signal, sys
+from autotune.cli.app import main
+from measure.database import Database
+
+left, extend = [int(sys.argv.pop(1))], Database.extend
+
+
+def stopping(database, records):
+    found = extend(database, records)
+    left[0] -= len(found)
+    if left[0] <= 0 < left[0] + len(found):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return found
+
+
+Database.extend = stopping
+main()
+"""
+"""`autotune` that stops itself once so many records are in its file: whoever watches the file may be too late."""
 LIMITED = (
     "import resource, sys; size = int(sys.argv.pop(1)); resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))\n"
     "from autotune.cli.app import main; main()"
@@ -42,9 +61,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     STARTED.clear()
 
 
-def start(folder: Path, *arguments: object, room: int | None = None, **environment: str) -> subprocess.Popen[str]:
-    """`autotune run small.yaml ...` in a process of its own; `room`: bytes that a file may have."""
+def start(
+    folder: Path, *arguments: object, room: int | None = None, stop_after: int | None = None, **environment: str
+) -> subprocess.Popen[str]:
+    """Starts `autotune run small.yaml ...` in a process of its own.
+
+    Args:
+        folder: it runs there.
+        arguments: behind `run small.yaml`.
+        room: bytes that a file may have.
+        stop_after: records after which it stops itself, see `wait_until_stopped`.
+        environment: beside this process's.
+    """
     program = ["-m", "autotune"] if room is None else ["-c", LIMITED, str(room)]
+    if stop_after is not None:
+        program = ["-c", STOPPING, str(stop_after)]
     process = subprocess.Popen(
         [sys.executable, *program, "run", "small.yaml", *map(str, arguments)],
         cwd=folder,
@@ -83,6 +114,12 @@ def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
     return found
 
 
+def wait_until_stopped(process: subprocess.Popen[str]) -> None:
+    """Waits until a process has stopped itself."""
+    found = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert found is not None and found.si_code == os.CLD_STOPPED
+
+
 def children(pid: int) -> list[int]:
     """Processes that a process started, and those that these did."""
     found = [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
@@ -97,9 +134,8 @@ def assert_measured_once(records: list[Record], count: int) -> None:
 
 def test_a_run_that_is_killed_loses_nothing_that_was_finished(folder: Path) -> None:
     records = folder / "runs" / "small" / "records.jsonl"
-    running = start(folder, "--quiet")
-    assert wait_until(lambda: records.exists() and records.read_bytes().count(b"\n") >= 9)
-    running.send_signal(signal.SIGSTOP)
+    running = start(folder, "--quiet", stop_after=9)
+    wait_until_stopped(running)
     refused = run("--quiet", "--resume")
     assert refused.exit_code == 2
     assert refused.output == "`output` must be the folder of one run at a time, but got runs/small, in use\n"
@@ -107,7 +143,7 @@ def test_a_run_that_is_killed_loses_nothing_that_was_finished(folder: Path) -> N
     assert len(workers) >= 2
     running.kill()
     running.communicate()
-    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5.0)
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     kept = records.read_bytes()
     assert 9 <= kept.count(b"\n") < 24, "the run must be killed in its midst"
     assert run("--quiet", "--resume").exit_code == 0
@@ -141,11 +177,8 @@ def test_two_runs_share_a_file_and_both_are_resumed(folder: Path) -> None:
     locks = [folder / "lock0", folder / "lock1"]
     for lock in locks:
         lock.mkdir(mode=0o700)
-    first = start(folder, *shared, *keys[0], "--trials", "12", XDG_RUNTIME_DIR=str(locks[0]))
-    assert wait_until(lambda: records.exists() and records.read_bytes().count(b"\n") >= 2)
-    with open(records) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # so that it does not stand still within an append
-        first.send_signal(signal.SIGSTOP)
+    first = start(folder, *shared, *keys[0], "--trials", "12", stop_after=2, XDG_RUNTIME_DIR=str(locks[0]))
+    wait_until_stopped(first)
     second = start(folder, *shared, *keys[1], "--trials", "12", XDG_RUNTIME_DIR=str(locks[1]))
     assert wait_until(lambda: len(trials(records, 1)) >= 2)
     first.send_signal(signal.SIGCONT)

@@ -85,8 +85,9 @@ def test_an_entry_is_a_line_and_reads_back(tmp_path):
         (lambda d: d.update(lanes=0), "`lanes` of an entry must be a whole number from 1, but got lanes=0"),
         (lambda d: d.update(sketch=3), "`sketch` of an entry must be a text, but got sketch=3"),
         (lambda d: d.update(values={"a": 1.5}), "`values` of an entry must be whole numbers by name"),
-        (lambda d: d.pop("workload"), "an entry must be whole"),
-        (lambda d: d.update(more=1), "an entry must be whole"),
+        (lambda d: d.pop("workload"), "an entry must have cache, .*, workload, but lacks workload"),
+        (lambda d: d.update(more=1), "an entry must have keys among cache, .*, but got 'more'"),
+        (lambda d: d.update(values=[1]), "an entry must be whole"),
     ],
 )
 def test_what_is_no_entry_is_said_with_its_line(tmp_path, change, message):
@@ -95,6 +96,14 @@ def test_what_is_no_entry_is_said_with_its_line(tmp_path, change, message):
     path = tmp_path / "s.jsonl"
     path.write_text(entry().to_line() + "\n" + json.dumps(data) + "\n")
     with pytest.raises(DatabaseError, match=f"line 2: {message}"):
+        ScheduleDatabase.read(path)
+
+
+@pytest.mark.parametrize("text", ["hello there", "3", "[]", "{"])
+def test_a_file_that_is_no_database_is_said_to_need_json_objects(tmp_path, text):
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(DatabaseError, match=r"notes\.txt: line 1: an entry must be a JSON object, but (got|it ends)"):
         ScheduleDatabase.read(path)
 
 

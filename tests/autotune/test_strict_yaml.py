@@ -103,7 +103,9 @@ def test_a_date_is_text() -> None:
         ("9" * 5000, "an integer must fit 64 bits, but got one of 5000 digits"),
         ("[NaN]", "a number must be finite, but got NaN"),
         ("[" * 100_000 + "]" * 100_000, "lists and objects are too deep in each other"),
-        ("{", "Expecting property name"),
+        ("{", "^it ends at line 1, column 2: Expecting property name"),
+        ("no JSON at all", "^got 'no' at line 1, column 1: Expecting value$"),
+        ('{"a":\n x}', "^got 'x}' at line 2, column 2: Expecting value$"),
     ],
 )
 def test_json_with_traps_is_refused(text: str, message: str) -> None:

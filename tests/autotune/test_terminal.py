@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -15,6 +16,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from autotune.tuning.interrupt import Interrupt
 
 ROOT = Path(__file__).parents[2]
 SMALL = "workload: {operator: matmul, m: 24, n: 32, k: 16}\ntrials: 6\nsearch: {batch: 3}\n"
@@ -127,6 +130,17 @@ def test_ctrl_c_on_a_terminal_says_at_once_that_it_was_heard():
         ours, 400
     )
     os.close(ours)
+
+
+def test_ctrl_c_is_heard_where_the_terminal_has_gone(monkeypatch):
+    def gone(descriptor, text):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "isatty", lambda descriptor: True)
+    monkeypatch.setattr(os, "write", gone)
+    with Interrupt() as interrupt:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupt.requested
 
 
 def test_ctrl_c_during_the_reference_timing_keeps_the_run_and_says_how_to_go_on(folder):

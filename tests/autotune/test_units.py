@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from autotune.report.tables import Column, fitted
-from autotune.units import latency, scale_of, share
+from autotune.units import certainty, latency, scale_of, share
 
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -65,3 +65,8 @@ def test_a_table_is_never_wider_than_the_line_and_keeps_what_matters(width, size
     assert kept == [f"c{rank}" for rank in range(len(kept))], "those of the highest rank go first"
     if len(kept) > 1:
         assert row.split() == ["x" * size for size in sizes[: len(kept)]], "what is shown is shown whole"
+
+
+@pytest.mark.parametrize(("apart", "said"), [(0.65, "certain to 65% only"), (3.0, "certain to a factor of 4.0 only")])
+def test_far_apart_is_a_factor(apart: float, said: str) -> None:
+    assert certainty(apart) == said

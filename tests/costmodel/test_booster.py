@@ -48,7 +48,7 @@ def test_a_wheels_openmp_runtime_stands_in_for_the_systems(monkeypatch: pytest.M
     bundled.write_bytes(b"\x7fELF...\0libgomp-0a1b2c3d.so.1.0.0\0libc.so.6\0")
     asked: list[tuple[str, bytes]] = []
 
-    def load(path: str, mode: int = 0) -> Any:
+    def load(path: str) -> Any:  # no mode: what is loaded stays local
         if path.endswith("lib_lightgbm.so") and not asked:
             asked.append((path, b""))
             raise OSError("libgomp.so.1: cannot open shared object file: No such file or directory")

@@ -55,6 +55,9 @@ def test_an_object_stands_for_its_class_and_options() -> None:
     found = {"estimator": "MLPRegressor", "hidden_layer_sizes": [8, 4], "programs": 99}
     assert registry.options_of(model) == found
     assert registry.name_of(SklearnModel) == "sklearn"
+    assert repr(model) == "SklearnModel('MLPRegressor', hidden_layer_sizes=[8, 4])"
+    with pytest.raises(ModelError, match=r"or an object of one \(`SklearnModel` .*cost_model=MLPRegressor"):
+        registry.name_of(MLPRegressor())  # type: ignore[arg-type]
 
 
 def test_a_search_takes_an_object_as_it_takes_the_name() -> None:

@@ -39,7 +39,13 @@ class Worker:
         """The verdict on a case; a crash and a time-out are wrong."""
         process = self._alive()
         assert process.stdin is not None and process.stdout is not None
-        watch = threading.Timer(SECONDS, process.kill)
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()  # first: once the process is dead its answer is read at once
+            process.kill()
+
+        watch = threading.Timer(SECONDS, end)
         watch.start()
         try:
             process.stdin.write(json.dumps(case) + "\n")
@@ -47,14 +53,13 @@ class Worker:
             line = process.stdout.readline()
         except BrokenPipeError:
             line = ""
-        late = not watch.is_alive()
         watch.cancel()
         if line:
             found: dict[str, Any] = json.loads(line)
             return found
         code = process.wait()
         self.close()
-        why = f"it must end within {SECONDS:.0f} s, but it ran on" if late else f"crash: exit code {code}"
+        why = f"it must end within {SECONDS:.0f} s, but it ran on" if late.is_set() else f"crash: exit code {code}"
         return {"verdict": WRONG, "why": why, "case": dict(case)}
 
     def close(self) -> None:

@@ -200,9 +200,9 @@ def test_what_is_interrupted_is_killed_by_cancelling_and_the_pool_goes_on(pool, 
         assert pool.results(0.05) == []
     before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where a shell does not wait
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
             pool.results()
     finally:
         signal.signal(signal.SIGALRM, before)

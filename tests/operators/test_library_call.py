@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,3 +69,24 @@ def test_a_matrix_that_does_not_lie_by_rows_is_refused() -> None:
     s.apply(Tensorize("c", "i", "sgemm:4x8x6"))
     with pytest.raises(BuildError, match="row by row"):
         registry.get("cpu").build(cleanup(lower(s.state)))
+
+
+BESIDE = """
+import ctypes
+import numpy as np
+from targets.cpu.kernel import runtime
+from targets.cpu.runtime import blas_symbols
+
+runtime(), blas_symbols()
+import scipy.linalg  # only now, so that its OpenBLAS is loaded after the one that kernels call
+
+assert not hasattr(ctypes.CDLL(None), "scipy_cblas_sgemm64_")
+np.testing.assert_allclose(scipy.linalg.svd(np.eye(16, 4), full_matrices=False)[1], 1.0)
+"""
+
+
+def test_the_blas_of_kernels_is_not_in_the_way_of_scipys() -> None:
+    """The two have functions of the same names, with integers of 64 and of 32 bits."""
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", BESIDE], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -137,14 +137,6 @@ def test_a_folder_that_cannot_be_made_costs_a_probe_each_time(
     assert figures.probed(*GIVEN) == KNOWN and figures.probed(*GIVEN) == KNOWN and len(probes) == 2
 
 
-def test_the_cache_folder_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert figures.cache_folder() == tmp_path / ".cache" / "autotune"
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # a user whom the system does not know
-    assert figures.cache_folder().name == f"autotune-{os.getuid()}"
-
-
 def test_a_probe_that_fails_says_why(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = subprocess.CompletedProcess([], 3, "", "first\nno such instruction\n")
     monkeypatch.setattr(figures.subprocess, "run", lambda *given, **options: failed)

@@ -241,7 +241,8 @@ def test_a_server_that_is_away_and_back_gets_everything_and_shows_it(
             assert newest == f"{address}/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
             page.goto(address)  # which opens the list
             page.get_by_text(parent.info.run_name).first.wait_for(timeout=90_000)
-            assert page.url.startswith(f"{runs}?") and "viewState" not in page.url
+            page.wait_for_url(lambda url: url.startswith(f"{runs}?"), timeout=90_000)  # once it shows it
+            assert "viewState" not in page.url
             for title in COLUMNS:
                 page.get_by_role("columnheader", name=title.split("`")[1]).first.wait_for(timeout=90_000)
             assert not page.get_by_text("shared view").count()

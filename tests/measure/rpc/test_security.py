@@ -229,12 +229,17 @@ def poll(line, session, job):
 
 def test_jobs_and_sessions_are_limited(board):
     line = Connection(board.place, settings())
-    sessions = [line.ask("Hello", {"client": "greedy", "lease": 0.5})[0]["session"]]
-    tried = trial(options={"target": "vta"}, sleep=True, deterministic=True, seconds=0.01)
+    greedy = {"client": "greedy", "lease": 60.0}  # far longer than this takes on the busiest machine
+    sessions = [line.ask("Hello", greedy)[0]["session"]]
+    slow, tried = (
+        trial(options={"target": "vta"}, sleep=True, deterministic=True, seconds=seconds) for seconds in (1.0, 0.01)
+    )
     request = {"kind": "trial", "trial": tried.to_json(), "fetched": [], "check": "device", "fresh": False}
     with pytest.raises(Busy, match=f"a session must have at most {MAX_JOBS} jobs under way"):
-        for number in range(MAX_JOBS + 1):
-            line.ask("Submit", {**request, "session": sessions[0], "job": str(number)}, module(tried))
+        for number in range(MAX_JOBS + 1):  # none of them ends before all are there: they wait for the first
+            what = slow if number == 0 else tried
+            header = {**request, "trial": what.to_json(), "session": sessions[0], "job": str(number)}
+            line.ask("Submit", header, module(what))
     for number in range(MAX_JOBS):
         assert poll(line, sessions[0], str(number))["state"] == "done"
     line.ask("Submit", {**request, "session": sessions[0], "job": "new"}, module(tried))
@@ -243,7 +248,7 @@ def test_jobs_and_sessions_are_limited(board):
     assert poll(line, sessions[0], "1")["header"]["seconds"] == pytest.approx(0.01)
     with pytest.raises(Busy, match=f"a worker must have at most {MAX_HOST_SESSIONS} sessions of one host"):
         for _ in range(MAX_HOST_SESSIONS + 1):
-            sessions.append(line.ask("Hello", {"client": "greedy", "lease": 0.5})[0]["session"])
+            sessions.append(line.ask("Hello", greedy)[0]["session"])
     for each in sessions:
         line.ask("Close", {"session": each})
     line.close()
@@ -279,7 +284,7 @@ NO_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 @pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE, PREFACE + NO_SETTINGS], ids=len)
 def test_a_connection_that_says_nothing_more_is_ended(monkeypatch, said):
-    quick = {"grpc.server_handshake_timeout_ms": 300, "grpc.max_connection_idle_ms": 300}
+    quick = {"grpc.server_handshake_timeout_ms": 1500, "grpc.max_connection_idle_ms": 300}
     assert quick.keys() <= dict(service._OPTIONS).keys()
     monkeypatch.setattr(service, "_OPTIONS", tuple({**dict(service._OPTIONS), **quick}.items()))
 

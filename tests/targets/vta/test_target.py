@@ -93,7 +93,7 @@ def test_a_name_that_could_not_be_told_from_fields_is_refused() -> None:
         ("vta:none.json", None, "must name a readable file, but got vta:none.json: No such file"),
         ("vta:FILE", '{"clock": 1}', "must have keys among"),
         ("vta:FILE", "[1]", "FILE"),
-        ("vta:FILE", "{", "FILE"),
+        ("vta:FILE", "{", "FILE: a design must be JSON, but it ends at line 1, column 2: "),
     ],
 )
 def test_designs_that_are_none(spec: str, content: str | None, message: str, tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Folders of this user: for what can be made again, for data, and for locks.
+
+A user without a home has one folder in the temporary folder for all three. Anybody may take its name there, so it is
+used only where nobody else can write to it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+SESSIONS = Path("/run/user")
+"""Where login sessions have their folders, by user id."""
+
+
+class FolderError(OSError):
+    """A folder of this user that somebody else may write to."""
+
+
+def cache_folder() -> Path:
+    """Folder for what can be made again, which may not be there yet.
+
+    Raises:
+        FolderError: the user has no home, and somebody else has taken the temporary folder.
+    """
+    return _of_user("XDG_CACHE_HOME", "~/.cache")
+
+
+def data_folder() -> Path:
+    """Folder for what cannot be made again, which may not be there yet.
+
+    Raises:
+        FolderError: the user has no home, and somebody else has taken the temporary folder.
+    """
+    return _of_user("XDG_DATA_HOME", "~/.local/share")
+
+
+def runtime_folder() -> Path:
+    """Folder for locks, which is there.
+
+    It is `$XDG_RUNTIME_DIR`, which login sessions have, or where that would lie, if nobody else can write to it.
+
+    Raises:
+        FolderError: neither is there, and somebody else has taken the temporary folder.
+    """
+    for place in (os.environ.get("XDG_RUNTIME_DIR", ""), str(SESSIONS / str(os.getuid()))):
+        if os.path.isabs(place) and _is_private(Path(place)):
+            return Path(place)
+    return _temporary("XDG_RUNTIME_DIR")
+
+
+def _of_user(variable: str, usual: str) -> Path:
+    base = os.environ.get(variable, "")
+    if not os.path.isabs(base):
+        base = os.path.expanduser(usual)
+    return Path(base) / "autotune" if os.path.isabs(base) else _temporary(variable)
+
+
+def _temporary(variable: str) -> Path:
+    """Folder of this user in the temporary folder, made where there is none.
+
+    Args:
+        variable: of the environment, which names another folder in its place.
+
+    Raises:
+        FolderError: somebody else has taken its name.
+    """
+    own = Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}"
+    with suppress(FileExistsError):
+        own.mkdir(mode=0o700)
+    if not _is_private(own):
+        raise FolderError(
+            f"a folder of this user must be one that nobody else may write to, but got {own}; remove it, or set "
+            f"`{variable}` to a folder of your own"
+        )
+    return own
+
+
+def _is_private(folder: Path) -> bool:
+    """Says that a folder, no link, is this user's and nobody else may write to it."""
+    try:
+        facts = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o022
