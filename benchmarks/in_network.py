@@ -26,8 +26,7 @@ from autotune.network.build import make_feeds, write_network
 from autotune.network.load import Network, load_network
 from autotune.network.options import CompileOptions
 from autotune.network.schedules import Schedules
-from autotune.run.resolve import settings_of
-from autotune.run.workloads import limits_of
+from autotune.run.workloads import limits_of, settings_of
 from autotune.tuning.settings import Settings
 from benchmarks.collected import add_options, collect
 from benchmarks.markdown import table

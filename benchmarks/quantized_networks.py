@@ -25,7 +25,7 @@ from autotune.graph.quantise import TEST_INPUTS, Feeds, random_feeds
 from autotune.network.load import load_network
 from autotune.network.options import CompileOptions
 from autotune.network.process import NetworkProcess, interleaved
-from autotune.run.resolve import settings_of
+from autotune.run.workloads import settings_of
 from benchmarks import tables
 from benchmarks.collected import collect
 from benchmarks.figures import figures

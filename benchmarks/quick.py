@@ -45,20 +45,10 @@ MEASURED = "networks_0_2"
 """Result file whose commit stands in for a release where none is tagged."""
 _COMPILE = """
 import sys
-from pathlib import Path
-from autotune.config import check_config
-from autotune.graph.onnx_model import load_model
-from autotune.network.build import write_network
-from autotune.network.load import load_network
-from autotune.network.schedules import Schedules
-from autotune.run.resolve import settings_of
-from autotune.run.workloads import limits_of
+import autotune
 
-file, folder, threads = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-document = {"model": file, "name": "quick", "trials": 0, "measure": {"cache": "network", "threads": threads}}
-config = check_config(document, "quick")
-network = load_network(load_model(file), "quick", 0)
-write_network(network, Schedules({}, settings_of(config), limits_of(config)), folder, settings_of(config))
+file, folder, threads = sys.argv[1:]
+autotune.compile(file, threads=int(threads)).save(folder)
 """
 """Compiles a model without trials; run by the code of either tree, whose own `autotune` it imports."""
 

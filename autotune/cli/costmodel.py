@@ -100,7 +100,7 @@ def evaluate_command(
 ) -> None:
     """Evaluates a model on the test part of a split, or on everything."""
     with bad_input():
-        from autotune.run.folder import write_json
+        from autotune.run_files import write_json
         from costmodel.evaluate import Comparison, evaluate
         from costmodel.models import folder as folders
 
@@ -137,7 +137,7 @@ def compare_command(
     """Trains and evaluates models on one split: a table, with random choice and the roofline alone in it."""
     with bad_input():
         from autotune.lab import tracked
-        from autotune.run.folder import write_json
+        from autotune.run_files import write_json
         from costmodel.dataset import split_by_task
         from costmodel.evaluate import compare
         from costmodel.models import registry
@@ -182,7 +182,7 @@ def tune(
     with bad_input():
         from autotune.lab.hyperparameters import Trial
         from autotune.lab.hyperparameters import tune as search
-        from autotune.run.folder import write_json
+        from autotune.run_files import write_json
 
         check_json(output, "--output")
         data = _open(dataset, target)

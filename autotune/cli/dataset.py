@@ -67,7 +67,7 @@ def stats(
 ) -> None:
     """Shows what a dataset holds."""
     with bad_input():
-        from autotune.run.folder import write_json
+        from autotune.run_files import write_json
         from costmodel.dataset import Dataset
         from costmodel.dataset.dataset import place_of
         from costmodel.dataset.stats import stats as figures
@@ -135,7 +135,7 @@ def split(
     """Writes which tasks of a dataset to learn from and which to be evaluated on."""
     with bad_input():
         from autotune.config import ConfigError
-        from autotune.run.folder import write_json
+        from autotune.run_files import write_json
         from costmodel.dataset import Dataset
         from costmodel.dataset import split as splits
 

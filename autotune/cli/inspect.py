@@ -28,13 +28,14 @@ def lower(
 ) -> None:
     """Prints the program of a schedule at every stage, without running it."""
     with bad_input(config=config):
-        from autotune.run.resolve import settings_of, tasks_of
+        from autotune.collect.items import tasks_of_any
+        from autotune.run.workloads import settings_of
         from autotune.tuning import stages, untimed
         from autotune.tuning.preparation import template_space
 
         loaded = load(config, overrides, {"target": target})
         settings = settings_of(loaded)
-        chosen = stages.task_named(tasks_of(loaded), task)
+        chosen = stages.task_named(tasks_of_any(loaded), task)
         if trace:
             scheduled = stages.from_file(chosen, trace)
         else:
@@ -49,17 +50,17 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
     with bad_input(config=config):
         from rich.console import Console
 
+        from autotune.collect.items import tasks_of_any
         from autotune.network.tasks import types_of
         from autotune.report.tables import Column, console_width, fitted
-        from autotune.run.resolve import settings_of, tasks_of
-        from autotune.run.workloads import network_of
+        from autotune.run.workloads import network_of, settings_of
         from search_space.operators.algorithms import within
         from search_space.space import algorithms_on
 
         loaded = load(config, overrides)
         settings = settings_of(loaded)
         network = None if loaded.model is None else network_of(loaded)
-        found = tasks_of(loaded) if network is None else list(network.tasks)
+        found = tasks_of_any(loaded) if network is None else list(network.tasks)
         targets = [settings.of(task).target for task in found]
         algorithms = [
             ", ".join(within(algorithms_on(task.workload, target.hardware), named=loaded.network.algorithms))

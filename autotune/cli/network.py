@@ -24,9 +24,10 @@ def compile_command(
     """Compiles a model from records alone, and without them by what is chosen without trials."""
     with bad_input(config=config):
         from autotune.network.rebuilding import rebuild
+        from autotune.run.workloads import job_of
 
         loaded = load(config, overrides, {"lock": lock})
-        folder, notes = rebuild(loaded, records, output)
+        folder, notes = rebuild(job_of(loaded), records, output)
         for note in notes:
             typer.echo(note, err=True)
         typer.echo(f"{loaded.name} is in {folder}")
@@ -45,11 +46,12 @@ def bench(
     """Times the executable of a model beside other runtimes, taking turns; decibels are against ONNX Runtime."""
     with bad_input(config=config):
         from autotune.network.deploy import compare
+        from autotune.run.workloads import job_of
         from autotune.units import latency, share
 
         loaded = load(config, overrides)
         more = [Path(folder) for folder in also.split(",") if folder]
-        timing = compare(loaded, network, against.split(","), turns, partial(typer.echo, err=True), more)
+        timing = compare(job_of(loaded), network, against.split(","), turns, partial(typer.echo, err=True), more)
         ours = timing.seconds["autotune"]
         wide = max(len(timing.title(name)) for name in timing.seconds)
         for name, seconds in timing.seconds.items():

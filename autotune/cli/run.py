@@ -44,7 +44,7 @@ def run(
         from autotune.report.tables import PIPED
         from autotune.report.terminal import print_results
         from autotune.run import run as runner
-        from autotune.run.folder import write_json
+        from autotune.run_files import write_json
 
         check_json(json_file)
         given: dict[str, Any] = {"trials": trials, "seed": seed, "output": output}

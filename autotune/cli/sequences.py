@@ -29,7 +29,7 @@ def sequences_command(
         from rich.table import Table
 
         from autotune.lab.study_tables import HEADS
-        from autotune.run.folder import write_json
+        from autotune.run_files import write_json
         from costmodel.sequences.model import Options
         from costmodel.sequences.scored import scored_sequences
 

@@ -93,7 +93,7 @@ def curve_command(
         from rich.table import Table
 
         from autotune.lab.study_tables import HEADS
-        from autotune.run.folder import write_json
+        from autotune.run_files import write_json
         from costmodel.protocol import Pools
         from costmodel.protocol.curves import curve
 
@@ -118,7 +118,7 @@ def importance_command(
 ) -> None:
     """Which features a model goes by: what it loses when one is shuffled among programs."""
     with bad_input():
-        from autotune.run.folder import write_json
+        from autotune.run_files import write_json
         from costmodel.evaluate import fitted, samples
         from costmodel.protocol import Pools
         from costmodel.protocol.importance import importance
@@ -151,7 +151,7 @@ def _show(
     from rich.console import Console
 
     from autotune.lab.study_tables import pictures, scores_table, tasks_table
-    from autotune.run.folder import write_json
+    from autotune.run_files import write_json
 
     console = Console(width=190)
     console.print(scores_table(found))

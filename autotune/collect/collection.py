@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from autotune import run_files
 from autotune.collect.items import Item, collect_of, items_of
 from autotune.collect.retiming import Retiming, retime
 from autotune.config import ConfigError, RunConfig, errors_at
-from autotune.run import folder as run_folder
-from autotune.run.resolve import settings_of
+from autotune.run.workloads import settings_of
 from autotune.schedulers import TaskScheduler, TaskState
 from autotune.search.base import SearchStrategy
 from autotune.tuning.callbacks import Callback
@@ -120,10 +120,10 @@ def collect(
     settings = settings_of(config).searching(finalists=0)
     check_runnable(config.measure, [settings.target])
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    folder = run_folder.make_folder(config)
+    folder = run_files.make_folder(config.folder)
     with errors_at("measure.pool"):
         pool = make_pool(config.measure)
-    with run_folder.claimed(folder), Database(config.records_path) as database:
+    with run_files.claimed(folder), Database(config.records_path) as database:
         database.check_compatible(settings.target.name)
         items, tasks = _items_and_tasks(config, settings)
         if any(item.rounds for item in items):
@@ -269,7 +269,7 @@ class _Kept:
             "items": [[keys[item.workload.key], item.programs, item.rounds] for item in self.items],
             "tasks": [task_to_json(task) for task in self.tasks],
         }
-        run_folder.write_json(document, path)
+        run_files.write_json(document, path)
 
 
 def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:

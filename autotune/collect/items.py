@@ -10,6 +10,7 @@ import numpy as np
 
 from autotune.collect.random_programs import random_workload
 from autotune.config import Collect, ConfigError, RunConfig, SourceConfig, errors_at
+from autotune.run.resolve import tasks_of
 from autotune.run.workloads import network_of, workload_of
 from autotune.tuning.task import Task
 from search_space.operators.checks import nearest
@@ -54,6 +55,17 @@ def items_of(config: RunConfig) -> list[Item]:
                 item = replace(known, programs=most, networks=networks, rounds=max(known.rounds, rounds))
             found[item.workload.key] = item
     return _named_apart(list(found.values()))
+
+
+def tasks_of_any(config: RunConfig) -> list[Task]:
+    """Tasks of a run, or of a collection.
+
+    Raises:
+        ConfigError: an unknown operator or model, or sizes that do not go together.
+    """
+    if config.collect is None:
+        return tasks_of(config)
+    return [Task(item.name, item.workload, sum(item.networks.values()) or 1) for item in items_of(config)]
 
 
 def collect_of(config: RunConfig) -> Collect:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from autotune import run_files
 from autotune.collect.collection import Session, kept_tasks, requests_of
 from autotune.collect.items import Item, collect_of
 from autotune.config import ConfigError, RunConfig, errors_at
-from autotune.run import folder as run_folder
-from autotune.run.resolve import settings_of
+from autotune.run.workloads import settings_of
 from autotune.search.base import NoLegalSchedule
 from autotune.tuning.interrupt import Interrupt
 from autotune.tuning.preparation import reusable_records
@@ -90,10 +90,10 @@ def collect_pools(config: RunConfig, minutes: float | None, say: Callable[[str],
             "collect.pools",
         )
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    folder = run_folder.make_folder(config)
+    folder = run_files.make_folder(config.folder)
     problems: list[str] = []
     before, measured = 0, 0
-    with run_folder.claimed(folder), Database(config.records_path) as database:
+    with run_files.claimed(folder), Database(config.records_path) as database:
         database.check_compatible(settings.target.name)
         items = [Item(t.name, t.workload, t.programs, dict(t.networks), registered.rounds) for t in registered.tasks]
         tasks = kept_tasks(config, settings, items)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from autotune.config.errors import ConfigError, errors_at, in_file
-from autotune.config.reading import check_config, config_of, json_schema, load_config, parse_overrides
+from autotune.config.reading import check_config, check_section, config_of, json_schema, load_config, parse_overrides
 from autotune.config.sections import (
     Collect,
+    CompileConfig,
     Measure,
     Model,
     Network,
@@ -21,6 +22,7 @@ from autotune.config.sections import (
 
 __all__ = [
     "Collect",
+    "CompileConfig",
     "ConfigError",
     "Measure",
     "Model",
@@ -34,6 +36,7 @@ __all__ = [
     "Transfer",
     "WorkloadConfig",
     "check_config",
+    "check_section",
     "config_of",
     "errors_at",
     "in_file",

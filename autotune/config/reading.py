@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -12,8 +12,10 @@ from pydantic import ValidationError
 from autotune.config import strict_yaml
 from autotune.config.errors import ConfigError, in_file
 from autotune.config.mistakes import mistakes_of
-from autotune.config.sections import RunConfig
+from autotune.config.sections import RunConfig, Section
 from autotune.naming import brief
+
+S = TypeVar("S", bound=Section)
 
 
 def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
@@ -46,11 +48,20 @@ def config_of(data: dict[str, Any], overrides: Mapping[str, Any], where: str) ->
 
 def check_config(data: Mapping[str, Any], where: str) -> RunConfig:
     """Configuration of plain data; `where` is named in messages."""
+    return check_section(RunConfig, data, where)
+
+
+def check_section(kind: type[S], data: Mapping[str, Any], where: str) -> S:
+    """Makes a section of plain data; `where` is named in messages.
+
+    Raises:
+        ConfigError: keys and values outside the schema.
+    """
     try:
-        return RunConfig.model_validate(data)
+        return kind.model_validate(data)
     except ValidationError as error:
         with in_file(where):
-            raise ConfigError.of(mistakes_of(error, RunConfig)) from None
+            raise ConfigError.of(mistakes_of(error, kind)) from None
 
 
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:

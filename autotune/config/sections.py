@@ -426,18 +426,11 @@ class Tracking(Section):
     )
 
 
-class RunConfig(Section):
-    """A tuning run."""
+class CompileConfig(Section):
+    """A model and how its executable is made: the keys that a run and `autotune.compile` have in common."""
 
     name: str = Field(pattern=NAME, max_length=LONGEST, description="Of the run; by default that of the file.")
     model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
-    workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
-    sizes: Sizes | None = Field(
-        default=None, description="Beside a workload: sizes of one argument for which it is tuned together."
-    )
-    collect: Collect | None = Field(
-        default=None, description="What to collect a dataset from, in place of both; for `autotune collect`."
-    )
     target: str = Field(
         default="cpu",
         description="A name of targets.registry; an accelerator such as vta computes those layers of a model that it "
@@ -450,13 +443,8 @@ class RunConfig(Section):
         "roofline chooses.",
     )
     seed: int = Field(default=0, ge=0, description="Of every random draw, and of the inputs.")
-    search: Search = Search()
-    cost_model: Model = Model()
     measure: Measure = Measure()
     network: Network = Network()
-    records: str | None = Field(
-        default=None, description="Records file to append to; null: records.jsonl in the run folder."
-    )
     output: str | None = Field(default=None, description="The run folder; null: runs/<name>.")
     lock: str | None = Field(
         default=None,
@@ -469,6 +457,28 @@ class RunConfig(Section):
         min_length=1,
         description="Folder of what compiling has found out before, or none; null: what the environment variable "
         "AUTOTUNE_CACHE says, else the user's cache folder.",
+    )
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(self.output or f"runs/{self.name}")
+
+
+class RunConfig(CompileConfig):
+    """A tuning run."""
+
+    workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
+    sizes: Sizes | None = Field(
+        default=None, description="Beside a workload: sizes of one argument for which it is tuned together."
+    )
+    collect: Collect | None = Field(
+        default=None, description="What to collect a dataset from, in place of both; for `autotune collect`."
+    )
+    search: Search = Search()
+    cost_model: Model = Model()
+    records: str | None = Field(
+        default=None, description="Records file to append to; null: records.jsonl in the run folder."
     )
     tracking: Tracking = Tracking()
 
@@ -487,11 +497,6 @@ class RunConfig(Section):
             what = "a `search.template`" if self.workload is not None else f"a {found[0]}"
             raise ValueError(f"`sizes` must stand beside a `workload` without a template, but got {what}")
         return self
-
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return Path(self.output or f"runs/{self.name}")
 
     @property
     def records_path(self) -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.run.folder import BENCH, write_json
+from autotune.run_files import BENCH, write_json
 from measure.host import describe_host
 from targets.manifest import MANIFEST
 

@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.config import ConfigError, RunConfig, check_config
+from autotune.config import CompileConfig, ConfigError, check_section, errors_at
 from autotune.executable.loading import load
 from autotune.naming import file_name
+from autotune.network.job import NetworkJob, target_of
 from autotune.network.whole import FOLDER, whole_of
+from autotune.run_files import RECORDS, make_folder
+from autotune.tuning.settings import Settings
 from search_space.scratch import ScratchFolder
 from targets import registry
 from targets.executable import Executable
@@ -65,7 +68,8 @@ def compile(
         seed: of every random draw, and of weights that the model does not carry.
         shapes: of inputs whose dimensions the model leaves open, by name; `sizes` by their name in it stay open.
         sizes: least and greatest value, by name: the network takes inputs of all of them. Without trials.
-        output: folder of the run, the executable in `network` there; None: one that lasts as long as the executable.
+        output: folder of the records, of a lock file and, in `network` there, of the executable; None: one that lasts
+            as long as the executable. `autotune run` writes a report besides.
         lock: file of schedules that an earlier run has written, which all kernels have; without trials.
         cache: folder of what compiling has found out before, or `none`; None: what `AUTOTUNE_CACHE` says, else the
             user's cache folder. It changes how long compiling takes, and nothing else.
@@ -89,7 +93,8 @@ def compile(
     proto: Any = model if _is_of("onnx", "ModelProto", model) else None
     if module:
         proto = _exported(model, example_inputs)
-    config = check_config(
+    config = check_section(
+        CompileConfig,
         {
             "model": "model" if proto is not None else str(model),
             "name": _name_of(model, proto),
@@ -108,22 +113,22 @@ def compile(
             "output": str(folder),
             "lock": None if lock is None else os.fspath(lock),
             "cache": None if cache is None else os.fspath(cache),
-            "tracking": {"backend": "none"},
         },
         "autotune.compile",
     )
     if output is not None:
-        from autotune.run.folder import make_folder
-
-        make_folder(config)
+        make_folder(config.folder)
+    job = _job_of(config)
     if trials and not config.network.sizes:
-        _tuned(config, proto)
+        from autotune.network.tuned import tune_network
+
+        tune_network(job, proto)
     elif kept is None:
         from autotune.network.rebuilding import rebuild
 
-        rebuild(config, model=proto)
+        rebuild(job, model=proto)
     else:
-        found = _in_memory(config, proto)
+        found = _in_memory(job, proto)
         weakref.finalize(found, kept.cleanup)
         return found
     found = load(folder / FOLDER, threads)
@@ -132,15 +137,29 @@ def compile(
     return found
 
 
-def _in_memory(config: RunConfig, proto: onnx.ModelProto | None) -> Executable:
+def _job_of(config: CompileConfig) -> NetworkJob:
+    """Translates the arguments, checked, to the job.
+
+    Raises:
+        ConfigError: an unknown target, or threads that the machine has not.
+    """
+    with errors_at("target"):
+        target = target_of(config)
+    algorithms = tuple(config.network.algorithms)
+    settings = Settings(target, config.trials, config.seed, measure=config.measure, algorithms=algorithms)
+    return NetworkJob(config, settings, config.folder / RECORDS)
+
+
+def _in_memory(job: NetworkJob, proto: onnx.ModelProto | None) -> Executable:
     """Without records; as a whole where it was compiled before."""
-    whole = None if proto is not None or config.lock is not None else whole_of(config)
-    found = None if whole is None else whole.load(config.folder / FOLDER, config.measure.threads, config.target)
+    config = job.config
+    whole = None if proto is not None or config.lock is not None else whole_of(job)
+    found = None if whole is None else whole.load(job.folder / FOLDER, config.measure.threads, config.target)
     if found is not None:
         return found
     from autotune.network.rebuilding import rebuilt
 
-    return rebuilt(config, proto, whole)
+    return rebuilt(job, proto, whole)
 
 
 def _check_options(model: Any, shapes: Any, sizes: Any, quantisation: Any, algorithms: Any) -> None:
@@ -182,19 +201,3 @@ def _name_of(model: Any, proto: onnx.ModelProto | None) -> str:
     if proto is not None:
         return file_name(proto.graph.name or "network")
     return file_name(Path(model).stem.rpartition(":")[2] or "network")
-
-
-def _tuned(config: RunConfig, proto: onnx.ModelProto | None) -> None:
-    """Searches, and compiles what was found.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C.
-        RuntimeError: the network computes something else, or none of its trials works.
-    """
-    from autotune.run.run import run
-
-    outcome = run(config, "autotune.compile", model=proto)
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    if outcome.problems:
-        raise RuntimeError("; ".join(outcome.problems))

@@ -7,41 +7,31 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from autotune.config import ConfigError, RunConfig, errors_at
+from autotune.config import CompileConfig, ConfigError, errors_at
 from autotune.executable.loading import load, manifest_of
 from autotune.executable.stepwise import StepwiseExecutable
 from autotune.network.benched import keep
 from autotune.network.bound import bound_seconds
-from autotune.network.build import make_feeds, write_network
-from autotune.network.check import check_network
+from autotune.network.build import make_feeds
 from autotune.network.comparison import Check
+from autotune.network.job import NetworkJob
 from autotune.network.load import Network
-from autotune.network.lock import NAME as LOCK
-from autotune.network.lock import lock_text, read_lock
 from autotune.network.precisions import own_precision
-from autotune.network.process import RuntimeFailure
-from autotune.network.rebuilding import FOLDER, legal
-from autotune.network.schedules import Schedules
-from autotune.network.selection import Chosen, select
+from autotune.network.rebuilding import FOLDER
+from autotune.network.selection import Chosen
 from autotune.network.timing import Timing, time_network
-from autotune.run.resolve import settings_of
-from autotune.run.workloads import cache_of, limits_of, network_of
+from autotune.network.tuned import check_linked, link_network
 from autotune.titles import INT8
 from autotune.tuning.result import TuneResult, known
 from autotune.tuning.settings import Settings
 from measure.hostlock import alone
-from measure.recordlog import RecordLog
 from measure.steadiness import tell_if_busy
-from search_space.files import replace_file
 from targets import registry
 from targets.executable import Executable
-
-if TYPE_CHECKING:
-    pass
 
 TIMED = 11
 """How often steps are timed; medians are taken."""
@@ -56,8 +46,7 @@ TURNS = 20
 def finish_network(
     network: Network,
     results: Sequence[TuneResult],
-    config: RunConfig,
-    settings: Settings,
+    job: NetworkJob,
     folder: Path,
     timed: bool = True,
     say: Callable[[str], None] = lambda text: None,
@@ -67,7 +56,7 @@ def finish_network(
     Args:
         network: what was tuned.
         results: of its tasks.
-        config, settings: of the run.
+        job: of the run.
         folder: the run folder.
         timed: whether to time, which a run on recorded answers cannot.
         say: shows a sentence to the user.
@@ -76,34 +65,20 @@ def finish_network(
         The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
         outputs are further from the reference's than the configuration allows; "" where they are not.
     """
-    records = RecordLog(
-        record for result in results for kept in (result.records, result.others, result.finals) for record in kept
-    )
+    config, settings = job.config, job.settings
     if network.found is not None:
         say(f"substitutions: {network.found}")
     if network.mixture is not None:
         say(f"mixed precision: {network.mixture}")
-    say(f"compiling {network.name} from {len(network.tasks)} kernels")
-    if config.lock is None:
-        best: Chosen = select(network.tasks, records, limits_of(config))
-    else:
-        best = read_lock(Path(config.lock), network.tasks, settings)
-    schedules = Schedules(best, settings, limits_of(config), network.device, cache_of(config))
-    with legal(config.lock):
-        write_network(network, schedules, folder / FOLDER, settings)
-    text = lock_text(network.tasks, schedules.of_tasks(network.tasks), settings)
-    replace_file(folder / LOCK, text.encode())
-    notes, wrong = [], ""
-    if schedules.untuned and results:
-        first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
-        notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by what is chosen without{first}")
+    linked = link_network(network, results, job, folder, say)
+    best, notes, wrong = linked.best, [*linked.notes], ""
     absent = settings.target.unavailable()
     check, timing, executable = None, None, None
     if absent:  # another machine has measured
         notes.append(f"the network was neither checked nor timed: {absent}")
     else:
         executable = load(folder / FOLDER, settings.threads)
-        check, wrong, note = _checked(network, schedules, settings, config, say)
+        check, wrong, note = check_linked(network, linked, settings, job, say)
         notes += [note] if note else []
         notes += _missed(network, check)
     if timed and executable is not None:
@@ -118,32 +93,13 @@ def finish_network(
     }
     floats = network.accuracy is None and network.imported is None and bool(network.tasks)
     hardware = results[0].hardware if results else settings.of(network.tasks[0]).target.hardware
-    bound = bound_seconds(network.tasks, hardware, settings.threads, limits_of(config)) if floats else None
+    bound = bound_seconds(network.tasks, hardware, settings.threads, job.limits) if floats else None
     untuned = 0.0 if executable is None else _untuned_seconds(executable, network, best, settings.seed)
     trials = sum(len(result.records) for result in results)
     document = _document(network, best, untuned, trials, check, timing, config, memory, bound)
     if timed and isinstance(executable, StepwiseExecutable):
         document["targets"] = executable.seconds_by_target(TIMED)
     return document, notes, wrong
-
-
-def _checked(
-    network: Network, schedules: Schedules, settings: Settings, config: RunConfig, say: Callable[[str], None]
-) -> tuple[Check | None, str, str]:
-    """The check, what is wrong with the network, and why it was not checked or who was wrong; "" where nothing is."""
-    say("checking it")
-    try:
-        check = check_network(network, schedules, settings, config.seed, config.network.tolerance, say)
-    except RuntimeFailure as error:
-        return None, "", f"the network was not checked: {error}"
-    if check.max_error <= config.network.tolerance:
-        return check, "", check.note
-    worst = max(check.errors, key=lambda name: check.errors[name])
-    wrong = (
-        f"{network.name} must agree with {check.reference} within network.tolerance="
-        f"{config.network.tolerance:g}, but {worst} differs by {check.max_error:.2g}"
-    )
-    return check, wrong, check.note
 
 
 def _missed(network: Network, check: Check | None) -> list[str]:
@@ -186,7 +142,7 @@ def _untuned_seconds(executable: Executable, network: Network, best: Chosen, see
 
 
 def compare(
-    config: RunConfig,
+    job: NetworkJob,
     folder: Path | None = None,
     against: Sequence[str] = (),
     turns: int = 20,
@@ -198,7 +154,7 @@ def compare(
     What is found of the run's own executable is kept in the run folder, for its report.
 
     Args:
-        config: of the run.
+        job: of the run.
         folder: of the executable; that of the run by default.
         against: names of runtimes.
         turns: that each takes.
@@ -209,7 +165,7 @@ def compare(
         ConfigError: an unknown runtime or model, a target that is simulated, or a folder that no run wrote.
         ExecutableError: no executable in the folder.
     """
-    settings = settings_of(config)
+    config, settings = job.config, job.settings
     peers = registry.get(config.target).peers
     if not peers:
         raise ConfigError(
@@ -218,19 +174,19 @@ def compare(
     for name in against:
         if name not in peers:
             raise ConfigError(f"`--against` must be among {', '.join(peers)}, but got {name!r}")
-    place = folder or config.folder / FOLDER
+    place = folder or job.folder / FOLDER
     more = [(_precision_of(run), run / FOLDER) for run in also]
     tell_if_busy(say)
     load(place)
-    network = network_of(config)
+    network = job.load()
     found = [own_precision(network), *(precision for precision, _ in more)]
     if twice := [precision for at, precision in enumerate(found) if precision in found[:at]]:
         raise ConfigError(f"executables must be in precisions of their own, but got {twice[0]} twice")
     with alone():
         timing = time_network(network, place, settings, against, turns, say, dict(more), accuracy=True)
-    if place == config.folder / FOLDER:
+    if place == job.folder / FOLDER:
         with errors_at("--network"):
-            keep(timing, config.folder, place)
+            keep(timing, job.folder, place)
     return timing
 
 
@@ -258,7 +214,7 @@ def _document(
     trials: int,
     check: Check | None,
     timing: Timing | None,
-    config: RunConfig,
+    config: CompileConfig,
     memory: dict[str, int],
     bound: float | None,
 ) -> dict[str, Any]:

@@ -12,14 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.config import ConfigError, RunConfig
+from autotune.config import ConfigError
 from autotune.graph.precision import MIXED
 from autotune.network.crew import Crew
+from autotune.network.job import NetworkJob
 from autotune.network.schedules import Schedules, helpers
 from autotune.network.whole import FOLDER as FOLDER
 from autotune.network.whole import Whole
-from autotune.run.resolve import settings_of
-from autotune.run.workloads import cache_of, limits_of, network_of
 from autotune.tuning.settings import Settings
 from measure.host import allowed_cores
 from measure.notices import notice_if_slow
@@ -48,7 +47,7 @@ def legal(lock: str | None) -> Iterator[None]:
 
 
 def rebuild(
-    config: RunConfig,
+    job: NetworkJob,
     records: Path | None = None,
     output: Path | None = None,
     model: ModelProto | None = None,
@@ -56,7 +55,7 @@ def rebuild(
     """The executable of a model from records alone; what has none, be it everything, runs by what is chosen without.
 
     Args:
-        config: of the run.
+        job: what to make.
         records: file of the records; by default that of the run folder, where it is there.
         output: folder to write; `network` in the run folder by default.
         model: in place of the one that the configuration names.
@@ -69,52 +68,52 @@ def rebuild(
             file of other tasks.
         MeasureError: records that cannot be read.
     """
-    folder = output or config.folder / FOLDER
-    if config.network.sizes:
+    folder = output or job.folder / FOLDER
+    if job.config.network.sizes:
         if records is not None:
             raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
         from autotune.network.sized_model import write_sized_model
 
-        write_sized_model(config, model, folder)
+        write_sized_model(job, model, folder)
         return folder, ["without records, chosen without trials: all"]
-    network, schedules, settings = _recorded(config, records, model)
+    network, schedules = _recorded(job, records, model)
     from autotune.network.build import write_network
 
-    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(config.lock):
-        write_network(network, schedules, folder, settings)
+    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(job.config.lock):
+        write_network(network, schedules, folder, job.settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
     shown = ", ".join(missing) if len(missing) < len(network.tasks) else "all"
     return folder, [f"without records, chosen without trials: {shown}"] if missing else []
 
 
-def rebuilt(config: RunConfig, model: ModelProto | None = None, whole: Whole | None = None) -> Executable:
+def rebuilt(job: NetworkJob, model: ModelProto | None = None, whole: Whole | None = None) -> Executable:
     """The same, loaded: its weights are in the folder only once it is saved or pickled.
 
     Args:
         whole: where it is kept for the next time; None: nowhere.
     """
-    if config.network.sizes:
-        return _rebuilt_sized(config, model, whole)
-    network, schedules, settings = _recorded(config, None, model, whole)
+    if job.config.network.sizes:
+        return _rebuilt_sized(job, model, whole)
+    network, schedules = _recorded(job, None, model, whole)
     from autotune.graph.onnx_file import is_of_one_file
     from autotune.network.build import in_memory
 
-    folder, kept = config.folder / FOLDER, whole if is_of_one_file(network.model) else None
+    folder, kept = job.folder / FOLDER, whole if is_of_one_file(network.model) else None
     keep = None if kept is None else partial(kept.keep_weights, folder)
-    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(config.lock):
-        found = in_memory(network, schedules, folder, settings, keep)
+    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(job.config.lock):
+        found = in_memory(network, schedules, folder, job.settings, keep)
     if kept is not None:
         kept.keep(found)
     return found
 
 
-def _rebuilt_sized(config: RunConfig, model: ModelProto | None, whole: Whole | None) -> Executable:
+def _rebuilt_sized(job: NetworkJob, model: ModelProto | None, whole: Whole | None) -> Executable:
     """The same of a model of open sizes."""
     from autotune.network.sized_model import load_sized_model
 
-    folder = config.folder / FOLDER
+    folder = job.folder / FOLDER
     found, in_one_file = load_sized_model(
-        config, model, folder, None if whole is None else partial(whole.keep_weights, folder)
+        job, model, folder, None if whole is None else partial(whole.keep_weights, folder)
     )
     if whole is not None and in_one_file:
         whole.keep(found)
@@ -122,19 +121,18 @@ def _rebuilt_sized(config: RunConfig, model: ModelProto | None, whole: Whole | N
 
 
 def _recorded(
-    config: RunConfig, records: Path | None, model: ModelProto | None, whole: Whole | None = None
-) -> tuple[Network, Schedules, Settings]:
+    job: NetworkJob, records: Path | None, model: ModelProto | None, whole: Whole | None = None
+) -> tuple[Network, Schedules]:
     """A network, and the schedules that records or a lock file have for it."""
-    settings = settings_of(config)
-    path = records or config.records_path
+    config, settings, path = job.config, job.settings, records or job.records
     if records is not None and config.lock is not None:
         raise ConfigError(f"`records` must not stand beside `lock`, but got {records} and {config.lock}")
     if records is not None and not path.exists():
         raise ConfigError(f"`records` must be an existing file, but got {path}")
-    limits, cache = limits_of(config), cache_of(config)
+    limits, cache = job.limits, job.open_cache()
     crew = None if whole is None else _ahead(whole, settings, limits)
     try:
-        network = network_of(config, model=model, weights=config.network.precision == MIXED)
+        network = job.load(model=model, weights=config.network.precision == MIXED)
     except BaseException:
         if crew is not None:
             crew.close()
@@ -158,7 +156,7 @@ def _recorded(
             raise ConfigError(
                 f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
             )
-    return network, Schedules(best, settings, limits, network.device, cache, crew), settings
+    return network, Schedules(best, settings, limits, network.device, cache, crew)
 
 
 def _ahead(whole: Whole, settings: Settings, limits: Limits) -> Crew | None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.config import ConfigError, RunConfig, errors_at
+from autotune.config import ConfigError, errors_at
 from autotune.graph.ir import Array, Graph
 from autotune.graph.onnx_file import is_of_one_file, reading_once
-from autotune.graph.quantise import BITS
+from autotune.network.job import NetworkJob
 from autotune.network.schedules import Schedules
 from autotune.network.sized_graph import load_sized, write_sized
 from autotune.network.writing import Keep
-from autotune.run.resolve import settings_of
-from autotune.run.workloads import cache_of, limits_of, network_of
 from autotune.tuning.settings import Settings
 from measure.notices import notice_if_slow
 from search_space.terms import Point
@@ -24,45 +23,44 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def write_sized_model(config: RunConfig, model: ModelProto | None, folder: Path) -> None:
+def write_sized_model(job: NetworkJob, model: ModelProto | None, folder: Path) -> None:
     """Compiles a model of open sizes without trials to a folder.
 
     Args:
-        config: of the run.
+        job: what to make.
         model: in place of the one that the configuration names.
         folder: to write.
 
     Raises:
         ConfigError: a model that is not one at all sizes, or what does not go with open sizes.
     """
-    reader, schedules, settings = _prepared(config, model)
-    with notice_if_slow(f"compiling {config.name} for all sizes"), errors_at("network.sizes"):
+    reader, schedules, settings = _prepared(job, model)
+    with notice_if_slow(f"compiling {job.config.name} for all sizes"), errors_at("network.sizes"):
         write_sized(reader, reader.sizes, schedules, folder, settings)
 
 
 def load_sized_model(
-    config: RunConfig, model: ModelProto | None, folder: Path, keep: Keep | None = None
+    job: NetworkJob, model: ModelProto | None, folder: Path, keep: Keep | None = None
 ) -> tuple[Executable, bool]:
     """The same, loaded, and whether the model was one file; its weights are in the folder only once it is saved.
 
     Args:
         keep: called with the weights beside loading, if the model is one file.
     """
-    reader, schedules, settings = _prepared(config, model)
+    reader, schedules, settings = _prepared(job, model)
 
     def kept(weights: Sequence[Array]) -> None:
         if keep is not None and reader.in_one_file:
             keep(weights)
 
-    with notice_if_slow(f"compiling {config.name} for all sizes"), errors_at("network.sizes"):
+    with notice_if_slow(f"compiling {job.config.name} for all sizes"), errors_at("network.sizes"):
         return load_sized(reader, reader.sizes, schedules, folder, settings, kept), reader.in_one_file
 
 
-def _prepared(config: RunConfig, model: ModelProto | None) -> tuple[_Reader, Schedules, Settings]:
-    _check(config)
-    settings = settings_of(config)
-    schedules = Schedules({}, settings, limits_of(config).for_open_sizes(), None, cache_of(config))
-    return _Reader(config, model), schedules, settings
+def _prepared(job: NetworkJob, model: ModelProto | None) -> tuple[_Reader, Schedules, Settings]:
+    _check(job)
+    schedules = Schedules({}, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
+    return _Reader(job, model), schedules, job.settings
 
 
 class _Reader:
@@ -73,18 +71,19 @@ class _Reader:
         in_one_file: whether the model that was read is a file, and no other one has a part of it.
     """
 
-    def __init__(self, config: RunConfig, model: ModelProto | None) -> None:
-        self._config, self._model = config, model
-        self.sizes = {name: (low, high) for name, (low, high) in config.network.sizes.items()}
+    def __init__(self, job: NetworkJob, model: ModelProto | None) -> None:
+        self._job, self._model = job, model
+        self.sizes = dict(job.options.sizes)
         self.in_one_file = False
         self._arrays: dict[Hashable, Array] = {}
 
     def __call__(self, point: Point) -> Graph:
-        config, keys = self._config, self._config.network
+        config, keys = self._job.config, self._job.config.network
         known = dict(zip(self.sizes, point, strict=True))
         network = keys.model_copy(update={"sizes": {}, "shapes": _shapes_at(keys.shapes, known)})
+        fixed = replace(self._job, config=config.model_copy(update={"network": network}))
         with reading_once(self._arrays):
-            found = network_of(config.model_copy(update={"network": network}), model=self._model, weights=False)
+            found = fixed.load(model=self._model, weights=False)
         self.in_one_file = is_of_one_file(found.model)
         return found.graph
 
@@ -93,23 +92,17 @@ def _shapes_at(shapes: Mapping[str, Sequence[int | str]], sizes: Mapping[str, in
     return {name: [sizes[n] if isinstance(n, str) else n for n in shape] for name, shape in shapes.items()}
 
 
-def _check(config: RunConfig) -> None:
+def _check(job: NetworkJob) -> None:
     """Holds a configuration against what open sizes go with.
 
     Raises:
         ConfigError: something else.
     """
-    keys = config.network
+    config, keys = job.config, job.config.network
     used = {extent for shape in keys.shapes.values() for extent in shape if isinstance(extent, str)}
     if unused := [name for name in keys.sizes if name not in used]:
         raise ConfigError(f"each of `sizes` must stand in `shapes`, but {unused[0]} does not", "network.sizes")
-    refused = {
-        "trials": config.trials != 0,
-        "lock": config.lock is not None,
-        "network.quantise": keys.quantise not in (None, *BITS),
-        "network.substitutions": keys.substitutions is not None,
-        "network.precision": keys.precision == "mixed",
-    }
-    for key, given in refused.items():
+    for key, given in {"trials": config.trials != 0, "lock": config.lock is not None}.items():
         if given:
             raise ConfigError(f"`{key}` must be left out where `sizes` are open, but it is given", key)
+    assert job.options.sizes  # refuses what else does not go with them

@@ -20,9 +20,9 @@ from typing import Any
 from autotune.cache.code import code_digest
 from autotune.cache.networks import NetworkCache
 from autotune.cache.place import open_networks
-from autotune.config import RunConfig, errors_at
+from autotune.config import errors_at
 from autotune.graph.types import Array
-from autotune.run.workloads import device_of, target_of
+from autotune.network.job import NetworkJob
 from search_space.machines.registry import rules_of
 from targets import registry
 from targets.base import Target
@@ -38,8 +38,8 @@ LINE = 64
 _LIBRARIES = ("onnx", "ml_dtypes")
 """That read models, besides those that `code_digest` has."""
 
-_APART = {"name", "model", "output", "records", "cache", "tracking", "lock", "collect", "workload"}
-"""Sections of a configuration that an executable does not come of, or that are known otherwise."""
+_INCLUDED = {"target", "trials", "seed", "measure", "network"}
+"""Keys of a configuration that an executable comes of, and that are not known otherwise."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Whole:
         self.cache.put_files(self.key, files)
 
 
-def whole_of(config: RunConfig) -> Whole | None:
+def whole_of(job: NetworkJob) -> Whole | None:
     """Where the executable of a configuration's model is kept; None where it may come of more than a file and that.
 
     Of so large a file that nothing of it would be kept, it is not found out, as all of it would have to be read.
@@ -110,15 +110,14 @@ def whole_of(config: RunConfig) -> Whole | None:
     Raises:
         ConfigError: an unknown target, or a cache that others may write to.
     """
+    config, target = job.config, job.settings.target
     keys, path = config.network, Path(str(config.model)).expanduser()
     with errors_at("cache"):
         cache = open_networks(config.cache)
-    with errors_at("target"):
-        target = target_of(config)
     kind = registry.executable_of(target.name)
     if cache is None or kind is None or not kind.holds_weights or target.identity is None or _own(target):
         return None
-    if device_of(config) is not None or keys.precision == "mixed" or keys.quantisation.data is not None:
+    if job.device is not None or keys.precision == "mixed" or keys.quantisation.data is not None:
         return None
     try:
         stamp = _stamp(path)
@@ -126,22 +125,25 @@ def whole_of(config: RunConfig) -> Whole | None:
             return None
         with path.open("rb", buffering=0) as file, ThreadPoolExecutor(1, "autotune-digest") as thread:
             digest = thread.submit(hashlib.file_digest, file, "sha256")
-            key = _key(config, target, digest)
+            key = _key(job, digest)
     except OSError:
         return None  # whoever reads the model says what is wrong
     return Whole(path, stamp, key, cache)
 
 
-def _key(config: RunConfig, target: Target, digest: Future[Any]) -> str:
+def _key(job: NetworkJob, digest: Future[Any]) -> str:
     """Key of a network; what takes long besides the digest of the model is found out meanwhile."""
+    target, settings = job.settings.target, job.settings
     document = {
         "what": "network",
         "code": code_digest(),
         "libraries": [version(name) for name in _LIBRARIES],
         "target": [target.name, target.identity, target.tools],
         "hardware": target.hardware.to_json(),
-        "name": config.name,
-        "config": config.model_dump(mode="json", exclude=_APART),
+        "name": job.config.name,
+        "config": job.config.model_dump(mode="json", include=_INCLUDED),
+        "search": settings.search.model_dump(mode="json"),
+        "cost_model": settings.cost_model.model_dump(mode="json"),
     }
     document["model"] = digest.result().hexdigest()
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -24,10 +24,9 @@ from autotune.network.sized_graph import load_sized
 from autotune.network.tasks import tasks_of
 from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options
-from autotune.run.run import round_size
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import CPU, Task
-from autotune.tuning.tune_tasks import Stopped, TaskRequest, tune_tasks
+from autotune.tuning.tune_tasks import Stopped, TaskRequest, round_size, tune_tasks
 from measure.recordlog import RecordLog
 from search_space.ir.intervals import Span
 from search_space.scratch import ScratchFolder

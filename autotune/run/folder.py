@@ -2,75 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from autotune.config import ConfigError, RunConfig
+from autotune.config import RunConfig
 from autotune.naming import file_name
+from autotune.run_files import SCHEMA, write_json
 from autotune.tuning.result import TuneResult
 from autotune.units import latency
-from measure.filelock import lock_within
 from measure.host import describe_host
-from search_space.files import replace_file
 from search_space.hardware import Hardware
 from targets import registry
-
-SCHEMA = "autotune.summary/1"
-PRECISION = "precision.json"
-"""What was chosen in mixed precision, to which the records and the executable of the run belong."""
-
-BENCH = "bench.json"
-"""What `autotune bench` has timed beside the executable of the run."""
-
-
-def make_folder(config: RunConfig) -> Path:
-    """The run folder, made and found writable.
-
-    Raises:
-        ConfigError: it cannot be written to.
-    """
-    folder = config.folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable-"):
-            pass
-    except OSError as error:
-        raise ConfigError(f"`output` must be a folder to write to, but got {folder}: {error.strerror}") from None
-    return folder
-
-
-@contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Keeps other runs out of a run folder; the system lets go of it when this process dies.
-
-    Raises:
-        ConfigError: another run is at work in it.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if not lock_within(0.0, descriptor):
-            raise ConfigError(f"`output` must be the folder of one run at a time, but got {folder}, in use")
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def set_aside(path: Path) -> Path | None:
-    """Moves the records of an earlier run out of the way; where to, or None where there are none."""
-    if not path.exists() or not path.stat().st_size:
-        return None
-    number = 1
-    while (aside := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
-        number += 1
-    path.rename(aside)
-    return aside
 
 
 def summary(config: RunConfig, results: Sequence[TuneResult], references: Sequence[float | None]) -> dict[str, Any]:
@@ -89,25 +34,12 @@ def summary(config: RunConfig, results: Sequence[TuneResult], references: Sequen
     }
 
 
-def write_json(document: Any, path: Path) -> None:
-    """Writes a file whole or not at all."""
-    write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", path)
-
-
 def write_processor(results: Sequence[TuneResult], folder: Path) -> None:
     """Writes `processor.json`, what was probed of this host, where it is what the estimate went by."""
     for target in {result.target for result in results}:
         figures = registry.get(target).figures()
         if figures is not None:
             write_json(figures, folder / "processor.json")
-
-
-def write_text(text: str, path: Path) -> None:
-    """Writes a file whole or not at all."""
-    try:
-        replace_file(path, text.encode())
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def write_best(result: TuneResult, folder: Path) -> str | None:

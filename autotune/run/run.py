@@ -9,23 +9,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune import schedulers
+from autotune import run_files
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
-from autotune.run.resolve import settings_of, tasks_of
+from autotune.run.resolve import tasks_of
 from autotune.run.sizes import tuned_for_sizes
-from autotune.run.workloads import limits_of, network_of
-from autotune.schedulers import Gradient, TaskScheduler
+from autotune.run.workloads import job_of, settings_of
 from autotune.search.base import NoLegalSchedule
 from autotune.tracking.tracker import Tracker, tracker_of
 from autotune.tuning.callbacks import Callback
 from autotune.tuning.interrupt import Interrupt
 from autotune.tuning.pools import check_runnable, make_pool
 from autotune.tuning.preparation import source_of
-from autotune.tuning.result import TuneResult
+from autotune.tuning.result import TuneResult, problems_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.tune_tasks import TaskRequest, tune_tasks
+from autotune.tuning.tune_tasks import TaskRequest, round_size, scheduler_of, tune_tasks
 from measure.database import Database
 from measure.hostlock import alone
 from measure.steadiness import tell_if_busy
@@ -33,8 +32,6 @@ from search_space.extras import missing
 from targets import registry
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from autotune.network.selection import Limits
     from autotune.tuning.sizes import SizesResult
 
@@ -77,8 +74,7 @@ class Outcome:
         Within a network another schedule stands in for a task whose trials all failed, unless all of all tasks did.
         """
         replaced = "network" in self.document and any(result.best is not None for result in self.results)
-        lacking = [result for result in self.results if result.problem and not (replaced and result.records)]
-        return [*(f"{result.name}: {result.problem}" for result in lacking), *([self.wrong] if self.wrong else [])]
+        return [*problems_of(self.results, replaced), *([self.wrong] if self.wrong else [])]
 
 
 def run(
@@ -88,7 +84,6 @@ def run(
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], None] = lambda text: None,
     show: Callable[[Outcome], None] = lambda outcome: None,
-    model: ModelProto | None = None,
 ) -> Outcome:
     """Runs a configuration; the upload to the tracking store may go on after it, see `tracking.wait_s`.
 
@@ -99,7 +94,6 @@ def run(
         callbacks: listeners of the run.
         say: shows a sentence to the user.
         show: is given the outcome before the upload is waited for.
-        model: in place of the one that the configuration names.
 
     Raises:
         ConfigError: something in the configuration cannot be done.
@@ -109,7 +103,7 @@ def run(
         raise ConfigError("a run must have `model` or `workload`, but got `collect`, see `autotune collect`", "")
     tracker = tracker_of(config, where, say)
     with tracker:
-        outcome = _run(config, resume, (*callbacks, tracker), say, tracker, model)
+        outcome = _run(config, resume, (*callbacks, tracker), say, tracker)
         show(outcome)
         return replace(outcome, untracked=tracker.settle())
 
@@ -120,7 +114,6 @@ def _run(
     callbacks: Sequence[Callback],
     say: Callable[[str], None],
     tracker: Tracker,
-    model: ModelProto | None,
 ) -> Outcome:
     start = time.perf_counter()
     settings = settings_of(config)
@@ -133,28 +126,29 @@ def _run(
     check_runnable(config.measure, (target, registry.get(config.target)))
     if config.measure.pool in ("local", "ray") and not target.simulated:
         tell_if_busy(say)
-    network, limits = None, None
+    network, limits, job = None, None, None
     if config.model is None:
         tasks = tasks_of(config)
     else:
-        network, limits = network_of(config, again=not resume, model=model), limits_of(config)
+        job = job_of(config)
+        network, limits = job.load(again=not resume), job.limits
         tasks = list(network.tasks)
         settings = settings.searching(batch=round_size(config.search.batch, settings.trials, len(tasks)))
     with errors_at("cost_model.transfer"):
         source = source_of(settings) if settings.trials else None
-    folder = run_folder.make_folder(config)
+    folder = run_files.make_folder(config.folder)
     notes: list[str] = []
     wrong = ""
     with errors_at("measure.pool"):
         pool = make_pool(config.measure) if settings.trials else None
     with (
         pool or nullcontext(),
-        run_folder.claimed(folder),
+        run_files.claimed(folder),
         _records(config, resume, say) if settings.trials else nullcontext() as database,
     ):
         tracker.begin(folder, resume)
         if network is not None and network.mixture is not None:
-            run_folder.write_json(network.mixture.to_json(), folder / run_folder.PRECISION)
+            run_files.write_json(network.mixture.to_json(), folder / run_files.PRECISION)
         results: list[TuneResult] = []
         found: SizesResult | None = None
         if pool is not None and database is not None and config.sizes is not None:
@@ -166,7 +160,7 @@ def _run(
         elif pool is not None and database is not None:
             if resume:
                 database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
-            scheduler, budget = (None, None) if network is None else (_scheduler(config), settings.trials)
+            scheduler, budget = (None, None) if network is None else (scheduler_of(config.search), settings.trials)
             try:
                 results = tune_tasks(
                     [_request(task, settings, limits) for task in tasks],
@@ -196,13 +190,13 @@ def _run(
     document = run_folder.summary(config, results, references)
     if found is not None:
         document["sizes"] = found.summary()
-    if network is not None and not interrupted:
+    if network is not None and job is not None and not interrupted:
         from autotune.network.deploy import finish_network
 
-        built, more, wrong = finish_network(network, results, config, settings, folder, measured, say)
+        built, more, wrong = finish_network(network, results, replace(job, settings=settings), folder, measured, say)
         document["network"] = built
         notes += more
-    run_folder.write_json(document, folder / "summary.json")
+    run_files.write_json(document, folder / "summary.json")
     run_folder.write_processor(results, folder)
     for result in results:
         note = run_folder.write_best(result, folder)
@@ -226,20 +220,9 @@ def _request(task: Task, settings: Settings, limits: Limits | None) -> TaskReque
 
 def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Database:
     """The records file, opened; what the run folder holds of an earlier run is set aside where it is not resumed."""
-    if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
+    if not resume and config.records is None and (aside := run_files.set_aside(config.records_path)):
         say(f"records of an earlier run are kept as {aside}; --resume would have gone on with them")
     return Database(config.records_path)
-
-
-def round_size(batch: int, trials: int, tasks: int) -> int:
-    """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
-    return min(batch, max(4, trials // (2 * max(1, tasks))))
-
-
-def _scheduler(config: RunConfig) -> TaskScheduler:
-    if config.search.scheduler == "gradient":
-        return Gradient(patience=config.search.patience)
-    return schedulers.get(config.search.scheduler)()
 
 
 def _references(

@@ -15,8 +15,9 @@ from typing import Any
 
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.graph.offload import block_of
-from autotune.run.folder import claimed
-from autotune.run.resolve import settings_of, tasks_of
+from autotune.run.resolve import tasks_of
+from autotune.run.workloads import settings_of
+from autotune.run_files import claimed
 from autotune.tuning.pools import make_pool
 from autotune.tuning.task import Task
 from autotune.tuning.tune_tasks import Need, TaskRequest, tune_tasks

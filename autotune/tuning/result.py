@@ -329,3 +329,14 @@ def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) 
             started, _ = rates.dots_of(factors)
             faster = max(faster, math.prod(intrinsic.extents) / hardware.float_lanes * started / rates.fma)
     return hardware.peak_flops * faster * min(threads, hardware.cores) / hardware.cores
+
+
+def problems_of(results: Sequence[TuneResult], replaced: bool) -> list[str]:
+    """Sentences on the tasks that have no legal schedule or none that works.
+
+    Args:
+        results: of all tasks.
+        replaced: whether another schedule stands in for a task whose trials all failed, as within a network.
+    """
+    lacking = [result for result in results if result.problem and not (replaced and result.records)]
+    return [f"{result.name}: {result.problem}" for result in lacking]

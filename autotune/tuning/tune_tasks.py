@@ -8,7 +8,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 
-from autotune.schedulers import TaskScheduler
+from autotune import schedulers
+from autotune.config import Search
+from autotune.schedulers import Gradient, TaskScheduler
 from autotune.tuning.callbacks import Callback
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import make_pool
@@ -115,6 +117,18 @@ def tune_tasks(
             if result.problem:
                 raise AllTrialsFailed(result)
     return results
+
+
+def round_size(batch: int, trials: int, tasks: int) -> int:
+    """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
+    return min(batch, max(4, trials // (2 * max(1, tasks))))
+
+
+def scheduler_of(search: Search) -> TaskScheduler:
+    """Makes the scheduler that a section names."""
+    if search.scheduler == "gradient":
+        return Gradient(patience=search.patience)
+    return schedulers.get(search.scheduler)()
 
 
 def prepare_request(

@@ -22,10 +22,9 @@ from autotune.network.options import CompileOptions
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved
 from autotune.network.rebuilding import FOLDER
 from autotune.network.schedules import Schedules
-from autotune.run.folder import PRECISION
-from autotune.run.resolve import settings_of
 from autotune.run.run import run
-from autotune.run.workloads import limits_of, network_of
+from autotune.run.workloads import limits_of, network_of, settings_of
+from autotune.run_files import PRECISION
 from benchmarks.figures import figures
 from benchmarks.networks_table import NARROW_PEERS
 from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, TorchProcess

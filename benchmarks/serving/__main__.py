@@ -21,9 +21,8 @@ from autotune.config import RunConfig, check_config
 from autotune.network.build import make_feeds, write_network
 from autotune.network.rebuilding import FOLDER
 from autotune.network.schedules import Schedules
-from autotune.run.resolve import settings_of
 from autotune.run.run import run
-from autotune.run.workloads import limits_of, network_of
+from autotune.run.workloads import limits_of, network_of, settings_of
 from benchmarks.collected import add_options, collect
 from benchmarks.peers.base import PeerProcess, Refusal
 from benchmarks.serving.callers import Window

@@ -30,9 +30,8 @@ from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved
 from autotune.network.rebuilding import FOLDER
 from autotune.network.schedules import Schedules
 from autotune.network.timing import Timing
-from autotune.run.resolve import settings_of
 from autotune.run.run import run
-from autotune.run.workloads import limits_of
+from autotune.run.workloads import limits_of, settings_of
 from autotune.tuning.settings import Settings
 from benchmarks.survey.process import Facts, within
 from measure.host import cores_for

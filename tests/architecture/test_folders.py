@@ -41,15 +41,6 @@ BACK_EDGES: frozenset[tuple[str, str]] = frozenset(
         ("autotune.database.export", "tuning"),
         ("autotune.database.starts", "tuning"),
         ("autotune.database.verification", "tuning"),
-        ("autotune.network.benched", "run"),
-        ("autotune.network.compiled", "run"),
-        ("autotune.network.deploy", "run"),
-        ("autotune.network.rebuilding", "run"),
-        ("autotune.network.sized_model", "run"),
-        ("autotune.network.whole", "run"),
-        ("autotune.report.html", "run"),
-        ("autotune.report.html.data", "run"),
-        ("autotune.run.resolve", "collect"),
     }
 )
 """(module, later folder that it imports): what keeps the folders from being layers. The list only becomes shorter."""

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from autotune import __version__
 from autotune.cli.app import app
-from autotune.run.folder import write_text
+from autotune.run_files import write_text
 from autotune.tuning.finals import is_final
 from measure.database import Database
 from search_space.hardware import Hardware

@@ -51,7 +51,7 @@ def test_overrides_win_and_reach_any_key(write):
         ("model: r\nsearch: {stratgy: x}", "job.yaml:search.stratgy: .*; did you mean 'strategy'"),
         (
             "model: r\nzzz: 3",
-            "job.yaml:zzz: must be one of the known keys name, model, workload, sizes, collect, target",
+            "job.yaml:zzz: must be one of the known keys name, model, target, trials, seed, measure, network",
         ),
         ("model: r\ntrials: -1", "job.yaml:trials: must be greater than or equal to 0, but got -1"),
         ("model: r\ntrials: '8'", "job.yaml:trials: must be a valid integer, but got '8'"),

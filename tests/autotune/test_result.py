@@ -14,7 +14,8 @@ from rich.console import Console
 
 import autotune
 from autotune.report.terminal import print_results
-from autotune.run.folder import draw_curves, set_aside, summary, write_json
+from autotune.run.folder import draw_curves, summary
+from autotune.run_files import set_aside, write_json
 from autotune.tuning.loop import run_rounds
 from autotune.units import latency
 from measure.outcome import Outcome

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import autotune
 from autotune.config import ConfigError, Search, check_config, in_file
 from autotune.config import Transfer as TransferSection
-from autotune.run.resolve import settings_of
+from autotune.run.workloads import settings_of
 from autotune.search.evolution import Evolution
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.task_tuning import TaskTuning

@@ -22,6 +22,7 @@ from autotune.graph import onnx_file
 from autotune.graph.importer.registry import HANDLERS
 from autotune.network import crew, rebuilding
 from autotune.network.whole import whole_of
+from autotune.run.workloads import job_of
 
 INPUT = np.random.default_rng(1).standard_normal((4, 128)).astype(np.float32)
 WEIGHTS = np.random.default_rng(2).standard_normal((128, 256)).astype(np.float32)
@@ -131,7 +132,7 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, cache: Path, monkeypatch
 
     def key(**changes: Any) -> str | None:
         config = {"model": str(path), "name": "model", "trials": 0, "cache": str(cache), **changes}
-        found = whole_of(check_config(config, "test"))
+        found = whole_of(job_of(check_config(config, "test")))
         return None if found is None else found.key
 
     found = [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.config import check_config
-from autotune.run.resolve import settings_of
+from autotune.run.workloads import settings_of
 from autotune.tuning.tuner import tune
 from costmodel.models import registry, text
 from costmodel.models.base import CostModel, UncertainModel, need_fit

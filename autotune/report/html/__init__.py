@@ -24,7 +24,7 @@ def write_report(paths: Sequence[Path], output: Path | None = None) -> Path:
         RecordError: records that cannot be read.
     """
     from autotune.config import ConfigError
-    from autotune.run.folder import write_text
+    from autotune.run_files import write_text
 
     runs = [run for path in paths for run in load(path)]
     if output is None:

@@ -16,7 +16,7 @@ from autotune.config import ConfigError
 from autotune.naming import file_name
 from autotune.network.benched import kept
 from autotune.report.terminal import unsteady_sentence
-from autotune.run.folder import SCHEMA
+from autotune.run_files import SCHEMA
 from autotune.tuning.finals import Best, best_of, is_final
 from measure.database import records_in, summarised
 from measure.journal import Journal

@@ -1,0 +1,170 @@
+"""The job of making a model's executable: what `autotune run`, `autotune compile` and `autotune.compile` hand over.
+
+What reads models and chooses schedules is imported where it is used: who finds an executable in the cache needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.config import CompileConfig, ConfigError, errors_at
+from autotune.run_files import PRECISION
+from autotune.tuning.settings import Settings
+from measure.notices import notice_if_slow
+from targets import registry
+from targets.base import Target
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from autotune.cache.kernels import KernelCache
+    from autotune.graph.ir import Graph
+    from autotune.graph.mixed import Mixture
+    from autotune.network.load import Network
+    from autotune.network.options import CompileOptions
+    from autotune.network.selection import Limits
+
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class NetworkJob:
+    """A model, how its executable is made, and where it goes.
+
+    Attributes:
+        config: keys of the configuration that concern the model.
+        settings: how its kernels are chosen and tuned.
+        records: file of measurements, which may be missing.
+    """
+
+    config: CompileConfig
+    settings: Settings
+    records: Path
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.config.folder
+
+    @cached_property
+    def device(self) -> Target | None:
+        """The accelerator that computes what it can of the model; None where the target takes all of it.
+
+        Raises:
+            ValueError: an unknown target.
+        """
+        return device_of(self.config)
+
+    @cached_property
+    def options(self) -> CompileOptions:
+        """Options of the compilation.
+
+        Raises:
+            ValueError: options that exclude each other.
+        """
+        from autotune.network.options import CompileOptions, Precision, Quantise
+
+        keys = self.config.network
+        mode = keys.quantise or (None if self.device is None else "shift8")
+        return CompileOptions(
+            self.settings.target,
+            self.device,
+            Precision(keys.precision),
+            None if mode is None else Quantise(mode),
+            keys.quantisation,
+            keys.passes,
+            keys.substitutions is not None,
+            {name: (low, high) for name, (low, high) in keys.sizes.items()},
+            self.config.seed,
+        )
+
+    @cached_property
+    def limits(self) -> Limits:
+        """Limits of the algorithms of kernels."""
+        from autotune.network.selection import Limits
+
+        keys, megabytes = self.config.network, self.config.network.max_extra_mb
+        extra = None if megabytes is None else int(megabytes * MEGABYTE)
+        named, hardware = tuple(keys.algorithms), self.settings.target.hardware
+        return Limits(self.settings.search.algorithms, named, keys.max_algorithm_error, extra, hardware)
+
+    def open_cache(self) -> KernelCache | None:
+        """Opens the cache of what compiling has found out before; None where nothing is kept.
+
+        Raises:
+            ConfigError: a folder that others may write to.
+        """
+        from autotune.cache.place import open_cache
+
+        with errors_at("cache"):
+            return open_cache(self.config.cache)
+
+    def load(
+        self, at: str = "model", again: bool = False, model: ModelProto | None = None, weights: bool = True
+    ) -> Network:
+        """Imports the model and takes it through the passes.
+
+        Args:
+            at: key that names the model, for messages.
+            again: whether mixed precision is chosen anew, where the run folder has a choice.
+            model: in place of the one that the configuration names.
+            weights: whether the network's model has all of its weights, which only what is compared with it needs.
+
+        Raises:
+            ConfigError: an unknown model or pass, or a model that cannot be compiled.
+        """
+        from autotune.graph.onnx_model import inferred, load_model
+        from autotune.network.load import load_network
+
+        config, keys = self.config, self.config.network
+        what = "reading" if keys.precision != "mixed" else "reading and choosing precisions of"
+        with notice_if_slow(f"{what} {config.model}"), errors_at(at):
+            if keys.sizes:
+                raise ConfigError("`sizes` must be left out, but for compiling without trials", "network.sizes")
+            shapes = {name: tuple(map(int, shape)) for name, shape in keys.shapes.items()}
+            model = load_model(str(config.model), shapes, weights) if model is None else inferred(model, shapes)
+            network = load_network(model, config.name, self.options, self._chooser(again), weights)
+        if not network.tasks:
+            raise ConfigError(f"a model must have something to compute, but {config.model} has not", at)
+        return network
+
+    def _chooser(self, again: bool) -> Callable[[Graph, ModelProto], Mixture] | None:
+        """Makes what chooses the precision of each kernel; None where it is one for all."""
+        keys = self.config.network
+        if keys.precision != "mixed":
+            return None
+        from autotune.network.mixed import DEFAULT, Chooser
+
+        return Chooser(
+            replace(self.settings, algorithms=()),
+            self.limits,
+            DEFAULT if keys.accuracy is None else keys.accuracy,
+            self.records,
+            None if keys.quantisation.data is None else Path(keys.quantisation.data),
+            None if again else self.folder / PRECISION,
+            keys.quantisation if keys.quantise == "int8" else None,
+        )
+
+
+def device_of(config: CompileConfig) -> Target | None:
+    """The accelerator that a model is to run on, as far as it can; None where the target takes the whole model.
+
+    Raises:
+        ValueError: an unknown target.
+    """
+    target = registry.get(config.target)
+    return target if config.model is not None and target.host else None
+
+
+def target_of(config: CompileConfig) -> Target:
+    """The target of the tasks, but for those that an accelerator takes of a model.
+
+    Raises:
+        ValueError: an unknown target.
+    """
+    device = device_of(config)
+    return registry.get(config.target if device is None else device.host)
