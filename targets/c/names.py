@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from targets.c.helpers import HELPERS
-from targets.c_spelling import Identifiers
+from targets.cstyle.spelling import Identifiers
 
 _CALLED = "main memcpy workspace linux unix expf exp2f logf expm1f log1pf sinf cosf fmodf tanhf erff sqrtf fabsf floorf"
 _CALLED += " rintf NAN INFINITY"
@@ -15,11 +15,6 @@ sqrt tan tanh tgamma trunc y0 y1 yn
 
 
 class Names(Identifiers):
-    """Identifiers of a program that this target writes, apart from what its text calls.
+    """Identifiers of a program that this target writes, apart from what its text calls."""
 
-    Args:
-        taken: identifiers that are somebody else's.
-    """
-
-    def __init__(self, *taken: str) -> None:
-        super().__init__(*_CALLED.split(), *_LIBM.split(), *HELPERS, *taken)
+    RESERVED = Identifiers.RESERVED | {*_CALLED.split(), *_LIBM.split(), *HELPERS}

@@ -15,12 +15,13 @@ from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, vari
 from search_space.ir.polynomial import poly
 from search_space.ir.regroup import Regrouping, pulled_apart
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
+from targets.accesses import all_accesses
 from targets.base import BuildError
-from targets.cuda.accesses import all_accesses
+from targets.buffers import elements
 from targets.cuda.crossing import WARP_REDUCE, synchronises, warp_reduce
 from targets.cuda.pipeline import ASYNC
 from targets.cuda.prelude import RESERVED
-from targets.cuda.program import ALIGNMENT, DeviceKernel, elements
+from targets.cuda.program import ALIGNMENT, DeviceKernel
 from targets.cuda.values import C_TYPES, Values
 
 STATIC_SHARED = 48 * 1024

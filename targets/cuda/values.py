@@ -13,7 +13,7 @@ from search_space.ir.regroup import Regrouping, pulled_apart, recombined
 from search_space.ir.rounding import limited
 from search_space.ir.stmt import Buffer
 from targets.base import BuildError
-from targets.c_spelling import FUNCTIONS, SYMBOLS
+from targets.cstyle.spelling import FUNCTIONS, SYMBOLS
 
 C_TYPES = {
     "float32": "float",
