@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from textwrap import fill
 
-from search_space.ir.expr import Expr, dtype_bytes, substitute, variables, walk
+from search_space.ir.expr import Expr, substitute, variables, walk
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Seq, Stmt, Store, children, map_exprs, walk_stmt
 from targets.accesses import all_accesses, expressions
-from targets.buffers import elements, shape_of
+from targets.buffers import buffer_bytes, elements, shape_of
 from targets.c.helpers import LOCAL
 from targets.c.names import Names
 from targets.c.values import Values
@@ -97,7 +96,7 @@ class _Function(Text[Values]):
 
     def _place(self, buffer: Buffer) -> None:
         """Decides where a buffer lies: on the stack while there is room, else in the workspace."""
-        nbytes = prod(shape_of(buffer)) * dtype_bytes(buffer.dtype)
+        nbytes = buffer_bytes(buffer)
         if buffer.scope == "local" and self.automatic + nbytes <= STACK_BYTES:
             self.automatic += nbytes
         elif buffer.name not in self.members:
@@ -109,7 +108,7 @@ class _Function(Text[Values]):
         self.stmt(self.program.body)
         mentioned = {access.buffer for access in all_accesses(self.program.body)}
         unused = [f"  (void){self.names(b.name)};" for b in self.program.params if b.name not in mentioned]
-        nbytes = sum(-(-prod(shape_of(b)) * dtype_bytes(b.dtype) // 8) * 8 for b in self.members.values())
+        nbytes = sum(-(-buffer_bytes(b) // 8) * 8 for b in self.members.values())
         body = "\n".join([*unused, *self.lines])
         helpers = tuple(sorted(self.values.used))
         return Emitted(self.name, self._arguments(), self._comment(), body, self._workspace(), nbytes, helpers)

@@ -49,6 +49,10 @@ class Values(values.Values):
     ZERO = "0.0F"
     LEAST = "INT32_MIN"
     POINTER = " *restrict "
+    OPERATION = "{}"
+    TEST = "({})"
+    TRUTH = "{} != 0U"
+    OF_TRUTH = "(uint8_t)({})"
 
     def __init__(self, names: Names, buffers: Mapping[str, Buffer], simplify: Regrouping, wide: bool) -> None:
         super().__init__(names, buffers, simplify, wide)
@@ -60,9 +64,6 @@ class Values(values.Values):
         self._known: dict[int, tuple[Expr, str]] = {}  # values that have a name, by serial; they must stay alive
 
     # ------------------------------------------------------------------ the language
-    def closed(self, text: str) -> str:
-        return text
-
     def operand(self, text: str) -> str:
         return grouped(text)
 
@@ -84,15 +85,6 @@ class Values(values.Values):
         if dtype == BOOL and op not in ("min", "max"):
             raise BuildError(f"`{op}` must be used on integers, but got dtype={dtype}")
         return self.helper(f"{PREFIX[dtype]}_{op}", a, b)
-
-    def test(self, e: Expr) -> str:
-        return f"({self.condition(e)})"
-
-    def truth(self, text: str) -> str:
-        return f"{grouped(text)} != 0U"
-
-    def of_truth(self, text: str) -> str:
-        return f"(uint8_t)({text})"
 
     def indexed(self, text: str, dtype: str) -> str:
         return text if self.TYPES[dtype] == self.index_type else super().indexed(text, dtype)

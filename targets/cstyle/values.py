@@ -20,8 +20,7 @@ ARITHMETIC = ("add", "sub", "mul", "div")
 class Values:
     """Writes expressions; 16-bit floats are computed in float and rounded after every operation.
 
-    A language is a subclass with names of its own, and with methods for what it writes otherwise. The text of an
-    operation stands in parentheses, unless `closed` and `operand` say otherwise.
+    A language is a subclass with names of its own, and with methods for what it writes otherwise.
 
     Args:
         names: identifier of every loop variable and buffer.
@@ -39,6 +38,10 @@ class Values:
         ZERO: text of 0.0.
         LEAST: text of -2^31.
         POINTER: stands between the type and the name of an array that a function takes.
+        OPERATION: holds the text of an operation together, so that it may be an operand.
+        TEST: holds the condition of a choice.
+        TRUTH: makes a condition of a bool.
+        OF_TRUTH: makes a bool of a condition.
     """
 
     TYPES: ClassVar[Mapping[str, str]] = C_TYPE
@@ -50,6 +53,10 @@ class Values:
     ZERO: ClassVar[str] = "0"
     LEAST: ClassVar[str] = "(-2147483647 - 1)"
     POINTER: ClassVar[str] = "* "
+    OPERATION: ClassVar[str] = "({})"
+    TEST: ClassVar[str] = "{}"
+    TRUTH: ClassVar[str] = "{}"
+    OF_TRUTH: ClassVar[str] = "{}"
 
     def __init__(
         self, names: Callable[[str], str], buffers: Mapping[str, Buffer], simplify: Regrouping, wide: bool
@@ -63,12 +70,8 @@ class Values:
         self._offsets.clear()
 
     # ------------------------------------------------------------------ what languages write in their own ways
-    def closed(self, text: str) -> str:
-        """The text of an operation, so that it may be an operand."""
-        return f"({text})"
-
     def operand(self, text: str) -> str:
-        """The text of an operand."""
+        """An operand of an operation."""
         return text
 
     def converted(self, text: str, kind: str) -> str:
@@ -103,21 +106,9 @@ class Values:
         """
         raise NotImplementedError
 
-    def test(self, e: Expr) -> str:
-        """A condition that a choice begins with."""
-        return self.condition(e)
-
     def joined(self, texts: Sequence[str], symbol: str, *tests: Expr) -> str:
         """Texts of conditions, joined by `&&` or `||`."""
-        return self.closed(f" {symbol} ".join(map(self.operand, texts)))
-
-    def truth(self, text: str) -> str:
-        """A value of type bool as a condition."""
-        return text
-
-    def of_truth(self, text: str) -> str:
-        """A condition as a value of type bool."""
-        return text
+        return self.OPERATION.format(f" {symbol} ".join(map(self.operand, texts)))
 
     def indexed(self, text: str, dtype: str) -> str:
         """What was read from an array of integers, as an index."""
@@ -173,7 +164,7 @@ class Values:
                 factors.append(self.number(abs(c)))
             sign = ("-" if c < 0 else "") if not out else (" - " if c < 0 else " + ")
             out += sign + " * ".join(factors)
-        return self.closed(out) if out else "0"
+        return self.OPERATION.format(out) if out else "0"
 
     # ------------------------------------------------------------------ values
     def condition(self, e: Expr) -> str:
@@ -184,7 +175,7 @@ class Values:
             return self.joined([self.condition(a) for a in e.args], SYMBOLS[e.op], e)
         if e.op in ("lt", "le", "eq", "ne"):
             return self.infix(SYMBOLS[e.op], *map(self.value, e.args))
-        return self.truth(self.value(e))
+        return self.TRUTH.format(self.operand(self.value(e)))
 
     def value(self, e: Expr) -> str:
         """An expression; 16-bit floats are held in float."""
@@ -201,17 +192,17 @@ class Values:
         if e.op == "call":
             return self.rounded(self.helper(self.CALLS[e.args[0]], self.value(e.args[1])), e.dtype)
         if e.dtype == BOOL and e.op not in ("min", "max"):
-            return self.of_truth(self.condition(e))
+            return self.OF_TRUTH.format(self.condition(e))
         return self.combine(e.op, self.value(e.args[0]), self.value(e.args[1]), e.dtype)
 
     def infix(self, symbol: str, a: str, b: str) -> str:
         """Two operands with a symbol between them."""
-        return self.closed(f"{self.operand(a)} {symbol} {self.operand(b)}")
+        return self.OPERATION.format(f"{self.operand(a)} {symbol} {self.operand(b)}")
 
     def choice(self, e: Expr, write: Callable[[Expr], str]) -> str:
         """A `select`, whose branches `write` gives the text of."""
-        test, a, b = e.args
-        return self.closed(f"{self.test(test)} ? {self.operand(write(a))} : {self.operand(write(b))}")
+        test, a, b = self.TEST.format(self.condition(e.args[0])), *(self.operand(write(x)) for x in e.args[1:])
+        return self.OPERATION.format(f"{test} ? {a} : {b}")
 
     def _within(self, e: Expr) -> str | None:
         """What is cast, if that is a float between limits."""
@@ -249,7 +240,7 @@ class Values:
         if e.dtype == INT:
             return self.number(int(e.value))
         if e.dtype == BOOL:
-            return self.of_truth(self.condition(e))
+            return self.OF_TRUTH.format(self.condition(e))
         if e.dtype == "int32":
             return self.LEAST if e.value == -(2**31) else str(int(e.value))
         return f"({self.TYPES[e.dtype]}){int(e.value)}"
@@ -259,7 +250,7 @@ class Values:
         if dtype in FLOATS:
             return self.rounded(text if source in FLOATS else self.converted(text, "float"), dtype)
         if dtype == BOOL:
-            return self.of_truth(self.infix("!=", text, self.ZERO if source in FLOATS else "0"))
+            return self.OF_TRUTH.format(self.infix("!=", text, self.ZERO if source in FLOATS else "0"))
         if source in FLOATS and dtype in ("int8", "uint8"):
             return f"({self.TYPES[dtype]}){self.converted(text, self.TYPES['int32'])}"
         return self.converted(text, self.index_type if dtype == INT else self.TYPES[dtype])
