@@ -72,10 +72,10 @@ class _LinkedHere:
     """Objects that are linked in this process, and let go when nobody has this any more."""
 
     def __init__(self, objects: Sequence[bytes], symbols: Sequence[str]) -> None:
-        from targets.cpu.runtime import initialise
+        from targets.blas import load_blas
         from targets.jit import LinkedObjects
 
-        initialise()
+        load_blas()
         linked = LinkedObjects(objects, [*symbols, _CLOSE])
         self.addresses = {symbol: linked.address(symbol) for symbol in symbols}
         weakref.finalize(self, _close, linked, linked.address(_CLOSE)).atexit = False

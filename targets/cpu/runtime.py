@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib.metadata
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import llvmlite.binding as llvm
 
+from targets.blas import load_blas
 from targets.cpu.pool import ENDS, pool_text
 
-SGEMM_SYMBOL = "scipy_cblas_sgemm64_"
-BLAS_THREADS_SYMBOL = "scipy_openblas_set_num_threads64_"
 ZEROS_BYTES = 512  # where loads that must not happen read instead
 ZEROS = f"@zeros = internal constant [{ZEROS_BYTES} x i8] zeroinitializer, align 64\n"
 
@@ -138,17 +134,6 @@ def cold_timer_text() -> str | None:
 
 
 @cache
-def blas_library() -> str | None:
-    """Path of the BLAS that NumPy's wheel brings, if it has the entry points that kernels call; or None."""
-    for file in importlib.metadata.files("numpy") or []:
-        if Path(str(file)).name.startswith("libscipy_openblas64_"):
-            path = str(file.locate())
-            found = ctypes.CDLL(path)
-            return path if hasattr(found, SGEMM_SYMBOL) and hasattr(found, BLAS_THREADS_SYMBOL) else None
-    return None
-
-
-@cache
 def initialise() -> None:
     """Makes the native target available.
 
@@ -160,9 +145,7 @@ def initialise() -> None:
     llvm.set_option("autotune", "-enable-misched=false")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    blas = blas_library()
-    if blas is not None:
-        llvm.load_library_permanently(blas)
+    load_blas()
 
 
 def runtime_text(triple: str) -> str:
