@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from search_space.cpu_rates import USUAL, CpuRates
 from search_space.dtypes import NARROW
-from search_space.machines.cpu.rates import USUAL, CpuRates
-from search_space.machines.gpu.limits import GpuLimits
+from search_space.gpu_limits import GpuLimits
 
 __all__ = ["COLUMNS", "LINE", "CpuRates", "GpuLimits", "Hardware", "columns_of"]
 

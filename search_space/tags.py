@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-CONSTANT = "constant"
-"""Computed from constants alone: done once, before the first call."""
+from enum import StrEnum
+
 ROUNDING = ("winograd2_dot", "winograd4_dot")
 """Algorithms that round what they multiply: their outputs may be further from the reference than those of others."""
-TRANSFORM = "transform"
-"""Part of a transformed product: of element-wise form, but read so often that it is kept, not inlined."""
-PAIRS = "pairs"
-"""A sum of an even number of products, for instructions that add up two at once: of no use where there is none."""
-WORDS = "words"
-"""A copy whose neighbours come from several rows, for instructions that add up as many products in a lane."""
-SLICES = "slices"
-"""Made of the few rows of a product's left factor before all of it, and read by each of its columns."""
-PANEL = "panel"
-"""The right factor of a product of many rows, computed for the columns of a tile and read by all of its rows."""
+
+
+class Tag(StrEnum):
+    """What a stage is to the rules that schedule it; data have its text."""
+
+    NONE = ""
+    PAD = "pad"
+    """Pads or gathers: a schedule chooses where the copy is made."""
+    CONSTANT = "constant"
+    """Computed from constants alone: done once, before the first call."""
+    LIBRARY = "library"
+    """A product that a library is to compute."""
+    TRANSFORM = "transform"
+    """Part of a transformed product: of element-wise form, but read so often that it is kept, not inlined."""
+    PAIRS = "pairs"
+    """A sum of an even number of products, for instructions that add up two at once: of no use where there is none."""
+    WORDS = "words"
+    """A copy whose neighbours come from several rows, for instructions that add up as many products in a lane."""
+    SLICES = "slices"
+    """Made of the few rows of a product's left factor before all of it, and read by each of its columns."""
+    PANEL = "panel"
+    """The right factor of a product of many rows, computed for the columns of a tile and read by all of its rows."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Tag:
+        known = ", ".join(tag for tag in cls if tag)
+        raise ValueError(f"`tag` must be one of {known}, but got tag={value!r}")

@@ -14,6 +14,7 @@ from search_space.ir.sizes import sizes_of, span
 from search_space.ir.stmt import THREAD_TAGS
 from search_space.schedule.facade import Schedule
 from search_space.schedule.intrinsics import TensorIntrin
+from search_space.tags import Tag
 from search_space.tensor import Extent, IterVar, Operation, Reduction, Tensor
 
 __all__ = [
@@ -95,14 +96,21 @@ def compute(
     shape: Sequence[Extent],
     function: Callable[..., Any],
     name: str = "compute",
-    tag: str = "",
+    tag: Tag | str = Tag.NONE,
     dtype: str | None = None,
 ) -> Tensor:
     """A tensor whose element at (i, j, ...) is `function(i, j, ...)`.
 
+    Args:
+        shape: one extent or more.
+        function: of as many indices.
+        name: of the tensor.
+        tag: what the stage is to sketch rules.
+        dtype: of the elements; without it that of the body.
+
     Raises:
-        ValueError: a shape that is not positive, a function of another number of indices, or one that reads outside
-            of a tensor where no condition of `if_then_else` rules that out.
+        ValueError: a shape that is not positive, a tag that is none, a function of another number of indices, or one
+            that reads outside of a tensor where no condition of `if_then_else` rules that out.
         TypeError: operands of different dtypes, or an index that is no integer.
     """
     shape = _check_shape(shape, name)
@@ -129,7 +137,7 @@ def compute(
     if dtype is not None:
         body = body.astype(dtype)
     inputs = tuple(dict.fromkeys(n.args[0] for n in ir.walk(body) if n.op == "load"))
-    return Tensor(Operation(name, shape, body.dtype, axis, reduced, body, reducer, tag=tag, inputs=inputs))
+    return Tensor(Operation(name, shape, body.dtype, axis, reduced, body, reducer, tag=Tag(tag), inputs=inputs))
 
 
 def _check_reduction(value: Reduction) -> None:

@@ -30,6 +30,7 @@ from search_space.ir.expr import BOOL, DTYPES, FLOATS, INT, Expr, raw
 from search_space.ir.semantics import BINARY
 from search_space.ir.sizes import is_sized, span
 from search_space.schedule.state import operations
+from search_space.tags import Tag
 
 __all__ = ["extent_of", "from_json", "text", "to_json"]
 
@@ -134,7 +135,7 @@ def _stage(op: te.Operation, names: Mapping[te.Operation, str]) -> dict[str, Any
     body = writer.write(op.body)
     return {
         "name": names[op],
-        "tag": op.tag,
+        "tag": op.tag.value,
         "axes": _ranged(op.axis),
         "reduce": _ranged(op.reduce_axis),
         "reducer": op.reducer,
@@ -220,7 +221,7 @@ class _Reader:
         shape = tuple(a.extent for a in axis)
         axes = tuple(te.IterVar(a.name, a.extent, "reduce") for a in reduced)
         return te.Tensor(
-            te.Operation(self._stage, shape, body.dtype, axis, axes, body, reducer, tag=tag, inputs=inputs)
+            te.Operation(self._stage, shape, body.dtype, axis, axes, body, reducer, tag=Tag(tag), inputs=inputs)
         )
 
     def _ranges(self, data: Any, key: str) -> tuple[te.IterVar, ...]:

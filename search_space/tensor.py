@@ -8,6 +8,7 @@ from typing import Any
 from search_space.ir.access import check_reads
 from search_space.ir.expr import Expr, load, make, var
 from search_space.ir.sizes import sizes_of
+from search_space.tags import Tag
 
 Extent = Any
 """A number of iterations or elements: an int, or an expression of sizes (`te.var`)."""
@@ -80,7 +81,7 @@ class Operation:
     body: Expr | None = None
     reducer: str | None = None
     constant: bool = False
-    tag: str = ""
+    tag: Tag = Tag.NONE
     inputs: tuple[Tensor, ...] = field(default=())
 
     def __post_init__(self) -> None:

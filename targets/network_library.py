@@ -73,10 +73,9 @@ class _LinkedHere:
     """Objects that are linked in this process, and let go when nobody has this any more."""
 
     def __init__(self, objects: Sequence[bytes], symbols: Sequence[str]) -> None:
-        from targets.cpu.runtime import blas_symbols, initialise
+        from targets.blas import blas_symbols
         from targets.jit import LinkedObjects
 
-        initialise()
         linked = LinkedObjects(objects, [*symbols, _CLOSE], blas_symbols())
         self.addresses = {symbol: linked.address(symbol) for symbol in symbols}
         weakref.finalize(self, _close, linked, linked.address(_CLOSE)).atexit = False

@@ -30,7 +30,7 @@ from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
-from targets.c_spelling import RESERVED
+from targets.cstyle.spelling import RESERVED
 from targets.manifest import listed, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier", "is_dense"]

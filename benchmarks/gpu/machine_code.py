@@ -23,7 +23,8 @@ from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from search_space.warp_intrinsics import MMAS
-from targets.cuda.program import DeviceKernel, buffer_bytes
+from targets.buffers import buffer_bytes
+from targets.cuda.program import DeviceKernel
 
 _FUNCTION = re.compile(r"^\.text\.(\S+):")
 _LABEL = re.compile(r"^(\.L_\w+):")

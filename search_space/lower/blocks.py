@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product as cartesian
 
+from search_space.gpu_limits import GpuLimits
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, total
 from search_space.ir.stmt import Allocate, Constraint, For, LoopProgram, Seq, Stmt
-from search_space.machines.gpu.limits import GpuLimits
 
 PIPELINE = "pipeline"
 """Pragma of a loop whose shared buffers are there so many times: the next step's are filled while one is worked on."""

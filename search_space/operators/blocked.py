@@ -18,6 +18,7 @@ from search_space.operators.base import Args, Array, Operator
 from search_space.operators.checks import flag, sizes, spread
 from search_space.operators.naming import over
 from search_space.operators.windows import Padding, Pair, Window, padded, taps, window_arguments
+from search_space.tags import Tag
 
 INT8 = (-128, 127)
 
@@ -126,7 +127,7 @@ def _padded(data: te.Tensor, window: Window) -> te.Tensor:
         return te.if_then_else(inside, data[n, c, h - top, w - left, b, i], 0)
 
     shape = (*data.shape[:2], *window.padded, *data.shape[-2:])
-    return te.compute(shape, over(("n", "c", "h", "w", "b", "i"), body), name="pad", tag="pad")
+    return te.compute(shape, over(("n", "c", "h", "w", "b", "i"), body), name="pad", tag=Tag.PAD)
 
 
 def _dense(args: Args) -> list[te.Tensor]:

@@ -20,7 +20,7 @@ from search_space.operators.weights_only import (
     products,
     strided,
 )
-from search_space.tags import CONSTANT, SLICES
+from search_space.tags import Tag
 
 MOST = 127
 """What the largest of a block becomes."""
@@ -70,7 +70,7 @@ class _Rounded:
 
     def of_blocks(self, name: str, value: Any) -> te.Tensor:
         """One number for each block of each row."""
-        return te.compute((self.rows, self.blocks), value, name=name, tag=SLICES)
+        return te.compute((self.rows, self.blocks), value, name=name, tag=Tag.SLICES)
 
     def whole(self, i: Any, b: Any, place: Any) -> Expr:
         """A number as a multiple of the unit of its block, in float32."""
@@ -89,7 +89,7 @@ def _in_floats(args: Args) -> list[te.Tensor]:
         source.shape,
         lambda i, r: data.whole(i, r // block, r % block) * data.unit(i, r // block),
         name="rounded",
-        tag=SLICES,
+        tag=Tag.SLICES,
     )
     return products(args, inputs, made, "dynamic_matmul")
 
@@ -107,7 +107,7 @@ def _by_bytes(args: Args) -> list[te.Tensor]:
         parts = [(data.whole(i, b, p * width + w).astype("int32") & 255) << 8 * p for p in range(4)]
         return reduce(lambda so_far, part: so_far + part, parts)
 
-    bytes_ = te.compute((m, data.blocks, width), word, name="bytes", tag=SLICES)
+    bytes_ = te.compute((m, data.blocks, width), word, name="bytes", tag=Tag.SLICES)
     t = te.reduce_axis((0, block), "t")
     by = 1 << bits - 1 if zero is None else 1
     # What the zeros of the weights would add, so that sums of bytes begin with it; of zeros of groups, once for each.
@@ -117,7 +117,7 @@ def _by_bytes(args: Args) -> list[te.Tensor]:
         (groups, count, stored, n),
         lambda g, c, w, j: strided(weight, bits, g, c * block + w, width, j),
         name="words",
-        tag=CONSTANT,
+        tag=Tag.CONSTANT,
     )
     g, c = te.reduce_axis((0, groups), "g"), te.reduce_axis((0, count), "c")
 

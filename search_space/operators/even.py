@@ -12,8 +12,7 @@ from search_space.operators.convolution import placeholders
 from search_space.operators.epilogue import with_epilogue
 from search_space.operators.naming import over
 from search_space.operators.windows import Window
-from search_space.tags import CONSTANT
-from search_space.tags import PAIRS as PAIRED
+from search_space.tags import Tag
 
 PAIRS = "pairs"
 """The algorithm that multiplies one more channel, of zeros."""
@@ -40,14 +39,14 @@ def even(args: Args) -> list[te.Tensor]:
         return te.if_then_else(te.all(*inside, c < channels), value, 0.0)
 
     shape = (args["batch"], *window.padded, channels + 1)
-    source = te.compute(shape, over(("n", *window.spatial, "c"), copied), name="pad", tag="pad")
+    source = te.compute(shape, over(("n", *window.spatial, "c"), copied), name="pad", tag=Tag.PAD)
 
     def filled(*index: te.IterVar) -> Expr:
         return te.if_then_else(index[-2] < channels, weight[index], 0.0)
 
     names = (*(axis.name for axis in within), "c", "k")
     filters = te.compute(
-        (*window.kernel, channels + 1, args["out_channels"]), over(names, filled), name="weight_even", tag=CONSTANT
+        (*window.kernel, channels + 1, args["out_channels"]), over(names, filled), name="weight_even", tag=Tag.CONSTANT
     )
 
     def body(n: Any, *rest: Any) -> te.Reduction:
@@ -56,5 +55,5 @@ def even(args: Args) -> list[te.Tensor]:
         return te.sum(product(value, filters[(*within, rc, k)], dtype), axis=[*within, rc])
 
     shape = (args["batch"], *window.output, args["out_channels"])
-    layer = te.compute(shape, over(("n", *window.spatial, "k"), body), name="conv", tag=PAIRED)
+    layer = te.compute(shape, over(("n", *window.spatial, "k"), body), name="conv", tag=Tag.PAIRS)
     return with_epilogue(args, [data, weight], layer)

@@ -17,6 +17,7 @@ from search_space.operators import estimates, evaluation, strassen, winograd
 from search_space.operators.base import FLOOR, LIBRARY, Args, Array, Operator, Precision
 from search_space.operators.naming import over
 from search_space.schedule.state import operations, rename_loads
+from search_space.tags import Tag
 
 
 def fused(
@@ -132,7 +133,7 @@ def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
         # Names that no stage of an epilogue has, as kernels are known by their output's.
         made = _grafted(made, data, data, prefix="front.")
         # As padding, it may be written out whole, computed a tile at a time, or where it is read.
-        layer = _grafted(layer, inputs[0], te.Tensor(replace(made.op, tag="pad")))
+        layer = _grafted(layer, inputs[0], te.Tensor(replace(made.op, tag=Tag.PAD)))
         inputs[0] = data
     if args["axes"]:
         inputs[0], layer = _read_through(inputs[0], layer, args["axes"])

@@ -9,11 +9,12 @@ from typing import Any
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import product, zero
-from search_space.operators.base import LIBRARY, Args, callable_library
+from search_space.operators.base import Args, callable_library
 from search_space.operators.convolution import placeholders
 from search_space.operators.epilogue import with_epilogue
 from search_space.operators.naming import over
 from search_space.operators.windows import Window, pad
+from search_space.tags import Tag
 
 
 def ungrouped(args: Args, algorithm: str) -> bool:
@@ -23,10 +24,10 @@ def ungrouped(args: Args, algorithm: str) -> bool:
 
 def library(args: Args) -> list[te.Tensor]:
     """The same, the product by a library."""
-    return im2col(args, LIBRARY)
+    return im2col(args, Tag.LIBRARY)
 
 
-def im2col(args: Args, tag: str = "") -> list[te.Tensor]:
+def im2col(args: Args, tag: Tag = Tag.NONE) -> list[te.Tensor]:
     """`col` (pixels, window, channels) times the weights is `gemm`, brought into shape by `conv`."""
     window, dtype = Window.of(args), args["dtype"]
     data, weight = placeholders(args)
@@ -40,7 +41,7 @@ def im2col(args: Args, tag: str = "") -> list[te.Tensor]:
 
     # Unless the input is that matrix already, a schedule chooses where the copy is made, as it does for padding.
     same = prod(window.kernel) == prod(window.stride) == 1 and not window.is_padded
-    copied = "" if same else "pad"
+    copied = Tag.NONE if same else Tag.PAD
     within = window.reduce_axes()
     names = ("m", *(axis.name for axis in within), "c")
     col = te.compute((pixels, *window.kernel, depth), over(names, gather), name="col", tag=copied)

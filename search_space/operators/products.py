@@ -15,7 +15,7 @@ from search_space.operators.convolution import ending
 from search_space.operators.epilogue import finished, with_epilogue
 from search_space.operators.naming import over
 from search_space.operators.strassen import STRASSEN
-from search_space.tags import PAIRS as PAIRED
+from search_space.tags import Tag
 
 
 def matmul(m: int, n: int, k: int, dtype: str = "float32", constant_b: bool = True) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _last_apart(args: Args) -> list[te.Tensor]:
         return te.sum(term(index, r), axis=r)
 
     shape = (*outer, m, n)
-    sums = te.compute(shape, over(names, even), name="even", tag=PAIRED)
+    sums = te.compute(shape, over(names, even), name="even", tag=Tag.PAIRS)
     return [a, b, te.compute(shape, over(names, lambda *index: sums[index] + term(index, k - 1)), name=name)]
 
 
@@ -127,7 +127,7 @@ def _dense(args: Args, algorithm: str = "direct") -> list[te.Tensor]:
 def _product(a: te.Tensor, b: te.Tensor, dtype: str, name: str, algorithm: str) -> te.Tensor:
     if algorithm == STRASSEN:
         return strassen.product(a, b, name)
-    tag = LIBRARY if algorithm == LIBRARY else ""
+    tag = Tag.LIBRARY if algorithm == LIBRARY else Tag.NONE
     r = te.reduce_axis((0, a.shape[1]), "r")
     shape = (a.shape[0], b.shape[1])
     return te.compute(shape, lambda i, j: te.sum(product(a[i, r], b[r, j], dtype), axis=r), name=name, tag=tag)

@@ -31,7 +31,7 @@ from search_space.operators.naming import over
 from search_space.operators.windows import Window, pad
 from search_space.operators.winograd import chosen
 from search_space.operators.winograd import defined as has_winograd
-from search_space.tags import CONSTANT, TRANSFORM
+from search_space.tags import Tag
 
 STRASSEN = "strassen"
 """The algorithm's name."""
@@ -170,12 +170,12 @@ def _combined(s: _Sum, name: str) -> te.Tensor:
     names = [*("n" for _ in batch), *s.spatial]
     rows = (half - 1) * step + reach
     extents = (*batch, rows, *s.source.shape[first + 1 : -1])
-    left = te.compute((PRODUCTS, *extents, depth), over(("p", *names, "c"), left_of), name="left", tag=TRANSFORM)
+    left = te.compute((PRODUCTS, *extents, depth), over(("p", *names, "c"), left_of), name="left", tag=Tag.TRANSFORM)
     right = te.compute(
         (PRODUCTS, *kernel, depth, columns),
         over(("p", *(f"r{x}" for x in s.spatial[: len(kernel)]), "c", "k"), right_of),
         name="right",
-        tag=CONSTANT,
+        tag=Tag.CONSTANT,
     )
     within, rc = [] if s.window is None else s.window.reduce_axes(), te.reduce_axis((0, depth), "rc")
 
@@ -185,7 +185,8 @@ def _combined(s: _Sum, name: str) -> te.Tensor:
         return te.sum(left[(p, *place[:first], *at, rc)] * right[(p, *within, rc, k)], axis=[*within, rc])
 
     shape = (*batch, half, *s.output[1:])
-    products = te.compute((PRODUCTS, *shape, columns), over(("p", *names, "k"), sums), name="products", tag=TRANSFORM)
+    places = over(("p", *names, "k"), sums)
+    products = te.compute((PRODUCTS, *shape, columns), places, name="products", tag=Tag.TRANSFORM)
 
     def output_of(*index: te.IterVar) -> Expr:
         *place, k = index

@@ -18,7 +18,7 @@ from search_space.operators.base import Args
 from search_space.operators.epilogue import with_epilogue
 from search_space.operators.naming import over
 from search_space.operators.windows import Window, pad
-from search_space.tags import CONSTANT, PAIRS, WORDS
+from search_space.tags import Tag
 
 TAP_WORDS = "tap_words"
 """The algorithm's name."""
@@ -54,13 +54,13 @@ def in_words(args: Args) -> list[te.Tensor]:
     def gathered(n: Any, h: Any, q: Any, w: Any, c: Any, t: Any) -> Expr:
         return source[n, h * down + (q * DEPTH + t) * apart, w, c]
 
-    taken = te.compute((args["batch"], rows, words, columns, channels, DEPTH), gathered, name="words", tag=WORDS)
+    taken = te.compute((args["batch"], rows, words, columns, channels, DEPTH), gathered, name="words", tag=Tag.WORDS)
 
     def filled(q: Any, w: Any, c: Any, t: Any) -> Expr:
         tap = q * DEPTH + t
         return te.if_then_else(tap < height, weight[te.minimum(tap, height - 1), w, c], 0)
 
-    filters = te.compute((words, width, channels, DEPTH), filled, name="weight_words", tag=CONSTANT)
+    filters = te.compute((words, width, channels, DEPTH), filled, name="weight_words", tag=Tag.CONSTANT)
     rq, rw, rt = (
         te.reduce_axis((0, extent), name)
         for name, extent in zip(("rq", "rw", "rt"), (words, width, DEPTH), strict=True)
@@ -71,5 +71,5 @@ def in_words(args: Args) -> list[te.Tensor]:
         return te.sum(product(value, filters[rq, rw, c, rt], dtype), axis=[rq, rw, rt])
 
     shape = (args["batch"], *window.output, channels)
-    layer = te.compute(shape, over(("n", *window.spatial, "c"), body), name="conv", tag=PAIRS)
+    layer = te.compute(shape, over(("n", *window.spatial, "c"), body), name="conv", tag=Tag.PAIRS)
     return with_epilogue(args, [data, weight], layer)

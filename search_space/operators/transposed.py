@@ -15,6 +15,7 @@ from search_space.operators.checks import sizes, spread
 from search_space.operators.convolution import ending
 from search_space.operators.epilogue import finished, with_epilogue
 from search_space.operators.windows import Pair
+from search_space.tags import Tag
 
 
 def conv2d_transpose(
@@ -86,7 +87,7 @@ def direct(args: Args) -> list[te.Tensor]:
         return te.if_then_else(te.all(*conditions), data[n, index[0], index[1], c], zero(dtype))
 
     shape = (args["batch"], rows + kh - 1, columns + kw - 1, inputs)
-    source = te.compute(shape, spaced, name="pad", tag="pad")
+    source = te.compute(shape, spaced, name="pad", tag=Tag.PAD)
     rh, rw, rc = (te.reduce_axis((0, e), name) for e, name in ((kh, "rh"), (kw, "rw"), (inputs, "rc")))
 
     def body(n: Any, h: Any, w: Any, k: Any) -> te.Reduction:

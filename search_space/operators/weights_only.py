@@ -11,7 +11,7 @@ from search_space import te
 from search_space.ir.expr import Expr, byte_dot, const
 from search_space.operators.base import Args, Array, Operator, Precision
 from search_space.operators.checks import flag, sizes
-from search_space.tags import CONSTANT, PANEL, SLICES
+from search_space.tags import Tag
 
 WORD = 8
 """Numbers of 4 bits in a word of 32, the first in the lowest bits."""
@@ -86,7 +86,7 @@ def inputs_of(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
     source = data
     if groups * group > k:
         source = te.compute(
-            (m, groups * group), lambda i, r: te.if_then_else(r < k, data[i, r], 0.0), name="padded", tag="pad"
+            (m, groups * group), lambda i, r: te.if_then_else(r < k, data[i, r], 0.0), name="padded", tag=Tag.PAD
         )
     return [data, weight, scale, *zeros], source, groups
 
@@ -120,12 +120,12 @@ def products(
             weight.shape,
             lambda g, r, j: (weight[g, r, j].astype("int32") - 128).astype("int8"),
             name="signed",
-            tag=CONSTANT,
+            tag=Tag.CONSTANT,
         )
     elif bits == 8:
         of = weight
     else:
-        of = te.compute((*extents[:2], n), lambda g, w, j: _word(weight, g, w, j), name="words", tag=CONSTANT)
+        of = te.compute((*extents[:2], n), lambda g, w, j: _word(weight, g, w, j), name="words", tag=Tag.CONSTANT)
 
     def number(*place: Any) -> Expr:
         """What a number stands for: of a group, the place in it, and a column; signed ones have no zero any more."""
@@ -141,7 +141,7 @@ def products(
     axes = [te.reduce_axis((0, e), axis) for e, axis in zip(extents, "gr" if bits == 8 else "gwb", strict=True)]
     at = axes[0] * group + (axes[1] if bits == 8 else axes[1] * WORD + axes[2])
     if by_panel:
-        panel = te.compute((*extents, n), number, name="panel", tag=PANEL)
+        panel = te.compute((*extents, n), number, name="panel", tag=Tag.PANEL)
         out = te.compute((m, n), lambda i, j: te.sum(source[i, at] * panel[(*axes, j)], axis=axes), name=name)
     elif by_word:
         g, w = axes[:2]
@@ -164,7 +164,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
     block = next(size for size in BLOCKS if group % size == 0)
     count, width = groups * (group // block), block // 4
     r = te.reduce_axis((0, groups * group), "r")
-    peak = te.compute((m,), lambda i: te.max(te.abs(source[i, r]), axis=r), name="peak", tag=SLICES)
+    peak = te.compute((m,), lambda i: te.max(te.abs(source[i, r]), axis=r), name="peak", tag=Tag.SLICES)
 
     def whole(i: Any, place: Any) -> Expr:
         return te.rint(source[i, place] * (float(TOP) / te.maximum(peak[i], TINIEST)))
@@ -175,18 +175,18 @@ def _by_slices(args: Args) -> list[te.Tensor]:
         parts = [((q >> (d * 8).astype("int32")) + 128) & 255 for q in numbers]
         return reduce(lambda so_far, part: so_far + part, [part << 8 * p for p, part in enumerate(parts)])
 
-    slices = te.compute((m, count, SLICES_EACH, width), sliced, name="slices", tag=SLICES)
+    slices = te.compute((m, count, SLICES_EACH, width), sliced, name="slices", tag=Tag.SLICES)
     t = te.reduce_axis((0, block), "t")
     by = 1 << bits - 1 if zero is None else 1
     total = te.compute(
-        (m, count), lambda i, b: te.sum(whole(i, b * block + t) * float(by), axis=t), name="total", tag=SLICES
+        (m, count), lambda i, b: te.sum(whole(i, b * block + t) * float(by), axis=t), name="total", tag=Tag.SLICES
     )
     each = WORD * 4 // bits  # of the block's numbers in four bytes
     words = te.compute(
         (groups, group // block, block // each, n),
         lambda g, c, w, j: strided(weight, bits, g, c * block + w, width, j),
         name="words",
-        tag=CONSTANT,
+        tag=Tag.CONSTANT,
     )
     g, c = te.reduce_axis((0, groups), "g"), te.reduce_axis((0, group // block), "c")
 
@@ -210,7 +210,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
         return by_scale - zero[g, j].astype("float32") * scale[g, j] * total[i, b]
 
     sums = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=[g, c]), name="sums")
-    unit = te.compute((m,), lambda i: te.maximum(peak[i], TINIEST) * (1.0 / TOP), name="unit", tag=SLICES)
+    unit = te.compute((m,), lambda i: te.maximum(peak[i], TINIEST) * (1.0 / TOP), name="unit", tag=Tag.SLICES)
     out = te.compute((m, n), lambda i, j: unit[i] * sums[i, j], name="matmul_nbits")
     return [*inputs, out]
 

@@ -17,6 +17,7 @@ from search_space.ir.expr import Expr
 from search_space.operators.base import Args, Array
 from search_space.operators.checks import sizes, spread
 from search_space.operators.naming import over
+from search_space.tags import Tag
 
 Single = int | tuple[int]
 Pair = int | tuple[int, int]
@@ -136,7 +137,7 @@ def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
         return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, (p, _), _ in sides), c)], value)
 
     shape = (data.shape[0], *window.padded, data.shape[-1])
-    return te.compute(shape, over(("n", *window.spatial, "c"), body), name="pad", tag="pad")
+    return te.compute(shape, over(("n", *window.spatial, "c"), body), name="pad", tag=Tag.PAD)
 
 
 def padded(data: Array, window: Window, value: Any = 0) -> Array:

@@ -30,7 +30,7 @@ from search_space.operators.base import FLOOR, Args, Definition
 from search_space.operators.convolution import placeholders
 from search_space.operators.epilogue import with_epilogue
 from search_space.operators.windows import Window
-from search_space.tags import CONSTANT, ROUNDING, TRANSFORM
+from search_space.tags import ROUNDING, Tag
 
 TILES = {"winograd2": 2, "winograd4": 4, "winograd2_dot": 2, "winograd4_dot": 4}
 """Output rows and columns of a tile, by algorithm."""
@@ -206,13 +206,13 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
         (size, taps_across, depth, outputs),
         lambda i, s, c, k: chosen(i, down[1]([_wide(weight, r, s, c, k) for r in range(taps)])),
         name="weight_rows",
-        tag=CONSTANT,
+        tag=Tag.CONSTANT,
     )
     weight_tiles = te.compute(
         (size, size_across, depth, outputs),
         lambda i, j, c, k: chosen(j, along[1]([weight_rows[i, s, c, k] for s in range(taps_across)])).astype(kept),
         name="weight_tiles",
-        tag=CONSTANT,
+        tag=Tag.CONSTANT,
     )
     data_rows = te.compute(
         (size, size_across, batch, rows, columns, depth),
@@ -220,7 +220,7 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
             i, down[0]([_wide(source, n, y * m + r, x * across + s, c) for r in range(size)])
         ),
         name="data_rows",
-        tag=TRANSFORM,
+        tag=Tag.TRANSFORM,
     )
     data_tiles = te.compute(
         (size, size_across, batch, rows, columns, depth),
@@ -228,7 +228,7 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
             kept
         ),
         name="data_tiles",
-        tag=TRANSFORM,
+        tag=Tag.TRANSFORM,
     )
     rc = te.reduce_axis((0, depth), "rc")
     products = te.compute(
@@ -237,13 +237,13 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
             _wide(data_tiles, i, j, n, y, x, rc) * _wide(weight_tiles, i, j, rc, k), axis=rc
         ),
         name="products",
-        tag=TRANSFORM,
+        tag=Tag.TRANSFORM,
     )
     output_rows = te.compute(
         (m, size_across, batch, rows, columns, outputs),
         lambda i, j, n, y, x, k: chosen(i, down[2]([products[r, j, n, y, x, k] for r in range(size)])),
         name="output_rows",
-        tag=TRANSFORM,
+        tag=Tag.TRANSFORM,
     )
     layer = te.compute(
         (batch, *window.output, outputs),
@@ -282,4 +282,4 @@ def _surrounded(data: te.Tensor, window: Window, extents: tuple[int, int]) -> te
         inside = [condition for i, before, extent in sides for condition in (i >= before, i < extent + before)]
         return te.if_then_else(te.all(*inside), data[n, h - top, w - left, c], 0.0)
 
-    return te.compute((data.shape[0], *extents, data.shape[-1]), body, name="pad", tag="pad")
+    return te.compute((data.shape[0], *extents, data.shape[-1]), body, name="pad", tag=Tag.PAD)

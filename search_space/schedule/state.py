@@ -11,7 +11,7 @@ from typing import Any
 from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, is_size, lift, load, substitute, transform, var, walk
 from search_space.ir.sizes import sizes_of
 from search_space.schedule.errors import ScheduleError
-from search_space.tags import CONSTANT
+from search_space.tags import Tag
 from search_space.tensor import Extent, Operation, Tensor
 
 TAILS = ("exact", "guard", "clamp", "peel")
@@ -111,7 +111,7 @@ class Stage:
     scope: str = "global"
     tensorized: tuple[str, str] | None = None
     pragmas: tuple[tuple[str, str, int], ...] = ()
-    tag: str = ""
+    tag: Tag = Tag.NONE
     pad: Expr = NO_PAD
     whole: frozenset[str] = frozenset()
 
@@ -200,7 +200,7 @@ def make_stage(
     body: Expr,
     reducer: str | None,
     scope: str = "global",
-    tag: str = "",
+    tag: Tag = Tag.NONE,
 ) -> Stage:
     """A stage with its axes as loops, in order, reduce axes innermost."""
     leaves = tuple(a.name for a in (*axes, *reduce_axes))
@@ -236,7 +236,7 @@ def initial_state(
 ) -> State:
     """The schedule in which every computation stands at the root, in the order of its axes.
 
-    A computation tagged `CONSTANT` is no stage but a derived constant, computed once before the first call.
+    A computation tagged `Tag.CONSTANT` is no stage but a derived constant, computed once before the first call.
     Where a stage has the shape of another that it reads, it reads axes of one element at its own index.
 
     Args:
@@ -256,7 +256,7 @@ def initial_state(
     placeholders = tuple(known.values())
     stages: list[Stage] = []
     for op in order:
-        if op.body is not None and op.tag == CONSTANT:
+        if op.body is not None and op.tag == Tag.CONSTANT:
             known[names[op]] = _derived(op, names, known, op in {t.op for t in outputs})
         elif op.body is not None:
             stages.append(_at_own_places(_stage_of(op, names), {s.name: s for s in stages}))
@@ -278,11 +278,11 @@ def _derived(op: Operation, names: Mapping[Operation, str], known: Mapping[str, 
     """A computation of constants alone, in terms of placeholders: those it reads that are derived are put in."""
     name = names[op]
     if is_output or op.reducer is not None:
-        raise ScheduleError(f"a stage tagged {CONSTANT} must neither reduce nor be an output, but got {name}")
+        raise ScheduleError(f"a stage tagged {Tag.CONSTANT} must neither reduce nor be an output, but got {name}")
     wrong = [t.name for t in op.inputs if names[t.op] not in known or not known[names[t.op]].constant]
     if wrong or not op.inputs:
         got = ", ".join(wrong) or "nothing"
-        raise ScheduleError(f"a stage tagged {CONSTANT} must read constants alone, but {name} reads {got}")
+        raise ScheduleError(f"a stage tagged {Tag.CONSTANT} must read constants alone, but {name} reads {got}")
 
     def visit(node: Expr) -> Expr | None:
         derivation = known[node.args[0]].derived if node.op == "load" else None

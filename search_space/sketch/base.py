@@ -13,9 +13,6 @@ from search_space.schedule.builder import Builder, Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.tables import DecisionGroup
 
-LIBRARY = "library"
-"""Tag of a stage that a library is to compute."""
-
 
 @dataclass(frozen=True)
 class Draft(Builder):

@@ -19,7 +19,7 @@ from targets.c.helpers import text_of
 from targets.c.names import Names
 from targets.c.source import INCLUDES, SHOWN, TIMER, Source
 from targets.c.values import HALVES, float_literal
-from targets.c_spelling import identifier
+from targets.cstyle.spelling import identifier
 from targets.network_library import SCHEMA, replaced
 
 MOST_WEIGHTS = 4 << 20

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_space.ir.expr import Expr, const, var, variables, walk
+from search_space.ir.flat import flat_index
 from search_space.ir.polynomial import Monomial, Poly, canon, from_poly, poly
 from search_space.ir.sizes import is_sized
 from targets.cpu.integers import Integers
-from targets.cpu.storage import Loops, Storage, flat_index
+from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Scope
 
 Terms = tuple[tuple[Monomial, int], ...]

@@ -12,7 +12,8 @@ import llvmlite.binding as llvm
 from search_space.files import replacing
 from targets.arrays import C_TYPE
 from targets.base import Module, Parameter
-from targets.cpu.runtime import SGEMM_SYMBOL, Compiles, blas_library, library_text
+from targets.blas import SGEMM_SYMBOL, blas_library
+from targets.cpu.runtime import Compiles, library_text
 from targets.extents import extent_text
 
 LINK_FLAGS = ("-shared", "-pthread")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_space.hardware import CpuRates, Hardware
+from targets.blas import blas_library
 from targets.cpu.caches import host_caches
 from targets.cpu.descriptions import BANDWIDTH, CLOCK_HZ, description_of
 from targets.cpu.figures import probed
 from targets.cpu.probe import Probed
 from targets.cpu.processors import features_of, probed_features
-from targets.cpu.runtime import blas_library
 from targets.threads import allowed_cores, host_cores
 
 

@@ -7,7 +7,8 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from targets.base import Module
-from targets.cpu.runtime import blas_symbols, cold_timer_text, initialise, runtime_text
+from targets.blas import blas_symbols
+from targets.cpu.runtime import cold_timer_text, initialise, runtime_text
 from targets.jit import LinkedObjects
 from targets.native import NativeKernel
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from search_space.intrinsics import SGEMM
 from search_space.ir.expr import var, variables
+from search_space.ir.flat import flat_index
 from search_space.ir.polynomial import poly
 from search_space.ir.stmt import Intrinsic, Operand
 from search_space.schedule.intrinsics import get_intrinsic
 from targets.base import BuildError
+from targets.blas import BLAS_THREADS_SYMBOL, SGEMM_SYMBOL
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function
-from targets.cpu.runtime import BLAS_THREADS_SYMBOL, SGEMM_SYMBOL
-from targets.cpu.storage import flat_index
 
 _ROW_MAJOR, _AS_IT_IS = 101, 111
 

@@ -10,10 +10,10 @@ import llvmlite.binding as llvm
 from search_space.dtypes import NARROW
 from targets.arrays import C_TYPE
 from targets.base import NetworkPlan
-from targets.c_spelling import Identifiers, identifier
 from targets.cpu.driver import REPEAT_TICK, driver_text
 from targets.cpu.export import linked
 from targets.cpu.runtime import TIMER, Compiles, library_text
+from targets.cstyle.spelling import Identifiers, identifier
 from targets.extents import extent_text
 from targets.network_library import SCHEMA, replaced
 

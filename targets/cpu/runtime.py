@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib.metadata
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import llvmlite.binding as llvm
 
 from targets.cpu.pool import ENDS, pool_text
 
-SGEMM_SYMBOL = "scipy_cblas_sgemm64_"
-BLAS_THREADS_SYMBOL = "scipy_openblas_set_num_threads64_"
 ZEROS_BYTES = 512  # where loads that must not happen read instead
 ZEROS = f"@zeros = internal constant [{ZEROS_BYTES} x i8] zeroinitializer, align 64\n"
 
@@ -135,33 +130,6 @@ def cold_timer_text() -> str | None:
     name = "llvm.x86.clflushopt" if fast else "llvm.x86.sse2.clflush"
     attributes = '"target-features"="+sse2,+clflushopt"' if fast else '"target-features"="+sse2"'
     return TIMER_COLD.replace("@FLUSH", f"@{name}").replace("#flush", attributes)
-
-
-@cache
-def blas_library() -> str | None:
-    """Path of the BLAS that NumPy's wheel brings, if it has the entry points that kernels call; or None."""
-    for file in importlib.metadata.files("numpy") or []:
-        if Path(str(file)).name.startswith("libscipy_openblas64_"):
-            path = str(file.locate())
-            found = ctypes.CDLL(path)
-            return path if hasattr(found, SGEMM_SYMBOL) and hasattr(found, BLAS_THREADS_SYMBOL) else None
-    return None
-
-
-@cache
-def blas_symbols() -> dict[str, int]:
-    """Addresses of the BLAS's entry points that kernels call, by name; empty where there is none.
-
-    Objects are linked with these, and the library stays local. Were it global, as one that LLVM loads by itself is,
-    SciPy's OpenBLAS would call its functions in place of functions of the same name of its own, with integers of 32
-    bits where this one has 64.
-    """
-    path = blas_library()
-    if path is None:
-        return {}
-    library = ctypes.CDLL(path)
-    found = {name: ctypes.cast(library[name], ctypes.c_void_p).value for name in (SGEMM_SYMBOL, BLAS_THREADS_SYMBOL)}
-    return {name: address for name, address in found.items() if address is not None}
 
 
 @cache

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from search_space.ir.expr import Expr, const, dtype_bytes, lift, total, var, variables, walk
-from search_space.ir.polynomial import Monomial, Poly, from_poly, poly, poly_mul
-from search_space.ir.simplify import Simplifier
-from search_space.ir.sizes import is_sized, span
+from search_space.ir.expr import Expr, const, dtype_bytes, lift, variables, walk
+from search_space.ir.flat import Strides, flat_index
+from search_space.ir.polynomial import poly
+from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 
@@ -17,8 +17,6 @@ MAX_REGISTER_VALUES = 1024
 MOST_OPEN_ELEMENTS = 1 << 31
 """Of an array of open sizes: distances between lanes are computed in 32 bits."""
 SEVERAL = -1
-Strides = tuple[int | Expr, ...]
-"""Elements between neighbours along each dimension; expressions of sizes where these are open."""
 
 
 @dataclass(frozen=True)
@@ -108,92 +106,6 @@ def _row(buffer: Buffer) -> int:
 def _bytes(buffer: Buffer) -> int:
     """At most, whatever the sizes."""
     return span(buffer.size)[1] * dtype_bytes(buffer.dtype)
-
-
-def flat_index(indices: tuple[Expr, ...], strides: Strides, simplify: Simplifier | None = None) -> Expr:
-    """The element offset, with x // c * c + x % c put together again; see `merge_divisions`."""
-    flat = total(i * s for i, s in zip(indices, strides, strict=True))
-    return merge_divisions(flat, simplify)
-
-
-def stride_along(flat: Expr, name: str) -> Expr:
-    """How many elements an offset moves on with a variable that is in no division."""
-    along = var(name)
-    return from_poly({tuple(a for a in m if a is not along): c for m, c in poly(flat).items() if along in m})
-
-
-def merge_divisions(flat: Expr, simplify: Simplifier | None = None) -> Expr:
-    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c, and factors of k, may be of sizes; and before that
-    c * k * (x // c % d) + k * (x % c) by k * (x % (c * d)), as the index of several axes in one has both.
-
-    Args:
-        flat: sums of quotients and remainders.
-        simplify: writes quotients and remainders as `flat` has them.
-    """
-    terms = dict(poly(flat))
-    changed = True
-    while changed:
-        changed = False
-        for monomial, k in list(terms.items()):
-            found = _remainder(monomial)
-            if found is None:
-                continue
-            (x, c), rest = found
-            quotient = _atom(simplify.floordiv(x, c)) if simplify else None
-            quotient = _quotient(x, c) if quotient is None else quotient
-            # Only both together are x again; a remainder alone stays.
-            ((twin, scale),) = poly_mul(poly(c), {(quotient, *rest): 1}).items()
-            if terms.get(twin) == k * scale:
-                del terms[monomial], terms[twin]
-                merged = poly(x)
-            elif c.is_const and (outer := _remainder_of(quotient, rest, k * int(c.value), terms)) is not None:
-                del terms[monomial], terms[outer[0]]
-                wider = c * outer[1]
-                merged = poly(simplify.mod(x, wider) if simplify else x % wider)
-            else:
-                continue
-            for m, d in poly_mul(merged, {rest: 1}).items():
-                terms[m] = terms.get(m, 0) + k * d
-            changed = True
-            break
-    return from_poly({m: c for m, c in terms.items() if c})
-
-
-def _remainder(monomial: Monomial) -> tuple[tuple[Expr, Expr], Monomial] | None:
-    """The operands of a remainder by a number or a product of sizes, and what it is multiplied with, sizes alone."""
-    for place, atom in enumerate(monomial):
-        if atom.op == "mod" and len(poly(atom.args[1])) == 1:
-            rest, factors = monomial[:place] + monomial[place + 1 :], next(iter(poly(atom.args[1])))
-            if all(map(is_sized, (*rest, *factors))):
-                return (atom.args[0], atom.args[1]), rest
-    return None
-
-
-def _atom(e: Expr) -> Expr | None:
-    """The variable or quotient that an expression is, if it is no sum or product."""
-    terms = poly(e)
-    if len(terms) != 1:
-        return None
-    ((monomial, c),) = terms.items()
-    (atom,) = monomial if len(monomial) == 1 else (None,)
-    return atom if c == 1 else None
-
-
-def _remainder_of(x: Expr, rest: Monomial, k: int, terms: Poly) -> tuple[Monomial, Expr] | None:
-    """The monomial of k * (x % d), d a number, times `rest`, if it is among some terms, and d."""
-    for monomial, c in terms.items():
-        if c == k and (found := _remainder(monomial)) is not None:
-            (y, d), others = found
-            if y is x and d.is_const and others == rest:
-                return monomial, d
-    return None
-
-
-def _quotient(x: Expr, divisor: Expr) -> Expr:
-    """x // divisor, as the simplifier writes it where x is itself a quotient."""
-    if x.op == "floordiv" and x.args[1].is_const and divisor.is_const:
-        return _quotient(x.args[0], x.args[1] * divisor)
-    return x // divisor
 
 
 def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from search_space.intrinsics import BF16_DOT, BF16_LANE_DOT, VNNI_DOT, VNNI_LANE_DOT
 from search_space.ir.expr import variables
+from search_space.ir.flat import flat_index, stride_along
 from search_space.ir.stmt import Intrinsic, Operand
 from search_space.lower.borders import present
 from targets.base import BuildError
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function
 from targets.cpu.lane_words import LANES, lane_words
-from targets.cpu.storage import flat_index, stride_along
 from targets.cpu.text import Value
 
 

@@ -10,12 +10,12 @@ import platform
 
 from search_space.intrinsics import AMX_BF16, AMX_INT8
 from search_space.ir.expr import dtype_bytes, var, variables
+from search_space.ir.flat import flat_index
 from search_space.ir.polynomial import poly
 from search_space.ir.stmt import Intrinsic, Operand
 from search_space.schedule.intrinsics import get_intrinsic
 from targets.base import BuildError, RunError
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function
-from targets.cpu.storage import flat_index
 
 ROWS, ROW_BYTES = 16, 64
 """Of a tile register."""

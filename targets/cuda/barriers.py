@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from search_space.ir.expr import Expr, variables
 from search_space.ir.semantics import BINARY
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Seq, Stmt, Store, seq
-from targets.cuda.accesses import Access, accesses
+from targets.accesses import Access, accesses
 
 _MOST_ELEMENTS = 1 << 20
 _EACH = {"min": np.minimum, "max": np.maximum, "and": np.logical_and, "or": np.logical_or}

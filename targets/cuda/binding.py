@@ -9,7 +9,7 @@ from math import prod
 from search_space.ir.expr import Expr, const, logical_and, substitute, var, variables
 from search_space.ir.polynomial import poly
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, Seq, Stmt, Store, map_children, map_exprs, walk_stmt
-from targets.cuda.accesses import all_accesses
+from targets.accesses import all_accesses
 
 THREADS = 256
 """Of a block, where there is work for as many."""

@@ -25,7 +25,7 @@ from search_space.ir.polynomial import canon
 from search_space.ir.regroup import Regrouping, recombined
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, walk_stmt
 from search_space.lower.blocks import BULK
-from targets.cuda.accesses import all_accesses
+from targets.accesses import all_accesses
 from targets.cuda.barriers import grid_of
 from targets.cuda.program import TensorMap
 from targets.cuda.warpgroups import LINE_BYTES, LINES, PRODUCTS

@@ -95,7 +95,7 @@ def _copy(text: KernelText, call: Intrinsic) -> None:
         start = text.values.index(text.values.offset(tile, (*lead, const(block), row, column)))
         *outer, last = given.indices
         at = [text.values.index(text.simplify(e)) for e in (last + block * line, *reversed(outer))]
-        places = ", ".join([f"{text.name(tile.name)} + {start}", text.name(described.name), _slot(text, slot), *at])
+        places = ", ".join([f"{text.names(tile.name)} + {start}", text.names(described.name), _slot(text, slot), *at])
         lines.append(f"copy_box{len(described.shape)}({places});")
     _by_one(text, call, lines)
 

@@ -6,21 +6,21 @@ registers; vectorized loops over neighbouring elements become accesses of up to 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain, count
 
 from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, variables
 from search_space.ir.polynomial import poly
-from search_space.ir.regroup import Regrouping, pulled_apart
-from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
+from search_space.ir.regroup import pulled_apart
+from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Intrinsic, Seq, Stmt, Store, walk_stmt
+from targets.accesses import all_accesses
 from targets.base import BuildError
-from targets.cuda.accesses import all_accesses
+from targets.buffers import elements
+from targets.cstyle.statements import COMBINE, Text
 from targets.cuda.crossing import WARP_REDUCE, synchronises, warp_reduce
+from targets.cuda.names import Names
 from targets.cuda.pipeline import ASYNC
-from targets.cuda.prelude import RESERVED
-from targets.cuda.program import ALIGNMENT, DeviceKernel, elements
+from targets.cuda.program import ALIGNMENT, DeviceKernel
 from targets.cuda.values import C_TYPES, Values
 
 STATIC_SHARED = 48 * 1024
@@ -35,50 +35,29 @@ IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 LOOP_EMITTERS: dict[str, Callable[[KernelText, For, Intrinsic], bool]] = {}
 """Of instructions that several steps of an unrolled loop may be one of; False where they cannot."""
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
-class KernelText:
+class KernelText(Text[Values]):
     """One kernel being written.
 
     Attributes:
         kernel: what is written.
-        values: writes expressions.
-        simplify: under the ranges of the loops around.
     """
 
     def __init__(self, kernel: DeviceKernel) -> None:
         self.kernel = kernel
-        self.lines: list[str] = []
-        self.depth = 1
-        self._names: dict[str, str] = {}
-        self.buffers: dict[str, Buffer] = {b.name: b for b in kernel.params}
-        self.buffers |= {n.buffer.name: n.buffer for n in walk_stmt(kernel.body) if isinstance(n, Allocate)}
-        self.ranges: dict[str, Expr] = {}
-        self.simplify = Regrouping(self.ranges)
+        buffers = {b.name: b for b in kernel.params}
+        buffers |= {n.buffer.name: n.buffer for n in walk_stmt(kernel.body) if isinstance(n, Allocate)}
         # Indices of 64 bits take several instructions each, and two registers.
-        wide = any(elements(b) >= 2**31 for b in self.buffers.values())
-        self.values = Values(self.name, self.buffers, self.simplify, wide)
+        super().__init__(Names(), buffers, Values, any(elements(b) >= 2**31 for b in buffers.values()))
         self.asynchronous = False
         self._registers = {name for name, b in self.buffers.items() if b.scope == "local"}
-
-    def name(self, name: str) -> str:
-        """The C identifier of a variable or a buffer."""
-        if name not in self._names:
-            plain = re.sub(r"^(?=\d)|\W", "_", name)
-            taken = {*RESERVED, *self._names.values()}
-            candidates = chain([plain], (f"{plain}_{i}" for i in count(1)))
-            self._names[name] = next(n for n in candidates if n not in taken)
-        return self._names[name]
-
-    def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
 
     def function(self) -> str:
         """The text of the function."""
         kernel = self.kernel
-        params = [self._parameter(b) for b in kernel.params]
-        params += [f"const __grid_constant__ TensorMap {self.name(each.name)}" for each in kernel.maps]
+        params = [self.parameter(b, b.name in kernel.writes) for b in kernel.params]
+        params += [f"const __grid_constant__ TensorMap {self.names(each.name)}" for each in kernel.maps]
         # The bound lets the compiler use all registers that so many threads leave to each.
         head = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {kernel.name}({", ".join(params)}) {{'
         dynamic = dynamic_shared_bytes(kernel)
@@ -88,67 +67,37 @@ class KernelText:
         for buffer, start in kernel.shared:
             kind = C_TYPES[buffer.dtype]
             if dynamic:
-                self.line(f"{kind}* const {self.name(buffer.name)} = ({kind}*)({memory} + {start});")
+                self.line(f"{kind}* const {self.names(buffer.name)} = ({kind}*)({memory} + {start});")
             else:
-                self.line(f"__shared__ __align__({ALIGNMENT}) {kind} {self.name(buffer.name)}[{elements(buffer)}];")
+                self.line(f"__shared__ __align__({ALIGNMENT}) {self.declaration(buffer)}")
         self.stmt(kernel.body)
         return "\n".join([head, *self.lines, "}\n"])
 
-    def _parameter(self, buffer: Buffer) -> str:
-        constant = "" if buffer.name in self.kernel.writes else "const "
-        return f"{constant}{C_TYPES[buffer.dtype]}* __restrict__ {self.name(buffer.name)}"
-
     # ------------------------------------------------------------------ statements
-    def stmt(self, stmt: Stmt) -> None:
-        if isinstance(stmt, Seq):
-            for s in stmt.body:
-                self.stmt(s)
-        elif isinstance(stmt, For):
-            self.loop(stmt)
-        elif isinstance(stmt, Allocate):
-            buffer = stmt.buffer
-            if buffer.scope == "shared":
-                self.stmt(stmt.body)
-                return
-            self.open("{")
-            self.line(f"{C_TYPES[buffer.dtype]} {self.name(buffer.name)}[{elements(buffer)}];")
+    def allocate(self, stmt: Allocate) -> None:
+        if stmt.buffer.scope == "shared":
             self.stmt(stmt.body)
-            self.close()
-        elif isinstance(stmt, Store):
-            self.store(stmt)
-        elif isinstance(stmt, Barrier):
-            # A thread waits for its own copies alone; the barrier behind shows them to the others.
-            if stmt.pending is not None:
-                self.line(f"copies_but<{stmt.pending}>();")
-            if stmt.proxy:
-                self.line("proxy_fence();")
-            self.line("__syncthreads();")
         else:
-            assert isinstance(stmt, Intrinsic), stmt
-            family = stmt.name.partition(":")[0]
-            if family not in INTRINSIC_EMITTERS:
-                known = ", ".join(INTRINSIC_EMITTERS) or "none"
-                raise BuildError(f"`intrinsic` must be one of {known}, but got {stmt.name}")
-            INTRINSIC_EMITTERS[family](self, stmt)
+            super().allocate(stmt)
 
-    def open(self, text: str) -> None:
-        self.line(text)
-        self.depth += 1
+    def barrier(self, stmt: Barrier) -> None:
+        # A thread waits for its own copies alone; the barrier behind shows them to the others.
+        if stmt.pending is not None:
+            self.line(f"copies_but<{stmt.pending}>();")
+        if stmt.proxy:
+            self.line("proxy_fence();")
+        self.line("__syncthreads();")
 
-    def close(self) -> None:
-        self.depth -= 1
-        self.line("}")
-
-    def run_over(self, loop: For) -> None:
-        """Enters a loop; what was concluded under another extent of its variable is forgotten."""
-        if self.ranges.get(loop.var) is not loop.extent:
-            self.ranges[loop.var] = loop.extent
-            self.simplify.forget()
-            self.values.forget()
+    def intrinsic(self, call: Intrinsic) -> None:
+        family = call.name.partition(":")[0]
+        if family not in INTRINSIC_EMITTERS:
+            known = ", ".join(INTRINSIC_EMITTERS) or "none"
+            raise BuildError(f"`intrinsic` must be one of {known}, but got {call.name}")
+        INTRINSIC_EMITTERS[family](self, call)
 
     def loop(self, loop: For) -> None:
         self.run_over(loop)
-        name, extent, kind = self.name(loop.var), int(loop.extent.value), self.values.index_type
+        name, extent = self.names(loop.var), int(loop.extent.value)
         if ASYNC in dict(loop.pragmas):
             self.asynchronous = True
             self.stmt(loop.body)
@@ -158,7 +107,7 @@ class KernelText:
         if loop.kind in THREAD_TAGS:
             narrower = extent < self.kernel.extent(loop.kind)
             self.open(f"if ({loop.kind} < {extent}) {{" if narrower else "{")
-            self.line(f"const {kind} {name} = {loop.kind};")
+            self.line(f"const {self.values.index_type} {name} = {loop.kind};")
             self.stmt(loop.body)
             self.close()
             return
@@ -173,12 +122,10 @@ class KernelText:
         pragma = self._unrolling(loop)
         if pragma:
             self.line(pragma)
-        self.open(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{")
         if pragma == "#pragma unroll":
             self.values.unrolled.add(loop.var)
-        self.stmt(loop.body)
+        super().loop(loop)
         self.values.unrolled.discard(loop.var)
-        self.close()
 
     def _unrolling(self, loop: For) -> str:
         """Registers have no addresses: a loop whose variable chooses one is written out."""
@@ -197,30 +144,11 @@ class KernelText:
 
     # ------------------------------------------------------------------ stores
     def store(self, store: Store) -> None:
-        if self.copied(store, None):
-            return
-        predicate = None if store.predicate is None else self.decided(store.predicate)
-        if predicate is not None and not (predicate.is_const and predicate.value):
-            self.open(f"if ({self.values.condition(predicate)}) {{")
-            self.assign(store, self.values.element(self.buffers[store.buffer], store.indices))
-            self.close()
-        else:
-            self.assign(store, self.values.element(self.buffers[store.buffer], store.indices))
+        if not self.copied(store, None):
+            super().store(store)
 
-    def assign(self, store: Store, target: str) -> None:
-        self.line(f"{target} = {self.assigned(store, target)};")
-
-    def assigned(self, store: Store, target: str) -> str:
-        """The value as it is kept in memory, what was there before taken in where the store reduces."""
-        values, dtype = self.values, self.buffers[store.buffer].dtype
-        text = values.value(store.value)
-        if store.reducer is not None:
-            old = values.widened(target, dtype)
-            if dtype == "bool":
-                text = f"({old} {'||' if store.reducer == 'max' else '&&'} {text})"
-            else:
-                text = values.combine(_COMBINE[store.reducer], old, text, dtype)
-        return values.stored(text, dtype)
+    def decided(self, condition: Expr) -> Expr:
+        return pulled_apart(super().decided(condition), self.simplify)
 
     # ------------------------------------------------------------------ vectors
     def vector(self, loop: For, store: Store) -> None:
@@ -341,12 +269,9 @@ class KernelText:
             self.line(f"if ({self.values.condition(substitute(conditions[-1], at))}) {copy}")
         return True
 
-    def decided(self, condition: Expr) -> Expr:
-        """A condition in the form in which it is written."""
-        return pulled_apart(self.simplify(condition), self.simplify)
-
     def fresh(self, hint: str) -> str:
-        return self.name(f"{hint}{len(self._names)}")
+        """An identifier that nothing else has."""
+        return self.names(f"{hint}{len(self.names)}")
 
     def width(self, name: str, indices: tuple[Expr, ...], loop: For) -> int:
         """How many lanes are one access: neighbours in memory that begin at a multiple of their size."""
@@ -453,7 +378,7 @@ def _emit_warp_reduce(text: KernelText, call: Intrinsic) -> None:
     step = lanes // 2
     while step:
         other = f"__shfl_xor_sync({mask}, {place}, {step})"
-        text.line(f"{place} = {text.values.combine(_COMBINE[reducer], place, other, buffer.dtype)};")
+        text.line(f"{place} = {text.values.combine(COMBINE[reducer], place, other, buffer.dtype)};")
         step //= 2
 
 

@@ -22,15 +22,16 @@ from search_space.ir.stmt import (
     walk_stmt,
 )
 from search_space.ir.verify import verify
+from targets.accesses import all_accesses
 from targets.base import BuildError
-from targets.cuda.accesses import all_accesses
+from targets.buffers import buffer_bytes
 from targets.cuda.barriers import insert_barriers
 from targets.cuda.binding import bind_threads
 from targets.cuda.bulk import bulk_copies, is_bulk, tensor_maps
 from targets.cuda.crossing import reduce_across_threads, synchronises
 from targets.cuda.lanes import in_squares
 from targets.cuda.pipeline import pipelined
-from targets.cuda.program import DeviceKernel, DeviceProgram, Dim, alignment, allocated, buffer_bytes
+from targets.cuda.program import DeviceKernel, DeviceProgram, Dim, alignment, allocated
 from targets.cuda.vthreads import inject_vthreads
 from targets.cuda.warpgroups import lower_warpgroups, uses_warpgroups, with_proxies
 from targets.cuda.warps import lower_warps

@@ -37,8 +37,8 @@ from search_space.ir.stmt import (
     walk_stmt,
 )
 from search_space.lower.blocks import PIPELINE
+from targets.accesses import all_accesses
 from targets.base import BuildError
-from targets.cuda.accesses import all_accesses
 from targets.cuda.bulk import Ring, is_copy, unasked
 from targets.cuda.vthreads import indexed
 from targets.cuda.warpgroups import WAIT, waits

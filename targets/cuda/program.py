@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.printer import print_program
 from search_space.ir.stmt import Allocate, Barrier, Buffer, LoopProgram, Stmt, walk_stmt
+from targets.buffers import buffer_bytes
 
 Dim = tuple[int, int, int]
 ALIGNMENT = 16
@@ -132,24 +133,9 @@ def _dim(dim: Dim) -> str:
     return "x".join(map(str, dim))
 
 
-def shape_of(buffer: Buffer) -> tuple[int, ...]:
-    """Extents as numbers."""
-    return tuple(int(e.value) for e in buffer.shape)
-
-
-def elements(buffer: Buffer) -> int:
-    """Elements from the first to the last, gaps of padded rows included; at least 1."""
-    strides = [int(s.value) for s in buffer.strides]
-    return 1 + sum((n - 1) * s for n, s in zip(shape_of(buffer), strides, strict=True))
-
-
 def alignment(buffer: Buffer) -> int:
     """Bytes at a multiple of which a buffer begins."""
     return SWIZZLE_ALIGNMENT if buffer.swizzled else ALIGNMENT
-
-
-def buffer_bytes(buffer: Buffer) -> int:
-    return elements(buffer) * dtype_bytes(buffer.dtype)
 
 
 def allocated(stmt: Stmt, scope: str) -> list[Buffer]:

@@ -11,11 +11,12 @@ from typing import Any
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.stmt import LoopProgram
 from targets.base import BuildError, Kernel, Module, NetworkPlan, Target
+from targets.buffers import buffer_bytes
 from targets.cuda.emit import dynamic_shared_bytes
 from targets.cuda.hardware import DEFAULT_ARCH, GPUS
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import Resources, compile_cubin, compile_ptx, version
-from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, TensorMap, buffer_bytes
+from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, TensorMap
 from targets.cuda.program_text import emit_program
 
 

@@ -24,8 +24,8 @@ from search_space.ir.stmt import (
     map_exprs,
     walk_stmt,
 )
+from targets.accesses import all_accesses, expressions
 from targets.base import BuildError
-from targets.cuda.accesses import all_accesses, expressions
 
 _SUNK_THROUGH = ("serial", *THREAD_TAGS)
 

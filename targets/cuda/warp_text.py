@@ -39,7 +39,7 @@ def _address(text: KernelText, operand: Operand, row: str, column: str) -> str:
     aligned = all(c % width == 0 for c in poly(start).values()) and pitch % width == 0
     if buffer.scope != "shared" or step != 1 or not aligned or _mixed(place):
         raise BuildError(f"rows of a tile must begin at multiples of 16 bytes, but {operand.buffer} is read at {place}")
-    return f"{text.name(buffer.name)} + {text.values.index(start)} + {row} * {pitch} + {column}"
+    return f"{text.names(buffer.name)} + {text.values.index(start)} + {row} * {pitch} + {column}"
 
 
 def _element(text: KernelText, operand: Operand, row: str, column: str) -> str:
@@ -51,7 +51,7 @@ def _element(text: KernelText, operand: Operand, row: str, column: str) -> str:
     steps = [f"{lanes[name]} * {poly(place).get((var(name),), 0)}" for name in lanes]
     if _mixed(place):
         raise BuildError(f"elements of a tile must lie evenly, but {operand.buffer} is read at {place}")
-    return f"{text.name(buffer.name)}[{' + '.join([text.values.index(start), *steps])}]"
+    return f"{text.names(buffer.name)}[{' + '.join([text.values.index(start), *steps])}]"
 
 
 def _mixed(place: Expr) -> bool:
@@ -63,7 +63,7 @@ def _mixed(place: Expr) -> bool:
 def _registers(text: KernelText, operand: Operand, count: int) -> list[str]:
     buffer = text.buffers[operand.buffer]
     first = text.values.offset(buffer, operand.indices)
-    return [f"{text.name(buffer.name)}[{text.values.index(text.simplify(first + i))}]" for i in range(count)]
+    return [f"{text.names(buffer.name)}[{text.values.index(text.simplify(first + i))}]" for i in range(count)]
 
 
 def _load_left(mma: Mma, text: KernelText, call: Intrinsic) -> None:
@@ -114,9 +114,8 @@ def _load_pairs(mma: Mma, text: KernelText, loop: For, call: Intrinsic) -> bool:
     else:
         row, column, function = f"{LANE} % 16", "0", "load_transposed4"
     address = f"{_address(text, tile, row, column)} + {LANE} / 16 * {apart.value}"
-    name = text.name(loop.var)
     text.line("#pragma unroll")
-    text.open(f"for ({text.values.index_type} {name} = 0; {name} < {loop.extent.value}; {name} += 2) {{")
+    text.open(text.head(loop, step=2))
     text.line(f"{function}({', '.join(_registers(text, call.output, 4))}, {address});")
     text.close()
     return True

@@ -54,7 +54,7 @@ def _tile(text: KernelText, operand: Operand, across: bool) -> str:
     buffer = text.buffers[operand.buffer]
     start = text.values.offset(buffer, operand.indices)
     found = descriptor(buffer, operand, across, start, text.simplify)
-    place = f"{text.name(buffer.name)} + {text.values.index(found.start)}"
+    place = f"{text.names(buffer.name)} + {text.values.index(found.start)}"
     return f"matrix_descriptor({place}, {found.leading}, {found.stride})"
 
 
@@ -62,12 +62,12 @@ def _multiply(wgmma: Wgmma, text: KernelText, call: Intrinsic) -> None:
     left, right = (_tile(text, o, across) for o, across in zip(call.inputs, (False, True), strict=True))
     sums = text.buffers[call.output.buffer]
     first = text.values.offset(sums, call.output.indices)
-    text.line(f"{function_name(wgmma)}({text.name(sums.name)} + {text.values.index(first)}, {left}, {right});")
+    text.line(f"{function_name(wgmma)}({text.names(sums.name)} + {text.values.index(first)}, {left}, {right});")
 
 
 def _fence(text: KernelText, call: Intrinsic) -> None:
     """The compiler must not keep the sums elsewhere than where the instructions find them."""
-    text.line(f"hold({text.name(call.output.buffer)});")
+    text.line(f"hold({text.names(call.output.buffer)});")
     text.line("wgmma_fence();")
 
 
@@ -80,7 +80,7 @@ def _wait(text: KernelText, call: Intrinsic) -> None:
     left = int(call.name.partition(":")[2])
     text.line(f"wgmma_wait<{left}>();")
     if not left:
-        text.line(f"hold({text.name(call.output.buffer)});")
+        text.line(f"hold({text.names(call.output.buffer)});")
 
 
 def register() -> None:

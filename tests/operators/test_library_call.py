@@ -75,7 +75,7 @@ BESIDE = """
 import ctypes
 import numpy as np
 from targets.cpu.kernel import runtime
-from targets.cpu.runtime import blas_symbols
+from targets.blas import blas_symbols
 
 runtime(), blas_symbols()
 import scipy.linalg  # only now, so that its OpenBLAS is loaded after the one that kernels call

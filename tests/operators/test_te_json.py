@@ -209,6 +209,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: changed("inputs", 0, "constant", value=1), "`constant` of a must be true or false, but got constant=1"),
     (lambda: changed("stages", 0, value=[]), r"a stage must have the keys name, tag, .*, but got \[\]"),
     (lambda: changed("stages", 0, "tag", value=None), "`tag` of product must be text"),
+    (lambda: changed("stages", 0, "tag", value="padding"), "`tag` must be one of pad, .*, but got tag='padding'"),
     (lambda: changed("stages", 0, "axes", value=[["i"]]), r"`axes` of product must be pairs of name and extent"),
     (lambda: changed("stages", 0, "axes", value=[["r", 3]]), "axes of product must have distinct names, but got r"),
     (lambda: changed("stages", 0, "axes", value=[["i", True]]), "extents of product must be integers"),

@@ -16,7 +16,7 @@ from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import initial_state
 from search_space.schedule.steps import Pack
-from search_space.tags import CONSTANT
+from search_space.tags import Tag
 from targets import registry
 from targets.base import Module
 from targets.cpu.export import header
@@ -34,9 +34,9 @@ def folded() -> list[te.Tensor]:
     x = te.placeholder((3, 6), name="x")
     w = te.placeholder((6, 5), name="w", constant=True)
     scale, shift = (te.placeholder((5,), name=name, constant=True) for name in ("scale", "shift"))
-    again = te.compute((5,), lambda k: scale[k] * 1.0, name="again", tag=CONSTANT)
-    weights = te.compute((6, 5), lambda c, k: w[c, k] * again[k], name="weights", tag=CONSTANT)
-    bias = te.compute((5,), lambda k: shift[k] * scale[k], name="bias", tag=CONSTANT)
+    again = te.compute((5,), lambda k: scale[k] * 1.0, name="again", tag=Tag.CONSTANT)
+    weights = te.compute((6, 5), lambda c, k: w[c, k] * again[k], name="weights", tag=Tag.CONSTANT)
+    bias = te.compute((5,), lambda k: shift[k] * scale[k], name="bias", tag=Tag.CONSTANT)
     c = te.reduce_axis((0, 6), "c")
     dense = te.compute((3, 5), lambda i, k: te.sum(x[i, c] * weights[c, k], axis=c), name="dense")
     return [x, w, scale, shift, te.compute((3, 5), lambda i, k: te.maximum(dense[i, k] + bias[k], 0.0), name="out")]
@@ -70,7 +70,7 @@ def test_what_is_computed_before_is_no_loop_of_the_kernel() -> None:
 
 def test_a_source_that_the_kernel_reads_too_stays_a_parameter() -> None:
     w = te.placeholder((4,), name="w", constant=True)
-    double = te.compute((4,), lambda i: w[i] * 2.0, name="double", tag=CONSTANT)
+    double = te.compute((4,), lambda i: w[i] * 2.0, name="double", tag=Tag.CONSTANT)
     out = te.compute((4,), lambda i: double[i] - w[i], name="out")
     program = lower(initial_state([out]))
     assert [b.name for b in program.params] == ["w", "double.packed", "out"]
@@ -104,9 +104,9 @@ def test_the_header_has_a_function_that_takes_every_source(tmp_path: Path) -> No
 def test_what_is_not_of_constants_alone_is_refused() -> None:
     x, w = te.placeholder((4,), name="x"), te.placeholder((4,), name="w", constant=True)
     r = te.reduce_axis((0, 4), "r")
-    mixed = te.compute((4,), lambda i: x[i] * w[i], name="mixed", tag=CONSTANT)
-    total = te.compute((1,), lambda i: te.sum(w[r], axis=r), name="total", tag=CONSTANT)
-    ones = te.compute((4,), lambda i: te.const(1.0, "float32"), name="ones", tag=CONSTANT)
+    mixed = te.compute((4,), lambda i: x[i] * w[i], name="mixed", tag=Tag.CONSTANT)
+    total = te.compute((1,), lambda i: te.sum(w[r], axis=r), name="total", tag=Tag.CONSTANT)
+    ones = te.compute((4,), lambda i: te.const(1.0, "float32"), name="ones", tag=Tag.CONSTANT)
     for message, stage in (
         ("must read constants alone, but mixed reads x", mixed),
         ("must neither reduce nor be an output, but got total", total),
@@ -119,13 +119,13 @@ def test_what_is_not_of_constants_alone_is_refused() -> None:
         with pytest.raises(ScheduleError, match=message):
             initial_state([te.compute((1,), lambda i: doubled(i), name="out")])
     with pytest.raises(ScheduleError, match="be an output, but got only"):
-        initial_state([te.compute((4,), lambda i: w[i] * 2.0, name="only", tag=CONSTANT)])
+        initial_state([te.compute((4,), lambda i: w[i] * 2.0, name="only", tag=Tag.CONSTANT)])
 
 
 def test_only_loops_that_conditions_ask_for_are_unrolled() -> None:
     w = te.placeholder((8,), name="w", constant=True)
     either = te.compute(
-        (2, 8), lambda i, k: te.if_then_else(te.eq(i, 0), w[k], w[k] * 2.0), name="either", tag=CONSTANT
+        (2, 8), lambda i, k: te.if_then_else(te.eq(i, 0), w[k], w[k] * 2.0), name="either", tag=Tag.CONSTANT
     )
     out = te.compute((2, 8), lambda i, k: either[i, k] + 0.5, name="out")
     (prologue,) = lower(initial_state([out])).prologues

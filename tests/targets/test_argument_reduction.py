@@ -11,6 +11,7 @@ from search_space import te
 from search_space.ir.expr import Expr
 from search_space.lower import cleanup, lower
 from search_space.schedule.steps import Annotate, Split
+from search_space.tags import Tag
 from targets import registry
 
 LANES = (0, 4, 16)
@@ -84,7 +85,7 @@ def test_remainders_are_those_of_numpy(name: str, lanes: int) -> None:
 
 def test_a_kernel_that_packs_its_weights_holds_each_function_once() -> None:
     w = te.placeholder((16,), name="w", constant=True)
-    turned = te.compute((16,), lambda i: te.sin(w[i]), name="turned", tag="constant")
+    turned = te.compute((16,), lambda i: te.sin(w[i]), name="turned", tag=Tag.CONSTANT)
     x = te.placeholder((16,), name="x")
     y = te.compute((16,), lambda i: te.cos(x[i]) + te.sin(turned[i]) + te.fmod(x[i], turned[i]), name="y")
     s = te.create_schedule(y.op)

@@ -14,12 +14,12 @@ from autotune.tuning.task import Task
 from autotune.tuning.untimed import by_roofline
 from search_space import te
 from search_space.ir.expr import Expr, const, substitute, var
+from search_space.ir.flat import flat_index, merge_divisions
 from search_space.ir.polynomial import canon
 from search_space.ir.simplify import Simplifier
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
-from targets.cpu.storage import flat_index, merge_divisions
 from tests.autotune.fakes import settings_with
 from tests.gpu import candidates
 from tests.native import run_program

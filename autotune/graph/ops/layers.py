@@ -14,6 +14,7 @@ from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, regi
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te, workloads
 from search_space.operators.weights_only import FRACTIONS
+from search_space.tags import Tag
 from search_space.workloads import Workload
 
 _WINDOW: dict[str, Any] = {"stride": 1, "padding": 0, "dilation": 1}
@@ -133,7 +134,7 @@ def _lrn(attrs: Attributes, tensors: Tensors) -> te.Tensor:
             te.all(i[-1] >= before, i[-1] < channels + before), x[(*i[:-1], i[-1] - before)], 0.0
         ),
         name="around",
-        tag="pad",
+        tag=Tag.PAD,
     )
     r = te.reduce_axis((0, size), "r")
     squares = te.compute(

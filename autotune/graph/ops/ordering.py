@@ -11,6 +11,7 @@ from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import BOOL, FLOATS, Expr, const, eq, lift, make
+from search_space.tags import Tag
 
 MOST_COMPARED = 1 << 28
 """Pairs of elements that are compared for the ranks of a tensor."""
@@ -62,7 +63,7 @@ def _with_order(data: te.Tensor, largest: bool) -> tuple[te.Tensor, te.Tensor]:
         x, at, beyond = data[index], lift(index[-1]).astype("int32"), data.shape[-1]
         return te.if_then_else(make("ne", x, x), at - beyond if largest else at + beyond, at)
 
-    return te.compute(data.shape, key, name="keys", tag="pad"), te.compute(data.shape, place, name="order", tag="pad")
+    return te.compute(data.shape, key, "keys", Tag.PAD), te.compute(data.shape, place, "order", Tag.PAD)
 
 
 def _ranked(attrs: Attributes, data: Array) -> Array:

@@ -18,12 +18,12 @@ from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
 from search_space.hardware import COLUMNS, LINE, CpuRates, Hardware, columns_of
 from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables, walk
+from search_space.ir.flat import flat_index
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.simplify import Simplifier
 from search_space.ir.sizes import is_sized
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.tape import Value
-from targets.cpu.storage import flat_index
 
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides: its branch is predicted

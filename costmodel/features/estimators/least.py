@@ -13,7 +13,7 @@ from math import prod
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, walk
 from search_space.schedule.state import operations
-from search_space.tags import CONSTANT
+from search_space.tags import Tag
 from search_space.tensor import Operation, Tensor
 
 WIDE = "float32"
@@ -31,7 +31,8 @@ def least_seconds(tensors: Sequence[Tensor], hardware: Hardware, cold_constants:
     if hardware.kind != "cpu":
         return 0.0
     stages = operations(tensors[-1:])
-    return sum(_of_stage(op, hardware, cold_constants) for op in stages if op.body is not None and op.tag != CONSTANT)
+    made = (op for op in stages if op.body is not None and op.tag != Tag.CONSTANT)
+    return sum(_of_stage(op, hardware, cold_constants) for op in made)
 
 
 def _of_stage(op: Operation, hardware: Hardware, cold: bool) -> float:
@@ -52,7 +53,7 @@ def _constants(reads: Sequence[Expr], extents: dict[str, int]) -> int:
     for node in reads:
         source: Operation = node.args[0].op
         indices = [str(index.args[0]) if index.op == "var" else "" for index in node.args[1:]]
-        if source.constant or source.tag == CONSTANT:
+        if source.constant or source.tag == Tag.CONSTANT:
             if len(set(indices)) == len(indices) and [extents.get(i) for i in indices] == list(source.shape):
                 whole[source] = prod(source.shape) * dtype_bytes(source.dtype)
     return sum(whole.values())

@@ -25,9 +25,10 @@ from search_space.machines.shared.rows import along_last
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Stage
-from search_space.sketch.base import LIBRARY, Draft, SketchRule
+from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import ends_in, in_row, same_places
 from search_space.sketch.tables import MAX_WASTE, ceildiv, clamped_tiles, reduce_tiles, vector_tiles
+from search_space.tags import Tag
 
 Number = Expr | int
 
@@ -85,7 +86,8 @@ class ChainedProducts(SketchRule):
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
         if any(s.dtype not in ("float32", "bfloat16") for s in live):
             return None
-        products = [s for s in live if s.reducer == "sum" and vector_axis(s) and not along_last(s) and s.tag != LIBRARY]
+        sums = (s for s in live if s.reducer == "sum" and s.tag != Tag.LIBRARY)
+        products = [s for s in sums if vector_axis(s) and not along_last(s)]
         # The chain must be all there is: what else is computed would have to fit between its loops.
         if len(products) != 2 or live[0] is not products[0] or len(output.axes) < 2:
             return None

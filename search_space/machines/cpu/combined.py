@@ -18,7 +18,7 @@ from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import block_counts, clamped_tiles, reduce_tiles, vector_tiles
-from search_space.tags import TRANSFORM
+from search_space.tags import Tag
 
 WHERE = ("image", "block")
 """Variants: the left factor's sums are all taken before, and blocks go along the rows of the output first, so that
@@ -65,7 +65,7 @@ class CombinedProducts(SketchRule):
         """The stages that lead to `output`, if they are products of sums of quarters."""
         found = [output]
         for _ in range(2):
-            kept = [r for r in draft.producers(found[-1]) if r.tag == TRANSFORM]
+            kept = [r for r in draft.producers(found[-1]) if r.tag == Tag.TRANSFORM]
             if len(kept) != 1:
                 return None
             found += kept

@@ -6,7 +6,8 @@ from search_space.hardware import Hardware
 from search_space.intrinsics import SGEMM
 from search_space.ir.expr import product
 from search_space.schedule.state import Stage
-from search_space.sketch.base import LIBRARY, Draft, SketchRule
+from search_space.sketch.base import Draft, SketchRule
+from search_space.tags import Tag
 
 
 class LibraryCall(SketchRule):
@@ -18,7 +19,7 @@ class LibraryCall(SketchRule):
     name = "library_call"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return stage.tag == LIBRARY
+        return stage.tag == Tag.LIBRARY
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         if "cblas" not in hardware.features:

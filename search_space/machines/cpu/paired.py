@@ -6,7 +6,7 @@ from search_space.hardware import Hardware
 from search_space.machines.shared.instructions import matching_intrinsic
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
-from search_space.tags import PAIRS
+from search_space.tags import Tag
 
 
 class PairedSums(SketchRule):
@@ -15,7 +15,7 @@ class PairedSums(SketchRule):
     name = "paired_sums"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        open_sums = (s for s in draft.state.stages if s.tag == PAIRS and s.name not in draft.done)
+        open_sums = (s for s in draft.state.stages if s.tag == Tag.PAIRS and s.name not in draft.done)
         return any(matching_intrinsic(draft, s, hardware) is None for s in open_sums)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:

@@ -8,7 +8,7 @@ from search_space.hardware import Hardware
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
-from search_space.tags import PANEL
+from search_space.tags import Tag
 
 FEWEST_ROWS = 16
 """Of a product whose right factor is worth writing out; no sketch has it for fewer."""
@@ -20,7 +20,7 @@ class PanelsOfColumns(SketchRule):
     name = "panels_of_columns"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return stage.tag == PANEL and bool(self.places(draft, stage))
+        return stage.tag == Tag.PANEL and bool(self.places(draft, stage))
 
     def places(self, draft: Draft, stage: Stage) -> tuple[tuple[str, Loop], ...]:
         """Loops of the product at which it may be computed: that over tiles of columns where rows are inside of it.

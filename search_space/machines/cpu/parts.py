@@ -16,9 +16,10 @@ from search_space.machines.cpu.tiling import MultiLevelTiling, vector_axis
 from search_space.machines.shared.rows import last_reduced
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Axis, Stage
-from search_space.sketch.base import LIBRARY, Draft, SketchRule
+from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import ends_in, same_places
 from search_space.sketch.tables import ceildiv
+from search_space.tags import Tag
 
 FEW = 8
 """What is kept for each core that is computed at once, a row or a vector, below which there are parts."""
@@ -45,7 +46,7 @@ class ReductionInParts(SketchRule):
         if len(sums) != 1 or output.name not in draft.state.outputs or not output.axes:
             return None
         (found,) = sums
-        if any(s.name not in (found.name, output.name) for s in live) or found.tag == LIBRARY:
+        if any(s.name not in (found.name, output.name) for s in live) or found.tag == Tag.LIBRARY:
             return None
         if found is not output and not (same_places(draft, found, output) and ends_in(draft, found, output)):
             return None

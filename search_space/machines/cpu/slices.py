@@ -12,7 +12,7 @@ from search_space.machines.cpu.rowwise import in_parts, reduction
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import ceildiv
-from search_space.tags import SLICES
+from search_space.tags import Tag
 
 AT_ONCE = 4
 """Vectors of partial results."""
@@ -28,7 +28,7 @@ class SlicesInFront(SketchRule):
     name = "slices_in_front"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return stage.tag == SLICES and stage.name not in draft.state.outputs
+        return stage.tag == Tag.SLICES and stage.name not in draft.state.outputs
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         name, lanes = stage.name, hardware.float_lanes

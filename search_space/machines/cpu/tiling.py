@@ -18,10 +18,10 @@ from search_space.machines.shared.instructions import EACH, interleavable, match
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Axis, Stage
-from search_space.sketch.base import LIBRARY, Draft, SketchRule
+from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import ends_in, same_places
 from search_space.sketch.tables import clamped_tiles, reduce_tiles, vector_tiles
-from search_space.tags import PAIRS, PANEL
+from search_space.tags import Tag
 
 MAX_TILE = 28
 MAX_UNROLL = 400
@@ -58,7 +58,7 @@ def vector_axis(stage: Stage) -> bool:
 
     So it does along words of what is read, which instructions take as one.
     """
-    if not stage.axes or stage.tag == PAIRS:
+    if not stage.axes or stage.tag == Tag.PAIRS:
         return bool(stage.axes)
     last = stage.axes[-1].name
     reads = [n for n in walk(stage.body) if n.op == "load" and len(n.args) > 1]
@@ -79,8 +79,8 @@ class MultiLevelTiling(SketchRule):
     def reduction(self, draft: Draft, stage: Stage) -> Stage | None:
         """The reduction to tile: the output itself, or the one reduction its epilogue reads at its own indices."""
         if stage.reducer is not None:
-            return stage if stage.tag != LIBRARY else None
-        found = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != LIBRARY]
+            return stage if stage.tag != Tag.LIBRARY else None
+        found = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != Tag.LIBRARY]
         if len(found) == 1 and same_places(draft, found[0], stage) and ends_in(draft, found[0], stage):
             return found[0]
         return None
@@ -249,7 +249,7 @@ class MultiLevelTiling(SketchRule):
         draft = draft.require("unrolled operations", operations, MAX_UNROLL)
         draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
         for read in draft.producers(draft.stage(name)):
-            if read.tag == PANEL:
+            if read.tag == Tag.PANEL:
                 draft = self.pack_panel(draft, read, lift(tile.vectors) * lanes)
         if nest.long.name in inner and _packed_bytes(draft, name) > hardware.l1_bytes:
             draft = draft.pragma(name, inner[nest.long.name][0], "prefetch_bytes", PREFETCH_BYTES)

@@ -20,7 +20,7 @@ from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import reads_of
 from search_space.sketch.tables import nested_tiles, reduce_tiles, vector_tiles
-from search_space.tags import TRANSFORM
+from search_space.tags import Tag
 
 MAX_TILE = 14
 MAX_VECTORS = 4
@@ -82,7 +82,7 @@ class TransformedProducts(SketchRule):
         found: list[Stage] = [output]
         # Output, back, products, tiles, rows: four steps up, each with one transformed producer.
         for _ in range(4):
-            kept = [r for r in draft.producers(found[-1]) if r.tag == TRANSFORM]
+            kept = [r for r in draft.producers(found[-1]) if r.tag == Tag.TRANSFORM]
             if len(kept) != 1:
                 return None
             found += kept

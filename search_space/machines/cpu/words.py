@@ -8,7 +8,7 @@ from search_space.hardware import Hardware
 from search_space.machines.cpu.tiling import in_vectors
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
-from search_space.tags import WORDS
+from search_space.tags import Tag
 
 
 class WordsOfRows(SketchRule):
@@ -20,7 +20,7 @@ class WordsOfRows(SketchRule):
     name = "words_of_rows"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return stage.tag == WORDS and stage.name not in draft.state.outputs
+        return stage.tag == Tag.WORDS and stage.name not in draft.state.outputs
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         name, lanes = stage.name, hardware.vector_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.schedule.state import Stage
-from search_space.sketch.base import LIBRARY, Draft, SketchRule
-from search_space.tags import PAIRS, TRANSFORM
+from search_space.sketch.base import Draft, SketchRule
+from search_space.tags import Tag
 
 
 class GpuInline(SketchRule):
@@ -16,7 +16,7 @@ class GpuInline(SketchRule):
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         if stage.reducer is not None or stage.name in draft.state.outputs:
             return False
-        return stage.tag == "pad" or all(c.scope == "shared" for c in draft.state.consumers(stage.name))
+        return stage.tag == Tag.PAD or all(c.scope == "shared" for c in draft.state.consumers(stage.name))
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         return [draft.compute_inline(stage.name).finish(stage.name)]
@@ -28,7 +28,7 @@ class GpuRefusal(SketchRule):
     name = "gpu_refusal"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return any(s.tag in (TRANSFORM, LIBRARY, PAIRS) for s in draft.state.stages)
+        return any(s.tag in (Tag.TRANSFORM, Tag.LIBRARY, Tag.PAIRS) for s in draft.state.stages)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         return []

@@ -7,9 +7,9 @@ from search_space.ir.expr import walk
 from search_space.machines.shared.instructions import matching_intrinsic
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
-from search_space.tags import PANEL, SLICES, TRANSFORM
+from search_space.tags import Tag
 
-KEPT = ("pad", TRANSFORM, SLICES, PANEL)
+KEPT = (Tag.PAD, Tag.TRANSFORM, Tag.SLICES, Tag.PANEL)
 """Tags of stages that rules of their own write out."""
 
 

@@ -14,8 +14,8 @@ from search_space.lower.inline import expanded
 from search_space.machines.shared.lanes import copied_lanes, lanes_of
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
-from search_space.sketch.base import LIBRARY, Draft, SketchRule
-from search_space.tags import WORDS
+from search_space.sketch.base import Draft, SketchRule
+from search_space.tags import Tag
 
 
 class PadHandling(SketchRule):
@@ -31,11 +31,11 @@ class PadHandling(SketchRule):
         self.spread = spread or (lambda draft, name, hardware: draft)
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return (stage.tag == "pad" or stage.name in draft.copies) and stage.name not in draft.state.outputs
+        return (stage.tag == Tag.PAD or stage.name in draft.copies) and stage.name not in draft.state.outputs
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         consumers = draft.state.consumers(stage.name)
-        if all(c.tag == "pad" for c in consumers):  # one copy is enough
+        if all(c.tag == Tag.PAD for c in consumers):  # one copy is enough
             return [draft.compute_inline(stage.name).finish(stage.name)]
         draft = self.in_order(draft, stage)
         stage = draft.stage(stage.name)
@@ -48,14 +48,14 @@ class PadHandling(SketchRule):
             tile, _ = self.vectors(attached, stage, hardware)
             tile = self.spread(tile, stage.name, hardware) if whole else tile
             out.append(tile.variant(f"pad_at_{leaf}").finish(stage.name))
-        if all(self.reads_vectors(c, stage) and c.tag != WORDS for c in consumers):
+        if all(self.reads_vectors(c, stage) and c.tag != Tag.WORDS for c in consumers):
             out.append(draft.compute_inline(stage.name).variant("pad_inline").finish(stage.name))
         return out
 
     def in_order(self, draft: Draft, stage: Stage) -> Draft:
         """The draft with the stage stored in the order of the one input that it copies, if its readers allow that."""
         readers = draft.state.consumers(stage.name)
-        if any(r.tag == LIBRARY or r.tensorized or self.reads_vectors(r, stage) for r in readers):
+        if any(r.tag == Tag.LIBRARY or r.tensorized or self.reads_vectors(r, stage) for r in readers):
             return draft
         loads = {n for n in walk(expanded(stage, draft.state)) if n.op == "load"}
         if len(loads) != 1:

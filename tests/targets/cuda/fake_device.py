@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import LoopProgram
 from targets.base import Module
+from targets.buffers import elements
 from targets.cuda.device import DeviceLost, DeviceMemoryError
 from targets.cuda.emit import dynamic_shared_bytes as needed_bytes
 from targets.cuda.hardware import DEFAULT_ARCH
-from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, TensorMap, elements
+from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, TensorMap
 from targets.cuda.target import CudaTarget
 from tests.targets.cuda.emulator.emulator import launch
 

@@ -18,10 +18,11 @@ import pytest
 from numpy.typing import NDArray
 
 from search_space.warpgroup_intrinsics import WGMMAS
+from targets.buffers import buffer_bytes
 from targets.cuda import bulk_text, warp_text, warpgroup_text  # noqa: F401  (makes the instructions known)
 from targets.cuda.emit import KernelText
 from targets.cuda.prelude import PARTS
-from targets.cuda.program import DeviceProgram, TensorMap, buffer_bytes
+from targets.cuda.program import DeviceProgram, TensorMap
 from targets.cuda.values import CALLS
 
 PRELUDE = r"""

@@ -19,9 +19,10 @@ from search_space.ir.rounding import limited
 from search_space.ir.semantics import applied
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import RunError
+from targets.buffers import elements, shape_of
 from targets.cuda.crossing import WARP_REDUCE, warp_reduce
 from targets.cuda.pipeline import ASYNC
-from targets.cuda.program import DeviceKernel, DeviceProgram, elements, shape_of
+from targets.cuda.program import DeviceKernel, DeviceProgram
 from targets.cuda.warpgroups import PRODUCTS
 from tests.targets.cuda.emulator.memory import (
     DeviceMemory,

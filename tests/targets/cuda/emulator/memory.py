@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS
 from search_space.ir.stmt import Buffer
-from targets.cuda.program import elements, shape_of
+from targets.buffers import elements, shape_of
 from tests.targets.cuda.emulator.races import Clock, RaceError, Shadow, exchanged
 
 Index = int | NDArray[np.int64]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.ir.stmt import Buffer
-from targets.cuda.program import elements as sizes
+from targets.buffers import elements as sizes
 
 _MANY = -2
 _NOBODY = -1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from itertools import chain, count
+from typing import ClassVar
 
 SYMBOLS = {
     "add": "+",
@@ -65,23 +67,35 @@ class Identifiers:
     """Gives every name of a program an identifier of its own, the same each time.
 
     Args:
-        taken: identifiers that are somebody else's.
+        taken: identifiers that are somebody else's, besides `RESERVED`.
+
+    Attributes:
+        RESERVED: what no name becomes in the language.
+        SECOND: number of the second one of those that want the same identifier.
     """
+
+    RESERVED: ClassVar[frozenset[str]] = RESERVED
+    SECOND: ClassVar[int] = 2
 
     def __init__(self, *taken: str) -> None:
         self._given: dict[str, str] = {}
-        self._taken = {*RESERVED, *taken}
+        self._taken = {*self.RESERVED, *taken}
 
     def __call__(self, name: str) -> str:
         if name not in self._given:
-            self._given[name] = self.fresh(identifier(name))
+            self._given[name] = self.fresh(self.spelled(name))
         return self._given[name]
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def spelled(self, name: str) -> str:
+        """The identifier that a name wants."""
+        return identifier(name)
 
     def fresh(self, wanted: str) -> str:
         """An identifier that nobody has, like `wanted`."""
-        found, number = wanted, 1
-        while found in self._taken:
-            number += 1
-            found = f"{wanted}_{number}"
+        candidates = chain([wanted], (f"{wanted}_{number}" for number in count(self.SECOND)))
+        found = next(one for one in candidates if one not in self._taken)
         self._taken.add(found)
         return found

@@ -60,6 +60,8 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
                 yield from operand.elements
             if node.predicate is not None:
                 yield node.predicate
+        elif isinstance(node, For):
+            yield node.extent
 
 
 def _loads(*exprs: Expr) -> Iterator[Access]:

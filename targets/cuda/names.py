@@ -1,0 +1,18 @@
+"""Names of loops and buffers as identifiers of CUDA C++."""
+
+from __future__ import annotations
+
+import re
+
+from targets.cstyle.spelling import Identifiers
+from targets.cuda.prelude import RESERVED
+
+
+class Names(Identifiers):
+    """Identifiers of a kernel, apart from what its text calls."""
+
+    RESERVED = RESERVED
+    SECOND = 1
+
+    def spelled(self, name: str) -> str:
+        return re.sub(r"^(?=\d)|\W", "_", name)
