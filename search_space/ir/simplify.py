@@ -9,6 +9,7 @@ from itertools import islice
 from itertools import product as cartesian
 
 from search_space.ir.expr import BOOL, Expr, const, is_size, make, maximum, minimum, product, transform, variables, walk
+from search_space.ir.findings import Context, Findings, reached
 from search_space.ir.polynomial import Poly, canon, from_poly, nonpositive, poly, poly_add, poly_mul, positive
 
 MAX_CHOICES = 8
@@ -41,30 +42,53 @@ class Simplifier:
         ranges: extent of each loop variable in scope; other variables are decision variables, at least 1.
         limits: the greatest value of a decision variable, where one is known.
         facts: what else is known of decision variables: polynomials that are not positive.
+        findings: results that are shared with other simplifiers; None: with none.
     """
 
     ranges: Mapping[str, Expr]
     limits: dict[str, int] = field(default_factory=dict)
     facts: list[Poly] = field(default_factory=list)
+    findings: Findings | None = None
 
     def __post_init__(self) -> None:
         self._memo: dict[int, Expr] = {}
         self._atoms: dict[Expr, AtomRange] = {}
         self._proofs: dict[frozenset[tuple[tuple[Expr, ...], int]], bool] = {}
         self._seen = (0, 0, 0)
+        self._contexts: dict[frozenset[str], Context] = {}  # by the names of variables
+        self._reached: dict[str, Expr | None] = {}  # what remembered results rest on
+        self._knowledge: Context | None = None
 
     def forget(self) -> None:
         """Drops remembered results: the range of a known loop has changed."""
         self._memo.clear()
         self._atoms.clear()
         self._proofs.clear()
+        self._contexts.clear()
+        self._reached.clear()
 
     def _refresh(self) -> None:
-        """Drops them when more is known than when they were remembered."""
+        """Drops them when more is known than when they were remembered, which they may rest on."""
         state = (len(self.ranges), len(self.limits), len(self.facts))
         if state != self._seen:
-            self.forget()
+            if state[1:] != self._seen[1:]:
+                self._knowledge = None
+                self.forget()
+            elif self.findings is None or any(self.ranges.get(v) is not e for v, e in self._reached.items()):
+                self.forget()
             self._seen = state
+
+    def _context(self, names: frozenset[str]) -> Context:
+        """Of expressions over some variables, among shared results."""
+        found = self._contexts.get(names)
+        if found is None:
+            assert self.findings is not None
+            if self._knowledge is None:
+                self._knowledge = self.findings.knowledge(type(self), self.limits, self.facts)
+            extents = reached(names, self.ranges)
+            self._reached.update(extents)
+            found = self._contexts[names] = self.findings.context(self._knowledge, extents)
+        return found
 
     def proved(self, p: Poly) -> bool:
         """Whether p <= 0 for all decision variables, their upper limits taken into account."""
@@ -100,6 +124,16 @@ class Simplifier:
     def _visit(self, e: Expr) -> Expr | None:
         if e.op == "load" or e.op not in _INTEGER_OPS or (e.dtype != "int64" and e.dtype != BOOL):
             return None
+        if self.findings is None:
+            return self._simplified(e)
+        key, known = (e.serial, self._context(variables(e))), self.findings.nodes
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._simplified(e)
+        return found
+
+    def _simplified(self, e: Expr) -> Expr:
+        """An operation on integers or truth values, its operands first."""
         a, b = (self(x) for x in e.args)
         if e.op in ("lt", "le") and a.dtype == "int64":
             return self.compare(e.op, a, b)
@@ -203,7 +237,17 @@ class Simplifier:
         key = frozenset(p.items())
         found = self._proofs.get(key)
         if found is None:
-            found = self._proofs[key] = any(self.proved(bound) for bound in self._uppers(p))
+            found = self._proofs[key] = self._bounded(p, key)
+        return found
+
+    def _bounded(self, p: Poly, key: frozenset[tuple[tuple[Expr, ...], int]]) -> bool:
+        if self.findings is None:
+            return any(self.proved(bound) for bound in self._uppers(p))
+        place = (self._context(frozenset().union(*(variables(a) for m in p for a in m))), key)
+        known = self.findings.proofs
+        found = known.get(place)
+        if found is None:
+            found = known[place] = any(self.proved(bound) for bound in self._uppers(p))
         return found
 
     def upper(self, e: Expr) -> Expr | None:
@@ -255,6 +299,8 @@ class Simplifier:
         """How an atom varies with the loops."""
         found = self._atoms.get(atom)
         if found is None:
+            if self.findings is not None:
+                self._context(variables(atom))  # which notes what the range rests on
             found = self._atoms[atom] = self._atom_range(atom)
         return found
 
