@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
+from typing import Any, TypeVar
 
 from costmodel.features.spans import Spans, step
 from costmodel.features.statement import Access, Loop, Statement
@@ -12,6 +13,8 @@ from search_space.hardware import LINE
 from search_space.ir.columns import Columns
 from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
 from search_space.ir.tape import Value
+
+T = TypeVar("T")
 
 
 class Nest:
@@ -41,9 +44,17 @@ class Nest:
         self._starts, self._loops = starts, loops
         self._spans = Spans(columns, loops, starts)
         self._dims: dict[Access, list[tuple[list[Value], list[Value]]]] = {}
+        self._made: dict[Hashable, Any] = {}
         self.accesses: tuple[Access, ...] = tuple(a for a in statement.accesses if a.memory)
         self.footprints = [self.footprint(a) for a in self.accesses]
         self.working_sets = [self.tape.total(f[i] for f in self.footprints) for i in range(len(starts))]
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What is made of this nest under a key, made the first time: sketches share nests."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
 
     @cached_property
     def iterations(self) -> Value:
