@@ -177,21 +177,28 @@ class Nest:
         fused.
         """
         found = []
+        remainders = [node for index in access.indices for node in walk(index) if node.op == "mod"]
         for loop, extent in zip(self.levels, self.level_extents, strict=True):
+            periods = _periods(access, remainders, loop.var) if remainders else []
             period = self.tape.const(1)
-            for each in _periods(access, loop.var):
+            for each in periods:
                 period = period.most(self.columns(each))
-            found.append((extent / period).most(1) if _periods(access, loop.var) else self.tape.const(1))
+            found.append((extent / period).most(1) if periods else self.tape.const(1))
         return found
 
 
-def _periods(access: Access, loop: str) -> list[Expr]:
+def _periods(access: Access, remainders: Sequence[Expr], loop: str) -> list[Expr]:
     """After how many iterations the positions of an access are those of the first ones again: the most of these.
 
     None where it is never.
+
+    Args:
+        remainders: in the indices of the access.
     """
-    found = [period for index in access.indices for n in walk(index) if (period := _period(n, loop)) is not None]
-    return [] if any(_beside(index, loop) for index in access.indices) else list(dict.fromkeys(found))
+    found = [period for node in remainders if (period := _period(node, loop)) is not None]
+    if not found or any(_beside(index, loop) for index in access.indices):
+        return []
+    return list(dict.fromkeys(found))
 
 
 def _period(e: Expr, loop: str) -> Expr | None:

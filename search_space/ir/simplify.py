@@ -323,14 +323,14 @@ class Simplifier:
             return AtomRange(True, all(map(self.nonnegative, atom.args)), tuple(sorted(tops, key=_varied)))
         if atom.op == "max":
             return AtomRange(True, any(map(self.nonnegative, atom.args)), self._tops_of_max(*atom.args))
-        return UNKNOWN if atom.op != "var" and _names(atom) & self.ranges.keys() else AtomRange(False, True)
+        return UNKNOWN if atom.op != "var" and variables(atom) & self.ranges.keys() else AtomRange(False, True)
 
     def nonnegative(self, e: Expr) -> bool:
         return self.bounded(poly_add({}, poly(e), -1))
 
     def divisor(self, e: Expr) -> bool:
         """Whether `e` may be taken for positive: a number above 0, or a loop's extent (0 only where nothing runs)."""
-        return bool(e.value > 0) if e.is_const else not _names(e) & self.ranges.keys()
+        return bool(e.value > 0) if e.is_const else not variables(e) & self.ranges.keys()
 
     def _tops_of_max(self, a: Expr, b: Expr) -> tuple[Poly, ...]:
         """A bound of one side that is proved to be no less than a bound of the other."""
@@ -386,9 +386,6 @@ ONE: Poly = {(): 1}
 _INTEGER_OPS = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "lt", "le", "eq", "ne", "and", "or"}
 
 
-_names = variables
-
-
 @dataclass(frozen=True)
 class Interval:
     """The values an index takes while some loops run: from `low`, at most `width` further (both inclusive)."""
@@ -410,23 +407,28 @@ def interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
     Raises:
         Unbounded: a read from a tensor, or a product whose factors may be negative.
     """
+    if any(n.op == "load" for n in walk(e)):
+        raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
+    return _interval(e, relaxed, simplify)
+
+
+def _interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
+    """Bounds of an expression without reads."""
     if e.op == "var":
         name = e.args[0]
         return Interval(const(0), canon(relaxed[name] - 1)) if name in relaxed else Interval(e, const(0))
-    if any(n.op == "load" for n in walk(e)):
-        raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
-    if not _names(e) & relaxed.keys():
+    if not variables(e) & relaxed.keys():
         return Interval(e, const(0))
     if e.op not in _INTERVALS:
         raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
-    a, b = (interval(x, relaxed, simplify) for x in (e.args[1:] if e.op == "select" else e.args))
+    a, b = (_interval(x, relaxed, simplify) for x in (e.args[1:] if e.op == "select" else e.args))
     found = _INTERVALS[e.op](e.op, a, b, simplify)
     return Interval(found.low, _without_loops(found.width, simplify))
 
 
 def _without_loops(width: Expr, simplify: Simplifier) -> Expr:
     """The width, or a bound of it where it depends on a loop."""
-    if not _names(width) & simplify.ranges.keys():
+    if not variables(width) & simplify.ranges.keys():
         return width
     bound = simplify.upper(width)
     if bound is None:
@@ -474,7 +476,7 @@ def _misalignment(low: Expr, divisor: Expr, simplify: Simplifier) -> Expr:
     """An expression in decision variables that is 0 where `low` is a multiple of `divisor` wherever the loops stand."""
     rest = const(0)
     for monomial, c in poly(low).items():
-        still = [atom for atom in monomial if not _names(atom) & simplify.ranges.keys()]
+        still = [atom for atom in monomial if not variables(atom) & simplify.ranges.keys()]
         rest = rest + simplify.mod(canon(product([const(abs(c)), *still])), divisor)
     return canon(rest)
 
