@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from search_space.hardware import Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
+from search_space.ir.findings import Findings
 from search_space.ir.stmt import Constraint, LoopProgram, substitute_program
 from search_space.lower import cleanup, lower
 from search_space.lower.memories import workspace_bytes
@@ -42,6 +43,7 @@ class Sketch:
         steps: the symbolic trace.
         limits: constraints besides those found in lowering.
         hardware: what it is scheduled for, whose kind of machine limits what programs may take.
+        findings: of simplifying, which sketches of an algorithm share.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Sketch:
     initial: State
     hardware: Hardware
     limits: tuple[Constraint, ...] = ()
+    findings: Findings = field(default_factory=Findings, repr=False)
     _cache: dict[str, ColumnFunction] = field(default_factory=dict, repr=False)
 
     @property
@@ -69,7 +72,7 @@ class Sketch:
     @cached_property
     def program(self) -> LoopProgram:
         """The loop program, its extents expressions in the decision variables."""
-        return lower(self.steps.apply(self.initial))
+        return lower(self.steps.apply(self.initial), findings=self.findings)
 
     @property
     def refusal(self) -> str:
@@ -221,12 +224,12 @@ def _derived(
     workload: Workload, algorithm: str, hardware: Hardware, rules: tuple[SketchRule, ...]
 ) -> tuple[Derived, tuple[Sketch, ...]]:
     """What rules make of an algorithm: who asks for its sketches has mostly asked before whether there are any."""
-    state = initial_of(workload, algorithm)
+    state, findings = initial_of(workload, algorithm), Findings()
     derived = derive(state, hardware)
-    return derived, tuple(_sketch(algorithm, state, draft, hardware) for draft in derived.drafts)
+    return derived, tuple(_sketch(algorithm, state, draft, hardware, findings) for draft in derived.drafts)
 
 
-def _sketch(algorithm: str, state: State, draft: Draft, hardware: Hardware) -> Sketch:
+def _sketch(algorithm: str, state: State, draft: Draft, hardware: Hardware, findings: Findings) -> Sketch:
     return Sketch(
         f"{algorithm}:{draft.name or 'default'}",
         algorithm,
@@ -235,6 +238,7 @@ def _sketch(algorithm: str, state: State, draft: Draft, hardware: Hardware) -> S
         state,
         hardware,
         draft.constraints,
+        findings,
     )
 
 

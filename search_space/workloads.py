@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ParamSpec
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +106,12 @@ class Workload:
         Raises:
             ValueError: the tensors are no such list.
         """
-        return Workload("tensors", {"definition": te_json.to_json(tensors)})
+        definition = te_json.to_json(tensors)
+        key = te_json.text(definition)
+        found = _OF_TENSORS.get(key)
+        if found is None:
+            found = _OF_TENSORS[key] = Workload("tensors", {"definition": definition})
+        return found
 
     @property
     def portable(self) -> Workload:
@@ -184,7 +190,7 @@ class Workload:
         """What they give."""
         return self._specs[-1]
 
-    @property
+    @cached_property
     def flops(self) -> int:
         """Additions and multiplications, a multiply-add counted as 2."""
         return int(self._operator.flops(self.args))
@@ -245,6 +251,10 @@ class Workload:
             raise ValueError(f"`arrays` must be {wanted}, but got {got or 'none'}")
         out = self._operator.reference(self.args, *arrays)
         return np.ascontiguousarray(out.astype(numpy_dtype(self.output.dtype))).reshape(self.output.shape)
+
+
+_OF_TENSORS: WeakValueDictionary[str, Workload] = WeakValueDictionary()
+"""Workloads of definitions, by the text of these: a graph has thousands of equal ones, whose figures are found once."""
 
 
 def from_tensors(tensors: Sequence[te.Tensor]) -> Workload:

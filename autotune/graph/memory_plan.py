@@ -7,8 +7,12 @@ Memory Management for Deep Neural Net Inference", 2020).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
 
 ALIGNMENT = 64
 
@@ -39,27 +43,27 @@ class MemoryPlan:
 
 def plan(intervals: Sequence[Interval], alignment: int = ALIGNMENT) -> MemoryPlan:
     """Places every interval; no two that overlap in time overlap in space."""
-    placed: list[tuple[int, int, Interval]] = []
+    ordered = sorted(intervals, key=lambda i: (-i.nbytes, i.first, i.name))
+    first, last = (np.array([getattr(i, name) for i in ordered], np.int64) for name in ("first", "last"))
+    starts, ends = np.zeros((2, len(ordered)), np.int64)  # of those placed, in this order
     offsets: dict[str, int] = {}
-    for interval in sorted(intervals, key=lambda i: (-i.nbytes, i.first, i.name)):
-        taken = sorted((start, end) for start, end, other in placed if _together(interval, other))
+    for number, interval in enumerate(ordered):
+        taken = np.flatnonzero((first[:number] <= interval.last) & (last[:number] >= interval.first))
         at = 0
         # Those taken need not be alive together and may overlap one another: `at` only ever goes up.
-        for start, end in taken:
+        for start, end in sorted(zip(starts[taken].tolist(), ends[taken].tolist(), strict=True)):
             if at + interval.nbytes <= start:
                 break
             at = max(at, -(-end // alignment) * alignment)
         offsets[interval.name] = at
-        placed.append((at, at + interval.nbytes, interval))
-    return MemoryPlan(offsets, max((end for _, end, _ in placed), default=0))
+        starts[number], ends[number] = at, at + interval.nbytes
+    return MemoryPlan(offsets, int(ends.max(initial=0)))
 
 
 def lower_bound(intervals: Sequence[Interval]) -> int:
     """Bytes that are alive together at the worst step: no plan has a smaller arena."""
-    # What is alive together only grows where something begins.
-    steps = sorted({i.first for i in intervals})
-    return max((sum(i.nbytes for i in intervals if i.first <= step <= i.last) for step in steps), default=0)
-
-
-def _together(a: Interval, b: Interval) -> bool:
-    return a.first <= b.last and b.first <= a.last
+    changes: Counter[int] = Counter()
+    for interval in intervals:
+        changes[interval.first] += interval.nbytes
+        changes[interval.last + 1] -= interval.nbytes
+    return max(accumulate(changes[step] for step in sorted(changes)), default=0)

@@ -24,7 +24,7 @@ from autotune.search.population import Frame, Population, Seen
 from autotune.search.sampling import LegalSampler
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from costmodel.features import FeatureExtractor, extractor_of
+from costmodel.features import FeatureExtractor, Shared, extractor_of
 from costmodel.features.estimators.least import least_seconds
 from costmodel.models.base import CostModel
 from costmodel.pretrained import open_pretrained
@@ -260,10 +260,11 @@ def _sample(
     Raises:
         NoLegalSchedule: there is none.
     """
+    shared: Shared = {}
 
     def extractor(sketch: int) -> FeatureExtractor:
         of = space.sketches[sketch]
-        return extractor_of(of.program, of.columns, space.hardware, cold, threads)
+        return extractor_of(of.program, of.columns, space.hardware, cold, threads, shared)
 
     def estimated(sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
         return np.asarray(extractor(sketch).roofline(space.sketches[sketch].expand(choices)))

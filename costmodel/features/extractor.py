@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -13,11 +13,43 @@ from costmodel.columns import ColumnProgram
 from costmodel.features import estimators
 from costmodel.features.groups import COUNTS, NAMES, describe
 from costmodel.features.nest import Nest
-from costmodel.features.statement import statements
+from costmodel.features.statement import Statement, statements
 from search_space.hardware import Hardware
 from search_space.ir.columns import Columns
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.tape import Tape
+
+
+class Nests:
+    """Statements described on one tape, each once: of those of an algorithm's sketches every second one is another's.
+
+    Args:
+        columns: names of the decision variables, in the order of the columns.
+
+    Attributes:
+        tape: where their quantities are.
+        width: number of columns.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.tape, self.width = Tape(), len(columns)
+        self._convert = Columns(self.tape, columns, loops=True)
+        self._known: dict[Hashable, Nest] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, statement: Statement) -> Nest:
+        """The nest of a statement."""
+        key = statement.key
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Nest(statement, self._convert)
+        return found
+
+
+Shared = dict[tuple[str, ...], Nests]
+"""Nests of sketches that are described together, by the names of their columns."""
 
 
 class FeatureExtractor:
@@ -29,6 +61,7 @@ class FeatureExtractor:
         hardware: limits that the roofline needs.
         cold_constants: whether constants come from memory at each execution (the cache state `network`).
         threads: that kernels run on, of a CPU; None: one on each core.
+        shared: with other sketches, whose nests it takes and adds to; None: with none.
 
     Attributes:
         names: of the features, the same for every program.
@@ -44,12 +77,13 @@ class FeatureExtractor:
         hardware: Hardware,
         cold_constants: bool = False,
         threads: int | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self.statements = statements(program)
-        self._width = len(columns)
-        self._tape = Tape()
-        convert = Columns(self._tape, columns, loops=True)
-        self._nests = [Nest(s, convert) for s in self.statements]
+        names = tuple(columns)
+        on = (Shared() if shared is None else shared).setdefault(names, Nests(names))
+        self._tape, self._width = on.tape, on.width
+        self._nests = [on.of(s) for s in self.statements]
         self._estimate = estimators.get(hardware.kind)(program, self._nests, hardware.on(threads), cold_constants)
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -84,6 +118,7 @@ def extractor_of(
     hardware: Hardware,
     cold_constants: bool = False,
     threads: int | None = None,
+    shared: Shared | None = None,
 ) -> FeatureExtractor:
     """The extractor of these arguments, made once for as long as the program lives.
 
@@ -93,7 +128,7 @@ def extractor_of(
     made = _MADE.setdefault(program, {})
     key = (tuple(columns), hardware, cold_constants, threads)
     if key not in made:
-        made[key] = FeatureExtractor(program, columns, hardware, cold_constants, threads)
+        made[key] = FeatureExtractor(program, columns, hardware, cold_constants, threads, shared)
     return made[key]
 
 

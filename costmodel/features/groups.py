@@ -75,10 +75,16 @@ Feature = tuple[str, Value | float]
 
 def describe(nest: Nest, terms: Terms, program_seconds: Value) -> dict[str, Value | float]:
     """Features by name; what is not there is 0."""
+    found = nest.once(("features", terms), lambda: _of_statement(nest, terms))
+    return found | dict(_share(terms, program_seconds))
+
+
+def _of_statement(nest: Nest, terms: Terms) -> dict[str, Value | float]:
+    """Those that are the same in all programs."""
     found: dict[str, Value | float] = {}
     for group in (_computation, _annotation, _innermost, _buffers, _intensity, _allocation):
         found.update(group(nest))
-    found.update(_roofline(terms, program_seconds))
+    found.update(_roofline(terms))
     return found
 
 
@@ -190,14 +196,18 @@ def _allocation(nest: Nest) -> Iterator[Feature]:
     yield "allocation.trips", nest.tape.product(nest.extents[: len(loops)])
 
 
-def _roofline(terms: Terms, program_seconds: Value) -> Iterator[Feature]:
+def _roofline(terms: Terms) -> Iterator[Feature]:
     for name in _TERMS:
         yield f"roofline.{name}", getattr(terms, name)
     for i, (traffic, misses) in enumerate(zip(terms.traffic, terms.misses, strict=True), 1):
         yield f"roofline.traffic{i}", traffic
         yield f"roofline.misses{i}", misses
     yield "roofline.nanoseconds", terms.seconds * 1e9
-    yield "program.nanoseconds", program_seconds * 1e9
     yield "roofline.balance", terms.balance
     yield "roofline.loads_an_instruction", terms.loads / terms.body.most(1)
+
+
+def _share(terms: Terms, program_seconds: Value) -> Iterator[Feature]:
+    """The program's seconds, and the statement's share of them."""
+    yield "program.nanoseconds", program_seconds * 1e9
     yield "roofline.share", terms.seconds / program_seconds.most(1e-12)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
+from typing import Any, TypeVar
 
 from costmodel.features.spans import Spans, step
 from costmodel.features.statement import Access, Loop, Statement
@@ -12,6 +13,8 @@ from search_space.hardware import LINE
 from search_space.ir.columns import Columns
 from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
 from search_space.ir.tape import Value
+
+T = TypeVar("T")
 
 
 class Nest:
@@ -41,9 +44,17 @@ class Nest:
         self._starts, self._loops = starts, loops
         self._spans = Spans(columns, loops, starts)
         self._dims: dict[Access, list[tuple[list[Value], list[Value]]]] = {}
+        self._made: dict[Hashable, Any] = {}
         self.accesses: tuple[Access, ...] = tuple(a for a in statement.accesses if a.memory)
         self.footprints = [self.footprint(a) for a in self.accesses]
         self.working_sets = [self.tape.total(f[i] for f in self.footprints) for i in range(len(starts))]
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What is made of this nest under a key, made the first time: sketches share nests."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
 
     @cached_property
     def iterations(self) -> Value:
@@ -166,21 +177,28 @@ class Nest:
         fused.
         """
         found = []
+        remainders = [node for index in access.indices for node in walk(index) if node.op == "mod"]
         for loop, extent in zip(self.levels, self.level_extents, strict=True):
+            periods = _periods(access, remainders, loop.var) if remainders else []
             period = self.tape.const(1)
-            for each in _periods(access, loop.var):
+            for each in periods:
                 period = period.most(self.columns(each))
-            found.append((extent / period).most(1) if _periods(access, loop.var) else self.tape.const(1))
+            found.append((extent / period).most(1) if periods else self.tape.const(1))
         return found
 
 
-def _periods(access: Access, loop: str) -> list[Expr]:
+def _periods(access: Access, remainders: Sequence[Expr], loop: str) -> list[Expr]:
     """After how many iterations the positions of an access are those of the first ones again: the most of these.
 
     None where it is never.
+
+    Args:
+        remainders: in the indices of the access.
     """
-    found = [period for index in access.indices for n in walk(index) if (period := _period(n, loop)) is not None]
-    return [] if any(_beside(index, loop) for index in access.indices) else list(dict.fromkeys(found))
+    found = [period for node in remainders if (period := _period(node, loop)) is not None]
+    if not found or any(_beside(index, loop) for index in access.indices):
+        return []
+    return list(dict.fromkeys(found))
 
 
 def _period(e: Expr, loop: str) -> Expr | None:

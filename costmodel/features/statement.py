@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import product
 
 from search_space.intrinsics import SGEMM
@@ -13,6 +13,7 @@ from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, 
 from search_space.lower.blocks import BULK
 from search_space.lower.borders import borders, present
 
+_BUFFER = tuple(field.name for field in fields(Buffer))
 HELD = {"local": 1, "warp": 32, "warpgroup": 128}
 """Scopes of registers, and the threads that hold a buffer together."""
 INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that are gone in machine code
@@ -54,6 +55,11 @@ class Access:
         """Whether it goes to memory rather than registers."""
         return self.buffer.scope not in HELD
 
+    @property
+    def key(self) -> Hashable:
+        """All of it: buffers are compared by what they are."""
+        return self.indices, self.reads, self.writes, *(getattr(self.buffer, name) for name in _BUFFER)
+
     def depends(self, var: str) -> bool:
         return any(var in variables(index) for index in self.indices)
 
@@ -83,6 +89,13 @@ class Statement:
     guarded: frozenset[str] = frozenset()
     tests: int = 0
     inside: tuple[Expr, ...] = ()
+
+    @property
+    def key(self) -> Hashable:
+        """All of it: equal exactly for equal statements."""
+        operations = tuple(self.operations.items())  # in their order, in which they are added up
+        loops, ends = (self.loops, self.allocation, self.reducing), (self.guarded, self.tests, self.inside)
+        return tuple(a.key for a in self.accesses), operations, loops, ends
 
     @property
     def accesses(self) -> tuple[Access, ...]:

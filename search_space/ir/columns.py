@@ -132,20 +132,21 @@ def _lines(tape: Tape, wanted: Sequence[int]) -> list[str]:
     truths: set[int] = set()
     lines: list[str] = []
     for index in order:
-        op, *operands = tape.nodes[index]
+        op, place, _, _ = tape.nodes[index]
+        operands = tape.operands(index)
         depth[index] = 0
         if op == CONST:
-            text[index] = repr(tape.numbers[operands[0]])
+            text[index] = repr(tape.numbers[place])
             continue
         if op == VARIABLE:
-            found = f"x[{operands[0]}]"
+            found = f"x[{place}]"
         else:
             if op in _TRUTHS or (op in _EXTREMES and truths.issuperset(operands)):
                 truths.add(index)
             shown = [text[a] for a in operands]
-            for place, operand in enumerate(operands):
-                if op in _NAMES and operand in truths and not (op == SELECT and place == 0):
-                    shown[place] = f"multiply({shown[place]},1.0)"  # NumPy's sum of two truth values is no number
+            for at, operand in enumerate(operands):
+                if op in _NAMES and operand in truths and not (op == SELECT and at == 0):
+                    shown[at] = f"multiply({shown[at]},1.0)"  # NumPy's sum of two truth values is no number
             found = f"{_TEXT[op]}({','.join(shown)})"
             depth[index] = 1 + max(depth[a] for a in operands)
         if uses[index] > 1 or depth[index] > DEEPEST:

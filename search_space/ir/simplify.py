@@ -9,6 +9,7 @@ from itertools import islice
 from itertools import product as cartesian
 
 from search_space.ir.expr import BOOL, Expr, const, is_size, make, maximum, minimum, product, transform, variables, walk
+from search_space.ir.findings import Context, Findings, reached
 from search_space.ir.polynomial import Poly, canon, from_poly, nonpositive, poly, poly_add, poly_mul, positive
 
 MAX_CHOICES = 8
@@ -41,30 +42,53 @@ class Simplifier:
         ranges: extent of each loop variable in scope; other variables are decision variables, at least 1.
         limits: the greatest value of a decision variable, where one is known.
         facts: what else is known of decision variables: polynomials that are not positive.
+        findings: results that are shared with other simplifiers; None: with none.
     """
 
     ranges: Mapping[str, Expr]
     limits: dict[str, int] = field(default_factory=dict)
     facts: list[Poly] = field(default_factory=list)
+    findings: Findings | None = None
 
     def __post_init__(self) -> None:
         self._memo: dict[int, Expr] = {}
         self._atoms: dict[Expr, AtomRange] = {}
         self._proofs: dict[frozenset[tuple[tuple[Expr, ...], int]], bool] = {}
         self._seen = (0, 0, 0)
+        self._contexts: dict[frozenset[str], Context] = {}  # by the names of variables
+        self._reached: dict[str, Expr | None] = {}  # what remembered results rest on
+        self._knowledge: Context | None = None
 
     def forget(self) -> None:
         """Drops remembered results: the range of a known loop has changed."""
         self._memo.clear()
         self._atoms.clear()
         self._proofs.clear()
+        self._contexts.clear()
+        self._reached.clear()
 
     def _refresh(self) -> None:
-        """Drops them when more is known than when they were remembered."""
+        """Drops them when more is known than when they were remembered, which they may rest on."""
         state = (len(self.ranges), len(self.limits), len(self.facts))
         if state != self._seen:
-            self.forget()
+            if state[1:] != self._seen[1:]:
+                self._knowledge = None
+                self.forget()
+            elif self.findings is None or any(self.ranges.get(v) is not e for v, e in self._reached.items()):
+                self.forget()
             self._seen = state
+
+    def _context(self, names: frozenset[str]) -> Context:
+        """Of expressions over some variables, among shared results."""
+        found = self._contexts.get(names)
+        if found is None:
+            assert self.findings is not None
+            if self._knowledge is None:
+                self._knowledge = self.findings.knowledge(type(self), self.limits, self.facts)
+            extents = reached(names, self.ranges)
+            self._reached.update(extents)
+            found = self._contexts[names] = self.findings.context(self._knowledge, extents)
+        return found
 
     def proved(self, p: Poly) -> bool:
         """Whether p <= 0 for all decision variables, their upper limits taken into account."""
@@ -100,6 +124,16 @@ class Simplifier:
     def _visit(self, e: Expr) -> Expr | None:
         if e.op == "load" or e.op not in _INTEGER_OPS or (e.dtype != "int64" and e.dtype != BOOL):
             return None
+        if self.findings is None:
+            return self._simplified(e)
+        key, known = (e.serial, self._context(variables(e))), self.findings.nodes
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._simplified(e)
+        return found
+
+    def _simplified(self, e: Expr) -> Expr:
+        """An operation on integers or truth values, its operands first."""
         a, b = (self(x) for x in e.args)
         if e.op in ("lt", "le") and a.dtype == "int64":
             return self.compare(e.op, a, b)
@@ -203,7 +237,17 @@ class Simplifier:
         key = frozenset(p.items())
         found = self._proofs.get(key)
         if found is None:
-            found = self._proofs[key] = any(self.proved(bound) for bound in self._uppers(p))
+            found = self._proofs[key] = self._bounded(p, key)
+        return found
+
+    def _bounded(self, p: Poly, key: frozenset[tuple[tuple[Expr, ...], int]]) -> bool:
+        if self.findings is None:
+            return any(self.proved(bound) for bound in self._uppers(p))
+        place = (self._context(frozenset().union(*(variables(a) for m in p for a in m))), key)
+        known = self.findings.proofs
+        found = known.get(place)
+        if found is None:
+            found = known[place] = any(self.proved(bound) for bound in self._uppers(p))
         return found
 
     def upper(self, e: Expr) -> Expr | None:
@@ -255,6 +299,8 @@ class Simplifier:
         """How an atom varies with the loops."""
         found = self._atoms.get(atom)
         if found is None:
+            if self.findings is not None:
+                self._context(variables(atom))  # which notes what the range rests on
             found = self._atoms[atom] = self._atom_range(atom)
         return found
 
@@ -277,14 +323,14 @@ class Simplifier:
             return AtomRange(True, all(map(self.nonnegative, atom.args)), tuple(sorted(tops, key=_varied)))
         if atom.op == "max":
             return AtomRange(True, any(map(self.nonnegative, atom.args)), self._tops_of_max(*atom.args))
-        return UNKNOWN if atom.op != "var" and _names(atom) & self.ranges.keys() else AtomRange(False, True)
+        return UNKNOWN if atom.op != "var" and variables(atom) & self.ranges.keys() else AtomRange(False, True)
 
     def nonnegative(self, e: Expr) -> bool:
         return self.bounded(poly_add({}, poly(e), -1))
 
     def divisor(self, e: Expr) -> bool:
         """Whether `e` may be taken for positive: a number above 0, or a loop's extent (0 only where nothing runs)."""
-        return bool(e.value > 0) if e.is_const else not _names(e) & self.ranges.keys()
+        return bool(e.value > 0) if e.is_const else not variables(e) & self.ranges.keys()
 
     def _tops_of_max(self, a: Expr, b: Expr) -> tuple[Poly, ...]:
         """A bound of one side that is proved to be no less than a bound of the other."""
@@ -340,9 +386,6 @@ ONE: Poly = {(): 1}
 _INTEGER_OPS = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "lt", "le", "eq", "ne", "and", "or"}
 
 
-_names = variables
-
-
 @dataclass(frozen=True)
 class Interval:
     """The values an index takes while some loops run: from `low`, at most `width` further (both inclusive)."""
@@ -364,23 +407,28 @@ def interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
     Raises:
         Unbounded: a read from a tensor, or a product whose factors may be negative.
     """
+    if any(n.op == "load" for n in walk(e)):
+        raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
+    return _interval(e, relaxed, simplify)
+
+
+def _interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
+    """Bounds of an expression without reads."""
     if e.op == "var":
         name = e.args[0]
         return Interval(const(0), canon(relaxed[name] - 1)) if name in relaxed else Interval(e, const(0))
-    if any(n.op == "load" for n in walk(e)):
-        raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
-    if not _names(e) & relaxed.keys():
+    if not variables(e) & relaxed.keys():
         return Interval(e, const(0))
     if e.op not in _INTERVALS:
         raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
-    a, b = (interval(x, relaxed, simplify) for x in (e.args[1:] if e.op == "select" else e.args))
+    a, b = (_interval(x, relaxed, simplify) for x in (e.args[1:] if e.op == "select" else e.args))
     found = _INTERVALS[e.op](e.op, a, b, simplify)
     return Interval(found.low, _without_loops(found.width, simplify))
 
 
 def _without_loops(width: Expr, simplify: Simplifier) -> Expr:
     """The width, or a bound of it where it depends on a loop."""
-    if not _names(width) & simplify.ranges.keys():
+    if not variables(width) & simplify.ranges.keys():
         return width
     bound = simplify.upper(width)
     if bound is None:
@@ -428,7 +476,7 @@ def _misalignment(low: Expr, divisor: Expr, simplify: Simplifier) -> Expr:
     """An expression in decision variables that is 0 where `low` is a multiple of `divisor` wherever the loops stand."""
     rest = const(0)
     for monomial, c in poly(low).items():
-        still = [atom for atom in monomial if not _names(atom) & simplify.ranges.keys()]
+        still = [atom for atom in monomial if not variables(atom) & simplify.ranges.keys()]
         rest = rest + simplify.mod(canon(product([const(abs(c)), *still])), divisor)
     return canon(rest)
 

@@ -7,10 +7,15 @@ in gives bit for bit what the symbolic one gives for that candidate's row.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 Number = int | float
+Node = tuple[int, int, int, int]
 CONST, VARIABLE, ADD, SUB, MUL, DIV, FLOOR, MIN, MAX, LT, LE, EQ, SELECT = range(13)
+ARITY = (0, 0, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 3)
+"""Operands, by operation."""
 _FOLD: dict[int, Callable[[float, float], float]] = {
     ADD: lambda a, b: a + b,
     SUB: lambda a, b: a - b,
@@ -79,27 +84,28 @@ class Tape:
     """Operations in the order in which they can be evaluated.
 
     Attributes:
-        nodes: (operation, a, b, c), operands by index; a constant is (CONST, place in numbers), a variable (VARIABLE,
-            column).
+        nodes: (operation, a, b, c), operands by index, the last one again where there are fewer; a constant is (CONST,
+            place in numbers, 0, 0), a variable (VARIABLE, column, 0, 0).
         numbers: the constants.
     """
 
     def __init__(self) -> None:
-        self.nodes: list[tuple[int, ...]] = []
+        self.nodes: list[Node] = []
         self.numbers: list[float] = []
-        self._known: dict[tuple[int, ...], Value] = {}
+        self._known: dict[Node, Value] = {}
+        self._flat = array("i")
         self._constants: dict[float, Value] = {}
 
     def const(self, number: Number) -> Value:
         value = self._constants.get(number)
         if value is None:
             self.numbers.append(float(number))
-            value = self._constants[number] = self._node((CONST, len(self.numbers) - 1), float(number))
+            value = self._constants[number] = self._node((CONST, len(self.numbers) - 1, 0, 0), float(number))
         return value
 
     def variable(self, position: int) -> Value:
         """The column at `position`."""
-        return self._node((VARIABLE, position), None)
+        return self._node((VARIABLE, position, 0, 0), None)
 
     def lift(self, value: Value | Number) -> Value:
         return value if isinstance(value, Value) else self.const(value)
@@ -110,7 +116,8 @@ class Tape:
         a = left if isinstance(left, Value) else known.get(left) or self.const(left)
         b = right if isinstance(right, Value) else known.get(right) or self.const(right)
         if op == FLOOR:
-            return self.const(math.floor(a.number)) if a.number is not None else self._node((op, a.index), None)
+            index = a.index
+            return self._node((op, index, index, index), None) if a.number is None else self.const(math.floor(a.number))
         if a.number is not None:
             if b.number is not None:
                 return self.const(_FOLD[op](a.number, b.number))
@@ -125,7 +132,8 @@ class Tape:
             a, b = b, a
         if a is b and op in (MIN, MAX):
             return a
-        key = (op, a.index, b.index)
+        index = b.index
+        key = (op, a.index, index, index)
         return self._known.get(key) or self._node(key, None)
 
     def select(self, condition: Value, then: Value | Number, other: Value | Number) -> Value:
@@ -150,7 +158,7 @@ class Tape:
     def operands(self, index: int) -> tuple[int, ...]:
         """Indices of the nodes that a node reads."""
         node = self.nodes[index]
-        return node[1:] if node[0] > VARIABLE else ()
+        return node[1 : 1 + ARITY[node[0]]]
 
     def needed(self, outputs: Sequence[int]) -> list[int]:
         """Indices of the nodes that some nodes are made of, and their own, operands first."""
@@ -169,7 +177,13 @@ class Tape:
         order.reverse()
         return order
 
-    def _node(self, key: tuple[int, ...], number: float | None) -> Value:
+    def flat(self) -> array[int]:
+        """The nodes, four numbers each."""
+        done = len(self._flat) // 4
+        self._flat.extend(chain.from_iterable(self.nodes[done:] if done else self.nodes))
+        return self._flat
+
+    def _node(self, key: Node, number: float | None) -> Value:
         value = self._known.get(key)
         if value is None:
             value = self._known[key] = Value(self, len(self.nodes), number)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, ceildiv, const, maximum, minimum, product, substitute, var, variables, walk
+from search_space.ir.findings import Findings
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.regroup import recombined
 from search_space.ir.simplify import Simplifier, Unbounded, interval
@@ -73,10 +74,10 @@ class Bounds:
         constraints: what the splits demand of the decision variables.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, findings: Findings | None = None) -> None:
         self.state = state
         self.ranges: dict[str, Expr] = {}
-        self.simplify = Simplifier(self.ranges)
+        self.simplify = Simplifier(self.ranges, findings=Findings() if findings is None else findings)
         self.domains: dict[str, Domain] = {}
         self.nests: dict[str, Nest] = {}
         self.constraints: list[Constraint] = []
@@ -293,6 +294,7 @@ class Bounds:
         )
         if not (rest.is_const and rest.value == 0):
             self.ranges[loop_var(stage.name, outer)] = canon(extents[outer] + 1)
+            self.simplify.forget()
 
     def _local(self, stage: Stage, extents: dict[str, Expr], whole: frozenset[str]) -> dict[str, Expr]:
         """Every axis and loop of `stage` in its innermost loop variables; those in `whole` stay variables."""

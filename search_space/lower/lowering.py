@@ -24,6 +24,7 @@ from search_space.ir.expr import (
     var,
     variables,
 )
+from search_space.ir.findings import Findings
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import rounds
 from search_space.ir.sizes import is_sized, span
@@ -38,19 +39,20 @@ from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import SplitRelation, Stage, State, identity_of
 
 
-def lower(state: State, name: str = "kernel") -> LoopProgram:
+def lower(state: State, name: str = "kernel", findings: Findings | None = None) -> LoopProgram:
     """The loop program of a schedule.
 
     Args:
         state: its steps may hold decision variables; then so do the program's extents, shapes and constraints.
         name: the kernel's name.
+        findings: of the simplifier, shared with other schedules of the same definition; None: with none.
 
     Raises:
         ScheduleError: a region that cannot be inferred, or numbers that break a split's rule.
     """
     state = inline_stages(state)
     check_schedule(state)
-    return _Lowering(state).program(name)
+    return _Lowering(state, findings).program(name)
 
 
 def rows_apart(shape: tuple[Expr, ...], dtype: str) -> tuple[Expr, ...]:
@@ -80,9 +82,9 @@ class _Place:
 class _Lowering:
     """Builds the loop trees of all stages, given their bounds."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, findings: Findings | None) -> None:
         self.state = state
-        self.bounds = Bounds(state)
+        self.bounds = Bounds(state, findings)
         self.simplify = self.bounds.simplify
         self.inputs = {i.name: i for i in state.inputs}
         self.stages = {s.name: s for s in state.stages}

@@ -84,7 +84,7 @@ def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifie
     place = {part: var(loop) for part, loop in zip(layout.order, loops, strict=True)}
     ranges = dict(zip(loops, target.shape, strict=True))
     # A simplifier of its own: the loops of this program are others than those of the kernel whose decisions it knows.
-    inner_simplify = Simplifier(ranges)
+    inner_simplify = Simplifier(ranges, findings=simplify.findings)
     indices = []
     for dim, factors in enumerate(layout.factors):
         value = place[dim, 0]

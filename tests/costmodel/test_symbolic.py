@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from costmodel.features import NAMES, FeatureExtractor, extractor_of
+from costmodel.features import NAMES, FeatureExtractor, Shared, extractor_of
+from costmodel.features.statement import statements
 from search_space import workloads
 from search_space.ir.expr import const
 from search_space.ir.stmt import LoopProgram, Store, substitute_program
@@ -113,6 +114,30 @@ def test_an_extractor_is_made_once_and_goes_with_its_program() -> None:
     del program
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("name", ["conv", "int8"])
+def test_sketches_that_share_statements_have_their_own_features(name: str) -> None:
+    """Bit for bit, whichever of them was described first."""
+    sketches, shared = generate(SPACES[name], HARDWARE, ["direct"]).sketches, Shared()
+    together = [FeatureExtractor(s.program, s.columns, HARDWARE, shared=shared) for s in sketches]
+    for sketch, extractor in reversed(list(zip(sketches, together, strict=True))):
+        columns, own = sketch.expand(draw(sketch, 50)), FeatureExtractor(sketch.program, sketch.columns, HARDWARE)
+        np.testing.assert_array_equal(extractor.roofline(columns), own.roofline(columns))
+        np.testing.assert_array_equal(extractor(columns), own(columns))
+    described = sum(len(nests) for nests in shared.values())
+    statements_of_all = sum(len(extractor.statements) for extractor in together)
+    assert described < statements_of_all if name == "conv" else described == statements_of_all
+
+
+def test_statements_are_alike_where_all_of_them_is() -> None:
+    def keys(program: LoopProgram) -> list[object]:
+        return [statement.key for statement in statements(program)]
+
+    made = keys(matmul())
+    assert made == keys(matmul())
+    others = [matmul(64, 64, 128), *(substitute_program(matmul(), {name: 2}) for name in MATMUL_COLUMNS)]
+    assert all(keys(other) != made for other in others)
 
 
 def test_a_loop_that_does_not_run_costs_nothing() -> None:

@@ -38,6 +38,8 @@ def test_the_arena_is_no_smaller_than_the_bound_and_no_larger_than_all(values: l
     found = plan(values)
     padded = sum(-(-v.nbytes // ALIGNMENT) * ALIGNMENT for v in values)
     assert lower_bound(values) <= found.nbytes <= padded
+    alive = [sum(v.nbytes for v in values if v.first <= step <= v.last) for step in {v.first for v in values}]
+    assert lower_bound(values) == max(alive, default=0)
 
 
 def test_a_chain_needs_two_buffers() -> None:

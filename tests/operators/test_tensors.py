@@ -22,6 +22,7 @@ def test_the_key_is_short_stable_and_of_the_definition() -> None:
     workload = workloads.from_tensors(gated())
     assert workload.key == "tensors(output=gated,shape=5x9,sha256=c1fbcebde55d889e)"
     assert workload == Workload.of(gated()) and hash(workload) == hash(Workload.of(gated()))
+    assert Workload.of(gated()) is workload, "its figures are found once, however often a graph has it"
     *inputs, output = gated()
     other = te.compute((5, 9), lambda i, j: output[i, j] + 1.0, name="gated")
     assert Workload.of([*inputs, other]) != workload

@@ -24,6 +24,7 @@ from search_space.ir.expr import (
     var,
     variables,
 )
+from search_space.ir.findings import Findings
 from search_space.ir.polynomial import canon, from_poly, poly
 from search_space.ir.simplify import Simplifier, Unbounded, interval
 from tests.interpreter import evaluate
@@ -185,6 +186,39 @@ def test_simplifying_goes_on_with_what_is_known_later() -> None:
     assert simplify(e) is e
     known["i"] = const(4)
     assert simplify(e) is const(0)
+
+
+def test_shared_findings_hold_where_what_they_rest_on_does() -> None:
+    """The extent of a loop, the extent of a loop in that extent, limits and facts: each makes another context."""
+    shared, tile, block = Findings(), var("tile"), var("block")
+    asked = [make("floordiv", var("i"), const(4)), minimum(block * tile, const(9)), make("mod", var("j"), const(6))]
+    ranges: list[dict[str, Expr]] = [
+        {"i": const(4), "j": var("i") + 1},
+        {"i": const(6), "j": var("i") + 1},
+        {"i": const(7), "j": var("i") + 1},
+        {"j": const(6)},
+        {},
+    ]
+    for facts in ([], [poly(block * tile - 9)], [poly(tile - 1)]):
+        for limits in ({}, {"tile": 3, "block": 3}):
+            for each in ranges * 2:
+                alone = Simplifier(each, dict(limits), list(facts))
+                together = Simplifier(each, dict(limits), list(facts), shared)
+                assert [together(e) for e in asked] == [alone(e) for e in asked]
+
+
+def test_results_outlive_ranges_that_they_do_not_rest_on() -> None:
+    known: dict[str, Expr] = {"i": const(9)}
+    simplify = Simplifier(known, findings=Findings())
+    e = make("mod", var("j"), const(4)) + make("floordiv", var("i"), const(9))
+    assert simplify(e) is make("mod", var("j"), const(4))
+    known["k"] = const(3)
+    assert simplify(e) is make("mod", var("j"), const(4))
+    known["j"] = const(4)
+    assert simplify(e) is var("j")
+    known["i"] = const(10)
+    simplify.forget()
+    assert simplify(e) is not var("j")
 
 
 def test_substitution_is_simultaneous() -> None:

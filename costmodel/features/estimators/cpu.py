@@ -8,6 +8,7 @@ emitted, not of a processor: how many instructions something takes, or which sha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 
 from costmodel.features.borders import made
@@ -56,7 +57,8 @@ that read an operand for each product: 2 ** (1 / 4) - 1, and by the fourth power
 
 def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
     """See `base.Estimator`; statements run one after another."""
-    terms = [_terms(nest, hardware, cold_constants) for nest in nests]
+    key = ("cpu", hardware, cold_constants)
+    terms = [nest.once(key, partial(_terms, nest, hardware, cold_constants)) for nest in nests]
     return Estimate(terms, nests[0].tape.total(of.seconds for of in terms))
 
 
