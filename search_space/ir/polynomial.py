@@ -51,6 +51,14 @@ def poly_mul(a: Poly, b: Poly) -> Poly:
     return {m: c for m, c in out.items() if c}
 
 
+def factors(m: Monomial) -> list[Expr]:
+    """The atoms of a monomial in textual order, in which code is written: a monomial's own order is that of their age.
+
+    The age of a node depends on what else a process has made, and code must not.
+    """
+    return sorted(m, key=str) if len(m) > 1 else list(m)
+
+
 def from_poly(p: Poly) -> Expr:
     """The canonical expression: monomials in textual order, the constant last."""
     ordered = sorted(p, key=lambda m: (not m, -len(m), sorted(map(str, m)))) if len(p) > 1 else p
@@ -60,7 +68,7 @@ def from_poly(p: Poly) -> Expr:
         if not m:
             term = const(abs(c))
         else:
-            term = product(sorted(m, key=str)) if len(m) > 1 else m[0]
+            term = product(factors(m)) if len(m) > 1 else m[0]
             if abs(c) != 1:
                 term = make("mul", term, const(abs(c)))
         if out is None:

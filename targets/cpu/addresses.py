@@ -8,7 +8,7 @@ from typing import Any
 
 from search_space.ir.expr import Expr, const, var, variables, walk
 from search_space.ir.flat import flat_index
-from search_space.ir.polynomial import Monomial, Poly, canon, from_poly, poly
+from search_space.ir.polynomial import Monomial, Poly, canon, factors, from_poly, poly
 from search_space.ir.sizes import is_sized
 from targets.cpu.integers import Integers
 from targets.cpu.storage import Loops, Storage
@@ -115,7 +115,7 @@ class Addresses:
         for monomial, c in plan.mixed:
             # Numbers put in, divisions fall away, and what is left may add up with the other terms.
             whole = const(c)
-            for atom in monomial:
+            for atom in factors(monomial):
                 whole = whole * self._fixed(atom)
             for m, d in poly(canon(whole)).items():
                 if m:
@@ -152,7 +152,7 @@ class Addresses:
         key: tuple[Any, ...] = ("pointer", buffer)
         for depth in sorted(levels):
             # In one order, or the same address would not be found again.
-            part = sorted(levels[depth], key=lambda t: str(t[0]))
+            part = sorted(levels[depth], key=lambda t: str(factors(t[0])))
             key = (*key, tuple((tuple(a.serial for a in m), c) for m, c in part))
             known = self.text.lookup(key)
             if known is None:

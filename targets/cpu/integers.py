@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_space.ir.expr import Expr, variables
-from search_space.ir.polynomial import Monomial, Poly, poly
+from search_space.ir.polynomial import Monomial, Poly, factors, poly
 from search_space.ir.simplify import Simplifier
 from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
@@ -109,8 +109,9 @@ class Integers:
         return out
 
     def monomial(self, monomial: Monomial, at: Scope | None) -> str:
-        out = self.scalar(monomial[0])
-        for atom in monomial[1:]:
+        first, *others = factors(monomial)
+        out = self.scalar(first)
+        for atom in others:
             out = self.text.value(f"mul nsw i64 {out}, {self.scalar(atom)}", "int64", at=at).text
         return out
 

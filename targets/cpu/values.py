@@ -6,7 +6,7 @@ from typing import Any
 
 from search_space.hardware import columns_of
 from search_space.ir.expr import Expr, const, substitute, var, variables, walk
-from search_space.ir.polynomial import Poly, canon, poly_add
+from search_space.ir.polynomial import Poly, canon, factors, poly_add
 from search_space.ir.rounding import limited
 from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
@@ -344,7 +344,7 @@ class Values:
         """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""
         for monomial, c in plan.loaded:
             offset = Value(str(c), "int64")
-            for atom in monomial:
+            for atom in factors(monomial):
                 factor = self.ops.cast(self.value(atom), "int64")
                 offset = self.text.value(f"mul i64 {offset.text}, {factor.text}", "int64")
             element = LLVM_TYPE[self.storage[name].dtype]
@@ -368,7 +368,7 @@ class Values:
         offsets = Value("<" + ", ".join(f"i32 {i * plan.lane}" for i in range(width)) + ">", "int32", width)
         for monomial, c in plan.gather:
             value = Value(f"splat (i32 {c})", "int32", width)
-            for atom in monomial:
+            for atom in factors(monomial):
                 index = self.value(atom) if holds_load(atom) else self.index_value(self.fixed(atom))
                 factor = self._narrow(index, width)
                 value = self.text.value(f"mul {value.type} {value.text}, {factor.text}", "int32", width)

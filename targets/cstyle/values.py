@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from search_space.ir.expr import BOOL, FLOATS, INT, Expr, const, total
-from search_space.ir.polynomial import Poly, poly
+from search_space.ir.polynomial import Poly, factors, poly
 from search_space.ir.regroup import Regrouping, pulled_apart, recombined
 from search_space.ir.rounding import limited
 from search_space.ir.stmt import Buffer
@@ -159,11 +159,11 @@ class Values:
         """A polynomial."""
         out = ""
         for monomial, c in terms.items():
-            factors = [self.index(a) for a in monomial]
-            if abs(c) != 1 or not factors:
-                factors.append(self.number(abs(c)))
+            texts = [self.index(a) for a in factors(monomial)]
+            if abs(c) != 1 or not texts:
+                texts.append(self.number(abs(c)))
             sign = ("-" if c < 0 else "") if not out else (" - " if c < 0 else " + ")
-            out += sign + " * ".join(factors)
+            out += sign + " * ".join(texts)
         return self.OPERATION.format(out) if out else "0"
 
     # ------------------------------------------------------------------ values
