@@ -45,7 +45,11 @@ def lower(
             typer.echo(f"== {name}\n{text.rstrip()}\n")
 
 
-def tasks(config: Config, overrides: Overrides = None) -> None:
+def tasks(
+    config: Config,
+    passes: Annotated[bool, typer.Option("--passes", help="Print what each graph pass does, and its time.")] = False,
+    overrides: Overrides = None,
+) -> None:
     """Lists the tasks of a configuration, without tuning them."""
     with bad_input(config=config):
         from rich.console import Console
@@ -53,13 +57,14 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         from autotune.collect.items import tasks_of_any
         from autotune.network.tasks import types_of
         from autotune.report.tables import Column, console_width, fitted
-        from autotune.run.workloads import network_of, settings_of
+        from autotune.run.workloads import job_of, settings_of
         from search_space.operators.algorithms import within
         from search_space.space import algorithms_on
 
         loaded = load(config, overrides)
         settings = settings_of(loaded)
-        network = None if loaded.model is None else network_of(loaded)
+        show = (lambda run: typer.echo(str(run))) if passes else None
+        network = None if loaded.model is None else job_of(loaded).load(listener=show)
         found = tasks_of_any(loaded) if network is None else list(network.tasks)
         targets = [settings.of(task).target for task in found]
         algorithms = [

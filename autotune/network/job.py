@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from autotune.cache.kernels import KernelCache
     from autotune.graph.ir import Graph
     from autotune.graph.mixed import Mixture
+    from autotune.graph.passes.pipeline import Listener
     from autotune.network.load import Network
     from autotune.network.options import CompileOptions
     from autotune.network.selection import Limits
@@ -104,7 +105,12 @@ class NetworkJob:
             return open_cache(self.config.cache)
 
     def load(
-        self, at: str = "model", again: bool = False, model: ModelProto | None = None, weights: bool = True
+        self,
+        at: str = "model",
+        again: bool = False,
+        model: ModelProto | None = None,
+        weights: bool = True,
+        listener: Listener | None = None,
     ) -> Network:
         """Imports the model and takes it through the passes.
 
@@ -113,6 +119,7 @@ class NetworkJob:
             again: whether mixed precision is chosen anew, where the run folder has a choice.
             model: in place of the one that the configuration names.
             weights: whether the network's model has all of its weights, which only what is compared with it needs.
+            listener: called after each graph pass.
 
         Raises:
             ConfigError: an unknown model or pass, or a model that cannot be compiled.
@@ -127,7 +134,7 @@ class NetworkJob:
                 raise ConfigError("`sizes` must be left out, but for compiling without trials", "network.sizes")
             shapes = {name: tuple(map(int, shape)) for name, shape in keys.shapes.items()}
             model = load_model(str(config.model), shapes, weights) if model is None else inferred(model, shapes)
-            network = load_network(model, config.name, self.options, self._chooser(again), weights)
+            network = load_network(model, config.name, self.options, self._chooser(again), weights, listener)
         if not network.tasks:
             raise ConfigError(f"a model must have something to compute, but {config.model} has not", at)
         return network
