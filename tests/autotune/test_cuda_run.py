@@ -97,7 +97,7 @@ def test_without_a_gpu_a_run_ends_before_the_model_is_read(monkeypatch: pytest.M
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(CudaTarget, "unavailable", lambda self: ABSENT)
-    monkeypatch.setattr("autotune.run.run.network_of", read)
+    monkeypatch.setattr("autotune.network.job.NetworkJob.load", read)
     result = CliRunner().invoke(app, ["run", str(CONFIGS / "resnet50_cuda.yaml")])
     assert result.exit_code == 2 and f"resnet50_cuda.yaml:target: {ABSENT}" in result.output
     assert not list(tmp_path.iterdir())
