@@ -47,6 +47,7 @@ lint: $(READY) ## hold the style rules against the code, and its layout
 
 types: $(READY) ## check the types of the packages
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing/user.py
 
 check: lint types test ## everything a change must pass
 

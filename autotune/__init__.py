@@ -1,5 +1,14 @@
 """Makes tensor programs fast: compile a network, tune it or a workload, lower and build hand-written schedules.
 
+    compile          a model of ONNX or a module of PyTorch to an executable of this machine
+    load             an executable from the folder that `save` wrote
+    tune             the fastest schedule of a workload, of tensors or of a template
+    tune_for_sizes   schedules of a workload for all sizes of a range
+    TuneResult       what `tune` returns
+    lower, build     a hand-written schedule to a loop program, or to a kernel
+    build_for_sizes  the same, to one kernel for all sizes of a range
+    explain          which parts of a module `torch.compile(backend="autotune")` compiles
+
 The names are resolved on first use, so that `import autotune` and `autotune --help` are quick.
 """
 
@@ -51,3 +60,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'autotune' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

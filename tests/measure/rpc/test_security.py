@@ -223,7 +223,7 @@ def poll(line, session, job):
     """Where a job stands, once it is answered."""
     reply = {}
     while reply.get("state") in (None, "waiting", "running"):
-        reply = line.ask("Poll", {"session": session, "job": job, "wait": 1.0})[0]
+        reply = line.ask("Poll", {"session": session, "job": job, "wait": 1.0}, timeout=30.0)[0]  # of a busy machine
     return reply
 
 
