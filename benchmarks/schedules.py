@@ -22,8 +22,8 @@ from autotune.collect.items import items_of
 from autotune.config import RunConfig
 from autotune.database import ScheduleDatabase
 from autotune.database.entry import lanes_of, place_of
-from autotune.database.export import entries_of
 from autotune.database.place import shipped_file
+from autotune.tuning.export import entries_of
 from benchmarks.survey.models import load_models
 from measure.database import Database
 from targets import registry

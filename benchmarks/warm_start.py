@@ -18,10 +18,10 @@ from typing import Any
 import yaml
 
 from autotune.config import Measure, Model, RunConfig, Search
-from autotune.executable.schedule import Schedule
 from autotune.network.schedules import Schedules
 from autotune.network.selection import select
 from autotune.run.workloads import limits_of, network_of
+from autotune.schedule import Schedule
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from benchmarks.collected import add_options, collect

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.cache.code import code_digest
 from autotune.cache.linked import Linked
 from autotune.cache.store import Store
-from autotune.executable.schedule import Kernel, OpenKernel, Schedule
+from autotune.schedule import Kernel, OpenKernel, Schedule
 from search_space.machines.registry import rules_of
 from search_space.operators import LIBRARY
 from search_space.schedule.trace import Trace

@@ -50,7 +50,7 @@ def export(
 ) -> None:
     """Writes the fastest schedules of runs as a database, to be merged or contributed."""
     with bad_input():
-        from autotune.database.export import entries_of
+        from autotune.tuning.export import entries_of
         from measure.database import Database
 
         found = []
@@ -97,7 +97,7 @@ def verify(
     """Measures entries that fit this machine beside what would be chosen without them: right, and faster?"""
     with bad_input():
         from autotune.database import open_schedules
-        from autotune.database.verification import verify as check
+        from autotune.tuning.verification import verify as check
 
         entries = [e for e in open_schedules(name) if match in e.workload.key or match in e.sketch]
         found = check(entries[:most], minutes, lambda text: typer.echo(text))

@@ -14,7 +14,6 @@ import numpy as np
 from autotune.cache.kernels import KernelCache, symbol_of
 from autotune.executable.linking import Builder, Linking
 from autotune.executable.packing import Call, Constants, room
-from autotune.executable.schedule import Kernel, OpenKernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, listed_step, scope_of, trip_places
 from autotune.executable.states import states_of
 from autotune.executable.weights import Weights
@@ -24,6 +23,7 @@ from autotune.graph.loops import loops_of
 from autotune.graph.memory_plan import Interval, MemoryPlan, lower_bound, plan
 from autotune.graph.partition import Group
 from autotune.graph.views import dense
+from autotune.schedule import Kernel, OpenKernel, Schedule, module_of
 from search_space.dtypes import numpy_dtype
 from search_space.files import replace_file
 from search_space.schedule.state import operations

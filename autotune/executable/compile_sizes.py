@@ -20,12 +20,12 @@ from autotune.executable.compile import Builder, Chosen, Compiler, is_dense
 from autotune.executable.opening import NotOpen, Opening
 from autotune.executable.packing import Call
 from autotune.executable.ranges import Packed, Sampling, divided, doubted
-from autotune.executable.schedule import Kernel, OpenKernel, Schedule
 from autotune.executable.scopes import Scope
 from autotune.executable.weights import Weights
 from autotune.graph.ir import Graph
 from autotune.graph.memory_plan import MemoryPlan, plan
 from autotune.graph.partition import Group
+from autotune.schedule import Kernel, OpenKernel, Schedule
 from costmodel.features import FeatureExtractor
 from search_space import te_json
 from search_space.dtypes import numpy_dtype

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.cache.kernels import KernelCache
 from autotune.cache.linked import Linked, plan_digest
-from autotune.executable.schedule import Kernel, OpenKernel
+from autotune.schedule import Kernel, OpenKernel
 from search_space.files import replace_file
 from targets.base import Module, NetworkPlan, Target
 from targets.manifest import contents

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.config import ConfigError
-from autotune.executable.schedule import Schedule
 from autotune.network.selection import Chosen
+from autotune.schedule import Schedule
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from search_space.schedule.errors import ScheduleError

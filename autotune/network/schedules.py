@@ -16,10 +16,10 @@ from typing import Any
 
 from autotune.cache.kernels import KernelCache, symbol_of
 from autotune.config import ConfigError, Measure, Model, Search
-from autotune.executable.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.crew import Answer, Crew
 from autotune.network.selection import Chosen, Limits, extra_bytes
+from autotune.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from costmodel.pretrained import digest_of
@@ -248,7 +248,7 @@ def _known_before(task: Task, settings: Settings, limits: Limits, hardware: Hard
     database = open_schedules(settings.search.database)
     if not len(database):
         return None
-    from autotune.database.starts import exact_start  # it knows spaces, which take a while to import
+    from autotune.tuning.starts import exact_start  # it knows spaces, which take a while to import
 
     found = exact_start(database, task, settings.of(task), limits.allowed(task.workload), hardware)
     return None if found is None else _Found((Schedule(found.algorithm, found.trace), found.seconds))

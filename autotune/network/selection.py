@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.executable.schedule import Schedule
+from autotune.schedule import Schedule
 from autotune.tuning.finals import Best, by_algorithm
 from autotune.tuning.task import Task
 from measure.record import Record

@@ -13,7 +13,6 @@ from autotune.cache.place import open_cache
 from autotune.config import Measure
 from autotune.executable.compile import Compiler
 from autotune.executable.ranges import sampling_of
-from autotune.executable.schedule import Schedule
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
 from autotune.network.options import CompileOptions, Precision
@@ -24,6 +23,7 @@ from autotune.network.sized_graph import load_sized
 from autotune.network.tasks import tasks_of
 from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options
+from autotune.schedule import Schedule
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import CPU, Task
 from autotune.tuning.tune_tasks import Stopped, TaskRequest, round_size, tune_tasks

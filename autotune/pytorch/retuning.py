@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.executable.schedule import Schedule
 from autotune.graph.ir import Graph
 from autotune.network.process import NetworkProcess, of_turns
 from autotune.network.selection import Chosen
 from autotune.pytorch.background import of_process
 from autotune.pytorch.building import Loaded, Plan, Source, Stop
+from autotune.schedule import Schedule
 from autotune.tuning.tune_tasks import Stopped
 from autotune.units import latency
 from search_space.scratch import ScratchFolder

@@ -10,13 +10,13 @@ import numpy as np
 
 from autotune.config import ConfigError, errors_at
 from autotune.database import open_schedules
-from autotune.database.starts import starts
 from autotune.search import registry as strategies
 from autotune.search.base import Candidate, NoLegalSchedule
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler, require_legal
 from autotune.tuning.scorer import ModelScorer, UnguidedScorer
 from autotune.tuning.settings import Settings, make_model
+from autotune.tuning.starts import starts
 from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.untimed import without_trials

@@ -1,4 +1,4 @@
-"""The folders of `autotune`, read from the imports: each imports those before it, but for the edges listed."""
+"""The folders of `autotune`, read from the imports: each imports those before it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,8 @@ ORDER = (
 Modules beside the folders are below all of them (`units`) or above (`__init__`); what they import is not looked at.
 """
 
-BACK_EDGES: frozenset[tuple[str, str]] = frozenset(
-    {
-        ("autotune.cache.kernels", "executable"),
-        ("autotune.database.export", "tuning"),
-        ("autotune.database.starts", "tuning"),
-        ("autotune.database.verification", "tuning"),
-    }
-)
-"""(module, later folder that it imports): what keeps the folders from being layers. The list only becomes shorter."""
+BACK_EDGES: frozenset[tuple[str, str]] = frozenset()
+"""(module, later folder that it imports). There is none, and none is added."""
 
 
 @cache

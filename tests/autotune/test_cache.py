@@ -22,7 +22,7 @@ from autotune.cache.place import folder_of, open_cache
 from autotune.cache.store import TORN_SECONDS, CacheError, Store
 from autotune.cli.app import app
 from autotune.config import ConfigError
-from autotune.executable.schedule import Kernel, Schedule
+from autotune.schedule import Kernel, Schedule
 from search_space import workloads
 from search_space.schedule.trace import Trace
 from targets import registry

@@ -17,11 +17,11 @@ from autotune.database.entry import DatabaseError, kind_of, lanes_of, place_of
 from autotune.database.likeness import distance, signature
 from autotune.database.place import own_path, shipped_file
 from autotune.database.projection import project
-from autotune.database.starts import exact_start, starts
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler
 from autotune.tuning.preparation import prepare_task
 from autotune.tuning.settings import Settings
+from autotune.tuning.starts import exact_start, starts
 from autotune.tuning.task import Task
 from autotune.tuning.untimed import without_trials
 from search_space import workloads

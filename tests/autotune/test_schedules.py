@@ -12,10 +12,10 @@ import pytest
 
 from autotune.cache.kernels import symbol_of
 from autotune.config import ConfigError
-from autotune.executable.schedule import Kernel, Schedule, kernel_of, module_of
 from autotune.network import crew, schedules
 from autotune.network.schedules import FEWEST, Schedules
 from autotune.network.selection import Limits, extra_bytes
+from autotune.schedule import Kernel, Schedule, kernel_of, module_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from search_space.schedule.errors import ScheduleError

@@ -21,7 +21,6 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from autotune.executable.schedule import Schedule
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.network.process import RuntimeFailure
 from autotune.network.selection import Chosen
@@ -32,6 +31,7 @@ from autotune.pytorch.background import Background
 from autotune.pytorch.building import Loaded, Plan, Stop, Stopped
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.options import Options, options_of
+from autotune.schedule import Schedule
 from autotune.tuning.task import Task
 from measure.errors import PoolError
 from search_space.space import generate
