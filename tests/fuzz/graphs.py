@@ -251,6 +251,11 @@ def transposed(g: Growing, x: str) -> None:
 def pool(g: Growing, x: str) -> None:
     window, op = _window(g, x), g.among(("MaxPool", "AveragePool"))
     window["ceil_mode"] = int(g.flag(0.3))
+    if window.get("auto_pad", "").startswith("SAME"):  # ONNX Runtime leaves dilations out there
+        window.pop("dilations", None)
+        strides = window.get("strides", window["kernel_shape"])
+        if "strides" in window:
+            window["strides"] = [min(s, k) for s, k in zip(strides, window["kernel_shape"], strict=True)]
     if op == "AveragePool":
         window.pop("dilations", None)
         window["count_include_pad"] = int(g.flag())

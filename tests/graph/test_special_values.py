@@ -196,3 +196,12 @@ def test_functions_of_torch() -> None:
 
     for found, wanted in zip(torch.compile(each, backend="autotune")(x), each(x), strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_logarithm_of_a_sum_of_exponentials_is_that_of_its_definition() -> None:
+    """As in PyTorch; ONNX's reference subtracts the greatest element, of which infinity is NaN."""
+    torch = pytest.importorskip("torch")
+    x = np.float32([[INF, 1, 2], [-INF, -INF, -INF], [NAN, 1, INF], [-INF, 0, 0], [200, 200, 199]])
+    shown = model(x, [("ReduceLogSumExp", [np.int64([1])], {"keepdims": 0})], [1])
+    wanted = torch.logsumexp(torch.from_numpy(x), 1).numpy()
+    np.testing.assert_allclose(np.asarray(autotune.compile(shown)(x)), wanted, rtol=1e-6)
