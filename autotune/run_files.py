@@ -19,10 +19,10 @@ RECORDS = "records.jsonl"
 """Measurements."""
 
 PRECISION = "precision.json"
-"""What was chosen in mixed precision, to which the records and the executable of the run belong."""
+"""Choice of mixed precision, to which the records and the executable of the run belong."""
 
 BENCH = "bench.json"
-"""What `autotune bench` has timed beside the executable of the run."""
+"""Timings of other runtimes by `autotune bench`."""
 
 
 def make_folder(folder: Path) -> Path:

@@ -62,7 +62,7 @@ def infers_otherwise(node: onnx.NodeProto) -> bool:
 
 
 def is_equation(text: str) -> bool:
-    """Whether a text is an equation of letters and whole ellipses, as `Einsum` takes it."""
+    """Tells whether a text is an equation of letters and whole ellipses, as `Einsum` takes it."""
     text = text.replace(" ", "")
     dots = all(part.count(".") == 3 * part.count("...") <= 3 for part in re.split(",|->", text))
     return dots and re.fullmatch(r"[a-zA-Z.,]*(->[a-zA-Z.]*)?", text) is not None

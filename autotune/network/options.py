@@ -43,7 +43,7 @@ class Quantise(StrEnum):
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How a graph becomes an executable.
+    """Options by which a graph becomes an executable.
 
     Attributes:
         target: of the kernels, but for those of `device`.

@@ -45,7 +45,7 @@ _LACKING = re.compile(
     r"NOT_IMPLEMENTED|No Op registered for|is not a registered function/op"
     r"|Type 'tensor\(\w+\)' of input parameter \(.*\) of operator \(\w+\) in node \(.*\) is invalid"
 )
-"""What ONNX Runtime says of an operator that it lacks, or lacks for a type."""
+"""Message of ONNX Runtime on an operator that it lacks, or lacks for a type."""
 
 
 def raise_refusal(runtime: str, said: str) -> NoReturn:

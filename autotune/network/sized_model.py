@@ -59,8 +59,9 @@ def load_sized_model(
 
 def _prepared(job: NetworkJob, model: ModelProto | None) -> tuple[_Reader, Schedules, Settings]:
     _check(job)
+    reader = _Reader(job, model)  # reads the options, which refuse what else does not go with open sizes
     schedules = Schedules({}, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
-    return _Reader(job, model), schedules, job.settings
+    return reader, schedules, job.settings
 
 
 class _Reader:
@@ -105,4 +106,3 @@ def _check(job: NetworkJob) -> None:
     for key, given in {"trials": config.trials != 0, "lock": config.lock is not None}.items():
         if given:
             raise ConfigError(f"`{key}` must be left out where `sizes` are open, but it is given", key)
-    assert job.options.sizes  # refuses what else does not go with them

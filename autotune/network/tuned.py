@@ -22,11 +22,10 @@ from autotune.network.selection import Chosen, select
 from autotune.run_files import PRECISION, claimed, set_aside, write_json
 from autotune.search.base import NoLegalSchedule
 from autotune.tuning.preparation import source_of
-from autotune.tuning.result import TuneResult, problems_of
+from autotune.tuning.result import TuneResult, problems_of, records_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.tune_tasks import TaskRequest, round_size, scheduler_of, tune_tasks
 from measure.database import Database
-from measure.recordlog import RecordLog
 from search_space.files import replace_file
 
 if TYPE_CHECKING:
@@ -113,12 +112,9 @@ def link_network(
         ConfigError: a lock file of other tasks.
     """
     config, settings = job.config, job.settings
-    records = RecordLog(
-        record for result in results for log in (result.records, result.others, result.finals) for record in log
-    )
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     if config.lock is None:
-        best: Chosen = select(network.tasks, records, job.limits)
+        best: Chosen = select(network.tasks, records_of(results), job.limits)
     else:
         best = read_lock(Path(config.lock), network.tasks, settings)
     schedules = Schedules(best, settings, job.limits, network.device, job.open_cache())

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from autotune import schedulers
 from autotune.cache.place import open_cache
 from autotune.config import Measure
 from autotune.executable.compile import Compiler
@@ -24,10 +23,10 @@ from autotune.network.tasks import tasks_of
 from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options
 from autotune.schedule import Schedule
+from autotune.tuning.result import records_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import CPU, Task
-from autotune.tuning.tune_tasks import Stopped, TaskRequest, round_size, tune_tasks
-from measure.recordlog import RecordLog
+from autotune.tuning.tune_tasks import Stopped, TaskRequest, round_size, scheduler_of, tune_tasks
 from search_space.ir.intervals import Span
 from search_space.scratch import ScratchFolder
 from search_space.terms import Point
@@ -163,9 +162,8 @@ class Plan:
         trials = self.settings.trials
         settings = self.settings.searching(batch=round_size(self.settings.search.batch, trials, len(tasks)))
         requests = [TaskRequest(task, settings, algorithms=self.limits.allowed(task.workload)) for task in tasks]
-        scheduler = schedulers.get(settings.search.scheduler)()
+        scheduler = scheduler_of(settings.search)
         results = tune_tasks(requests, schedule=lambda tunings: scheduler, budget=trials, stop=stop)
         if stop():
             raise Stopped
-        kept = (record for r in results for some in (r.records, r.others, r.finals) for record in some)
-        return select(tasks, RecordLog(kept), self.limits)
+        return select(tasks, records_of(results), self.limits)

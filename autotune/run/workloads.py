@@ -92,7 +92,7 @@ def workload_of(config: WorkloadConfig) -> Workload:
 
 
 def settings_of(config: RunConfig) -> Settings:
-    """How the tasks of a run are tuned; those of an accelerator name it themselves, see `Settings.of`.
+    """Translates a configuration to the settings of its tasks; for those of an accelerator see `Settings.of`.
 
     Raises:
         ConfigError: an unknown target, strategy or model, or an option that they do not have.

@@ -140,7 +140,7 @@ def final_metrics(entry: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def run_metrics(document: Mapping[str, Any]) -> dict[str, float | None]:
-    """What the list of runs shows of a run: of its network as one executable, or the sum of its tasks.
+    """Figures that the list of runs shows of a run: of its network as one executable, or the sum of its tasks.
 
     The rate is that of the tasks, whose operations are known. The spread is that of a network, or of a lone task.
     """

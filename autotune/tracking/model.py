@@ -44,5 +44,5 @@ def write_folder(folder: Path, learned: Path, kind: str) -> Path:
 
 
 def _load_pyfunc(data_path: str) -> LoadedModel:
-    """What MLflow calls to load the model; see `costmodel.models.folder.load` for what is refused."""
+    """Loads the model for MLflow; see `costmodel.models.folder.load` for what is refused."""
     return LoadedModel(folders.load(Path(data_path))[1])

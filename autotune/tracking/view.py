@@ -20,7 +20,7 @@ COLUMNS = (
     "metrics.`ratio`",
     "metrics.`gflops`",
 )
-"""What the list of runs opens with, as MLflow names columns."""
+"""Columns of the list of runs at first, as MLflow names them."""
 
 LAB = "cost models"
 """Experiment of the lab."""
@@ -33,7 +33,7 @@ LAB_COLUMNS = (
     "metrics.`recall`",
     "metrics.`fit_seconds`",
 )
-"""What the list of the lab's models opens with."""
+"""Columns of the list of the lab's models at first."""
 
 VIEW_TAG = "mlflow.sharedViewState.autotune"
 """Tag of an experiment that holds the view; on a server, `viewStateShareKey=autotune` in an address asks for it."""

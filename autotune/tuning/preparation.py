@@ -113,7 +113,7 @@ def prepare_task(
 
 
 def _without_trials(tuning: TaskTuning) -> Candidate | None:
-    """What a task would have without any trial, if that is in its space."""
+    """Chooses a candidate without trials; None where it is not in the space of the task."""
     shown = {sketch.algorithm for sketch in tuning.space.sketches}
     named = (*(tuning.settings.search.algorithms or ()), *tuning.settings.algorithms)
     usual = within(tuning.task.workload.algorithms, named=named)
@@ -128,7 +128,7 @@ def _without_trials(tuning: TaskTuning) -> Candidate | None:
 
 
 def source_of(settings: Settings) -> Source | None:
-    """What the searches learn of other tasks, opened; None where nothing.
+    """Opens the source that searches learn from other tasks by; None where the settings name none.
 
     Raises:
         TransferError, DatasetError, RecordError, ModelError: it cannot be used.

@@ -331,6 +331,11 @@ def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) 
     return hardware.peak_flops * faster * min(threads, hardware.cores) / hardware.cores
 
 
+def records_of(results: Sequence[TuneResult]) -> RecordLog:
+    """All records of tasks: trials, those of other seeds, and timings of finalists."""
+    return RecordLog(record for r in results for log in (r.records, r.others, r.finals) for record in log)
+
+
 def problems_of(results: Sequence[TuneResult], replaced: bool) -> list[str]:
     """Sentences on the tasks that have no legal schedule or none that works.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from targets.cstyle.spelling import FUNCTIONS, SYMBOLS
 ARITHMETIC = ("add", "sub", "mul", "div")
 
 
-class Values:
+class Values(ABC):
     """Writes expressions; 16-bit floats are computed in float and rounded after every operation.
 
     A language is a subclass with names of its own, and with methods for what it writes otherwise.
@@ -86,9 +87,9 @@ class Values:
         """An integer that is an index."""
         return str(value)
 
+    @abstractmethod
     def float_literal(self, value: float, dtype: str) -> str:
         """A constant of floats, from which the language reads the same bits back."""
-        raise NotImplementedError
 
     def quotient(self, op: str, a: Expr, by: int) -> str:
         """A division or a remainder of an index that is not negative by a positive number."""
@@ -98,13 +99,13 @@ class Values:
         """`floordiv`, `mod`, `min` or `max` of two indices."""
         return self.whole(op, a, b, INT if self.wide else "int32")
 
+    @abstractmethod
     def whole(self, op: str, a: str, b: str, dtype: str) -> str:
         """An operation on two integers or bools of one dtype; results wrap around, divisions round down.
 
         Raises:
             BuildError: there is none on this dtype.
         """
-        raise NotImplementedError
 
     def joined(self, texts: Sequence[str], symbol: str, *tests: Expr) -> str:
         """Texts of conditions, joined by `&&` or `||`."""

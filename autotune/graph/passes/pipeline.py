@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 from autotune.graph.ir import Graph, GraphError
 from autotune.graph.loops import over_bodies
@@ -37,11 +37,9 @@ class GraphPass(ABC):
 
     Attributes:
         name: words with underscores, by which listeners and facts know the pass.
-        keeps_outputs: whether outputs have the names and types that they had before.
     """
 
     name: str
-    keeps_outputs: ClassVar[bool] = True
 
     @abstractmethod
     def apply(self, graph: Graph) -> Graph | Explained:
@@ -139,7 +137,7 @@ class PassPipeline(GraphPass):
                 after, facts[step.name] = result.graph, result.fact
             assert isinstance(after, Graph)
             if after is not graph:
-                check_step(step, graph, after)
+                check_step(graph, after)
             if self.listener is not None:
                 self.listener(PassRun(step, graph, after, seconds))
             graph = after
@@ -167,14 +165,14 @@ class Repeat(GraphPass):
             for step in self.passes:
                 after = step(graph)
                 if not same_graph(after, graph):
-                    check_step(step, graph, after)
+                    check_step(graph, after)
                     graph = after
             if same_graph(before, graph):
                 break
         return graph
 
 
-def check_step(step: GraphPass, before: Graph, after: Graph) -> None:
+def check_step(before: Graph, after: Graph) -> None:
     """Verifies the graph that a pass gave, and holds its outputs against those of the graph before.
 
     Raises:
@@ -182,7 +180,7 @@ def check_step(step: GraphPass, before: Graph, after: Graph) -> None:
     """
     verify(after)
     wanted, got = ([*zip(g.output_names, map(g.type, g.outputs), strict=True)] for g in (before, after))
-    if step.keeps_outputs and wanted != got:
+    if wanted != got:
         kinds = (", ".join(f"{name}: {kind}" for name, kind in each) for each in (wanted, got))
         raise GraphError(f"a pass must leave outputs as they are, {next(kinds)}, but got {next(kinds)}")
 
