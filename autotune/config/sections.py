@@ -6,16 +6,23 @@ The sections are what `autotune.tune` takes, too. There a field that names a cla
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from autotune.config.errors import ConfigError
 from autotune.config.mistakes import in_python
+from autotune.modes import PRECISIONS, QUANTISATIONS
 from autotune.naming import LONGEST, NAME
 from measure.pool import MeasurePool
 from targets.threads import MOST_THREADS
+
+if TYPE_CHECKING:
+    PrecisionName: TypeAlias = str
+    QuantisationName: TypeAlias = str
+else:  # of the registries, so that a new mode is a line there
+    PrecisionName, QuantisationName = Literal[tuple(PRECISIONS)], Literal[tuple(QUANTISATIONS)]
 
 Option = bool | int | float | str
 ModelOption = Option | list[Option] | None
@@ -256,7 +263,7 @@ class Network(Section):
     max_extra_mb: float | None = Field(
         default=None, ge=0, description="Megabytes by which transformed weights may exceed the weights; null: any."
     )
-    quantise: Literal["int8", "shift8", "weights8", "weights4"] | None = Field(
+    quantise: QuantisationName | None = Field(
         default=None,
         description="int8: layers work on bytes, see docs/quantisation.md; weights8 or weights4: products read weights "
         "of 8 or 4 bits, and compute in floats; shift8: as accelerators that only shift compute them; null: in floats, "
@@ -264,7 +271,7 @@ class Network(Section):
         "be in.",
     )
     quantisation: Quantisation = Quantisation()
-    precision: Literal["float32", "bfloat16", "float16", "mixed"] = Field(
+    precision: PrecisionName = Field(
         default="float32",
         description="What layers multiply and values between kernels are stored in, see docs/precision.md; inputs and "
         "outputs keep the model's types. mixed: each kernel in float32 or bfloat16, and int8 beside `quantise: int8`, "

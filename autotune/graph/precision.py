@@ -27,11 +27,7 @@ from autotune.graph.views import locate
 from search_space.dtypes import NARROW, numpy_dtype
 
 FULL = "float32"
-PRECISIONS = (FULL, *sorted(NARROW))
-"""What a network may be computed in."""
-
-MIXED = "mixed"
-"""Each kernel in float32 or in 16 bits, see `autotune.graph.mixed`."""
+"""Type of a network that nothing lowers."""
 
 LAYERS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose", "matmul", "batch_matmul")
 """Operations that multiply 16-bit floats and add up float32."""

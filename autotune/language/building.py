@@ -11,12 +11,11 @@ from autotune.cache.place import open_cache
 from autotune.config import Measure, Quantisation
 from autotune.executable.weights import Weights
 from autotune.graph.ir import Array, Graph
-from autotune.graph.precision import PRECISIONS
-from autotune.graph.quantise.weights import BITS
 from autotune.language.graphs import Decoder
 from autotune.language.model import Model
 from autotune.language.parts import LEAST, PREFILL, STEP
-from autotune.network.options import CompileOptions, Precision, Quantise
+from autotune.network.modes import precision_of_all, quantisation_of_weights
+from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits
@@ -36,12 +35,8 @@ def options_of(precision: str, quantise: str | None, how: Quantisation) -> Compi
     Raises:
         ValueError: a precision or a mode of weights that there is not.
     """
-    if quantise not in (None, *BITS):
-        raise ValueError(f"`quantise` must be one of {', '.join(BITS)} or None, but got quantise={quantise!r}")
-    if precision not in PRECISIONS:
-        raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}, but got precision={precision!r}")
-    mode = None if quantise is None else Quantise(quantise)
-    return CompileOptions(precision=Precision(precision), quantise=mode, quantisation=how)
+    mode = None if quantise is None else quantisation_of_weights(quantise)
+    return CompileOptions(precision=precision_of_all(precision), quantise=mode, quantisation=how)
 
 
 def built(

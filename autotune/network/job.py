@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import CompileConfig, ConfigError, errors_at
+from autotune.modes import CHOOSING
 from autotune.run_files import PRECISION
 from autotune.tuning.settings import Settings
 from measure.notices import notice_if_slow
@@ -67,15 +68,16 @@ class NetworkJob:
         Raises:
             ValueError: options that exclude each other.
         """
-        from autotune.network.options import CompileOptions, Precision, Quantise
+        from autotune.network.modes import precision_mode, quantisation_mode
+        from autotune.network.options import SHIFTS, CompileOptions
 
         keys = self.config.network
-        mode = keys.quantise or (None if self.device is None else "shift8")
+        mode = keys.quantise or (None if self.device is None else SHIFTS)
         return CompileOptions(
             self.settings.target,
             self.device,
-            Precision(keys.precision),
-            None if mode is None else Quantise(mode),
+            precision_mode(keys.precision),
+            None if mode is None else quantisation_mode(mode),
             keys.quantisation,
             keys.passes,
             keys.substitutions is not None,
@@ -128,7 +130,7 @@ class NetworkJob:
         from autotune.network.load import load_network
 
         config, keys = self.config, self.config.network
-        what = "reading" if keys.precision != "mixed" else "reading and choosing precisions of"
+        what = "reading and choosing precisions of" if keys.precision in CHOOSING else "reading"
         with notice_if_slow(f"{what} {config.model}"), errors_at(at):
             if keys.sizes:
                 raise ConfigError("`sizes` must be left out, but for compiling without trials", "network.sizes")
@@ -142,7 +144,7 @@ class NetworkJob:
     def _chooser(self, again: bool) -> Callable[[Graph, ModelProto], Mixture] | None:
         """Makes what chooses the precision of each kernel; None where it is one for all."""
         keys = self.config.network
-        if keys.precision != "mixed":
+        if keys.precision not in CHOOSING:
             return None
         from autotune.network.mixed import DEFAULT, Chooser
 

@@ -11,9 +11,10 @@ from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Graph
 from autotune.graph.mixed import Mixture
 from autotune.graph.passes.pipeline import Listener
+from autotune.graph.precision import FULL
 from autotune.graph.quantise import Accuracy, Imported
 from autotune.graph.substitutions import Found
-from autotune.network.options import CompileOptions, Precision
+from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import Task
@@ -44,7 +45,7 @@ class Network:
     accuracy: Accuracy | None = None
     found: Found | None = None
     device: str | None = None
-    precision: str = Precision.FLOAT32.value
+    precision: str = FULL
     mixture: Mixture | None = None
     imported: Imported | None = None
 
@@ -78,8 +79,8 @@ def load_network(
     pipeline = pipeline_of(options, choice, report, listener=listener)
     lowered = pipeline.run(import_model(complete, options.seed, loops=True))
     facts, device = lowered.facts, None if options.device is None else options.device.name
-    narrow, precision = facts["check_types"], options.precision.value
-    if narrow and options.precision is Precision.FLOAT32:
+    narrow, precision = facts["check_types"], options.precision.name
+    if narrow and precision == FULL:
         precision = " and ".join(narrow)
     return Network(
         name,

@@ -5,39 +5,29 @@ A pass of one's own stands in this list, and is a file besides; see docs/passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from autotune.config import Quantisation
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Graph
 from autotune.graph.loops import loops_of
-from autotune.graph.mixed import ByteLayers, Mixture, in_types
-from autotune.graph.offload import Block, offload
 from autotune.graph.passes import optimiser
 from autotune.graph.passes.pipeline import Explained, FunctionPass, GraphPass, Listener, PassPipeline
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
-from autotune.graph.precision import lower_precision, narrow_floats
+from autotune.graph.precision import FULL, narrow_floats
 from autotune.graph.quantise import (
-    TEST_INPUTS,
     has_roundings,
     is_quantised,
-    load_feeds,
-    measure_accuracy,
-    quantise_weights_only,
-    quantise_with_report,
-    random_feeds,
-    with_byte_layers,
     with_dot_products,
     with_image_words,
 )
 from autotune.graph.quantise.weights import Known
 from autotune.graph.substitutions import Analytic, explore
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
-from autotune.network.options import CompileOptions, Precision, Quantise
+from autotune.network.modes.base import Choose, Inputs
+from autotune.network.options import CompileOptions
 from search_space.hardware import Hardware
 
 SUBSTITUTIONS = 2000
@@ -45,9 +35,6 @@ SUBSTITUTIONS = 2000
 
 LEAST_SAVING = 0.01
 """Part of a network's modelled seconds that substitutions must save; the model cannot tell smaller gains from none."""
-
-Choose = Callable[[Graph], Mixture]
-"""A graph in float32, after the passes → what of it is in which type."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +66,11 @@ class CheckTypes(GraphPass):
     def apply(self, graph: Graph) -> Explained:
         narrow, options = narrow_floats(graph), self.options
         has = f"a model with values in {' and '.join(narrow)}"
-        if narrow and options.precision not in (Precision.FLOAT32, *narrow):
-            allowed, precision = " or ".join((Precision.FLOAT32, *narrow)), options.precision.value
+        if narrow and options.precision.name not in (FULL, *narrow):
+            allowed, precision = " or ".join((FULL, *narrow)), options.precision.name
             raise ValueError(f"`precision` must be {allowed} for {has}, but got {precision!r}")
-        mode = None if options.quantise is None else options.quantise.value
-        layers = options.quantise is not None and not options.quantise.weights_only
-        if narrow and layers:
+        mode = None if options.quantise is None else options.quantise.name
+        if narrow and options.quantise is not None and not options.quantise.narrow_models:
             raise ValueError(f"`quantise` must be None for {has}, but got quantise={mode!r}")
         if narrow and options.substitutions:
             raise ValueError(f"`substitutions` must be None for {has}, but got substitutions='search'")
@@ -106,79 +92,6 @@ class Substitute(GraphPass):
 
 
 @dataclass(frozen=True)
-class QuantiseWeights(GraphPass):
-    """Stores weights of products in few bits; its fact is what that costs, where it is measured.
-
-    Attributes:
-        mode: weights8 or weights4.
-        how: groups and zeros.
-        seed: of the inputs that accuracy is measured on.
-        report: whether it is measured.
-        known: weights that are quantised already, which graphs of one model share; None: each graph has its own.
-    """
-
-    mode: Quantise
-    how: Quantisation = field(repr=False)
-    seed: int
-    report: bool
-    known: Known | None = field(default=None, repr=False)
-    name = "quantise"
-
-    def apply(self, graph: Graph) -> Explained:
-        result = quantise_weights_only(graph, self.mode, self.how, self.known)
-        if not self.report:
-            return Explained(result.graph, None)
-        if self.how.data is None:
-            feeds = random_feeds(graph.inputs, self.seed + 1, TEST_INPUTS)
-        else:
-            feeds = load_feeds(Path(self.how.data), graph.inputs)
-        return Explained(result.graph, measure_accuracy(graph, result, feeds))
-
-
-@dataclass(frozen=True)
-class QuantiseLayers(GraphPass):
-    """Has layers compute with bytes; its fact is what that costs.
-
-    Attributes:
-        mode: int8 or shift8.
-        how: calibration.
-        seed: of the inputs that it is calibrated and measured on.
-    """
-
-    mode: Quantise
-    how: Quantisation = field(repr=False)
-    seed: int
-    name = "quantise"
-
-    def apply(self, graph: Graph) -> Explained:
-        feeds = None if self.how.data is None else load_feeds(Path(self.how.data), graph.inputs)
-        result, accuracy = quantise_with_report(graph, self.seed, self.how, feeds, self.mode)
-        return Explained(result.graph, accuracy)
-
-
-@dataclass(frozen=True)
-class KeepBytes(GraphPass):
-    """Has the layers of a model that another quantiser made work on bytes; its fact is which; None: another model."""
-
-    name = "keep_bytes"
-
-    def apply(self, graph: Graph) -> Explained:
-        imported = with_byte_layers(graph)
-        return Explained(graph if imported is None else imported.graph, imported)
-
-
-@dataclass(frozen=True)
-class Offload(GraphPass):
-    """Gives an accelerator the layers that fill the blocks of its instruction."""
-
-    block: Block
-    name = "offload"
-
-    def apply(self, graph: Graph) -> Graph:
-        return offload(graph, self.block)
-
-
-@dataclass(frozen=True)
 class FuseAttention(GraphPass):
     """Makes products, softmax and products one node, where the machine gains by it."""
 
@@ -197,38 +110,6 @@ class RoundOnce(GraphPass):
 
     def apply(self, graph: Graph) -> Graph:
         return roundings(graph) if narrow_floats(graph) else graph
-
-
-@dataclass(frozen=True)
-class ChooseTypes(GraphPass):
-    """Gives each kernel the type that is chosen for it; its fact is the choice.
-
-    Attributes:
-        choose: makes the choice.
-        how: of layers that may be in int8.
-        seed: of their calibration.
-    """
-
-    choose: Choose = field(repr=False)
-    how: Quantisation = field(repr=False)
-    seed: int
-    name = "choose_types"
-
-    def apply(self, graph: Graph) -> Explained:
-        mixture = self.choose(graph)
-        layers = ByteLayers.of(graph, self.seed, self.how) if mixture.int8 else None
-        return Explained(in_types(graph, mixture.dtype, mixture.narrow, mixture.int8, layers), mixture)
-
-
-@dataclass(frozen=True)
-class LowerPrecision(GraphPass):
-    """Lowers what a graph has in float32 to a 16-bit float."""
-
-    precision: Precision
-    name = "lower_precision"
-
-    def apply(self, graph: Graph) -> Graph:
-        return lower_precision(graph, self.precision)
 
 
 @dataclass(frozen=True)
@@ -265,34 +146,22 @@ def pipeline_of(
     Raises:
         ValueError: `choose` without mixed precision or the reverse, an unknown pass, or a device without blocks.
     """
-    mixed = options.precision is Precision.MIXED
-    if (choose is None) == mixed:
-        raise ValueError(
-            f"`choose` must be given for mixed precision alone, but got precision={options.precision.value!r}"
-        )
-    target, how, seed = options.target, options.quantisation, options.seed
-    floats = options.precision is Precision.FLOAT32
-    passes: list[GraphPass] = [
+    precision, quantise, target = options.precision, options.quantise, options.target
+    if (choose is not None) != precision.chooses:
+        raise ValueError(f"`choose` must be given for mixed precision alone, but got precision={precision.name!r}")
+    inputs = Inputs(choose, report, known)
+    modes = (precision,) if quantise is None else (quantise, precision)
+    passes = (
         UnrollLoops(options.plain and target.loops),
         optimiser(options.passes),
         CheckTypes(options),
-    ]
-    if options.substitutions:
-        passes.append(Substitute())
-    if options.quantise is not None and options.quantise.weights_only:
-        passes.append(QuantiseWeights(options.quantise, how, seed, report, known))
-    elif options.quantise is not None and not mixed:
-        passes.append(QuantiseLayers(options.quantise, how, seed))
-    if options.quantise is None and floats:
-        passes.append(KeepBytes())
-    if options.block is not None:
-        passes.append(Offload(options.block))
-    passes += _for_kernels(options)
-    if choose is not None:
-        passes.append(ChooseTypes(choose, how, seed))
-    elif not floats:
-        passes.append(LowerPrecision(options.precision))
-    return PassPipeline((*passes, CopyViews(target.alignment)), listener)
+        *((Substitute(),) if options.substitutions else ()),
+        *(step for mode in modes for step in mode.early(options, inputs)),
+        *_for_kernels(options),
+        *(step for mode in modes for step in mode.late(options, inputs)),
+        CopyViews(target.alignment),
+    )
+    return PassPipeline(passes, listener)
 
 
 def _for_kernels(options: CompileOptions) -> Sequence[GraphPass]:

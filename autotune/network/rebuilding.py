@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError
-from autotune.graph.precision import MIXED
+from autotune.modes import CHOOSING
 from autotune.network.crew import Crew
 from autotune.network.job import NetworkJob
 from autotune.network.schedules import Schedules, helpers
@@ -132,7 +132,7 @@ def _recorded(
     limits, cache = job.limits, job.open_cache()
     crew = None if whole is None else _ahead(whole, settings, limits)
     try:
-        network = job.load(model=model, weights=config.network.precision == MIXED)
+        network = job.load(model=model, weights=config.network.precision in CHOOSING)
     except BaseException:
         if crew is not None:
             crew.close()

@@ -22,6 +22,7 @@ from autotune.cache.networks import NetworkCache
 from autotune.cache.place import open_networks
 from autotune.config import errors_at
 from autotune.graph.types import Array
+from autotune.modes import CHOOSING
 from autotune.network.job import NetworkJob
 from search_space.machines.registry import rules_of
 from targets import registry
@@ -117,7 +118,7 @@ def whole_of(job: NetworkJob) -> Whole | None:
     kind = registry.executable_of(target.name)
     if cache is None or kind is None or not kind.holds_weights or target.identity is None or _own(target):
         return None
-    if job.device is not None or keys.precision == "mixed" or keys.quantisation.data is not None:
+    if job.device is not None or keys.precision in CHOOSING or keys.quantisation.data is not None:
         return None
     try:
         stamp = _stamp(path)

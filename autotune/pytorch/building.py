@@ -14,7 +14,8 @@ from autotune.executable.compile import Compiler
 from autotune.executable.ranges import sampling_of
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
-from autotune.network.options import CompileOptions, Precision
+from autotune.network.modes import precision_mode
+from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
@@ -91,7 +92,7 @@ class Plan:
         measure = Measure(cache="network", threads=threads)
         settings = Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
         limits = Limits(named=tuple(options.algorithms), hardware=settings.target.hardware)
-        return cls(settings, limits, CompileOptions(settings.target, precision=Precision(options.precision)))
+        return cls(settings, limits, CompileOptions(settings.target, precision=precision_mode(options.precision)))
 
     def lowered(self, graph: Graph) -> Graph:
         """Takes a graph as an importer gives it through the passes."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from autotune.graph.precision import FULL, PRECISIONS
+from autotune.graph.precision import FULL
+from autotune.network.modes import precision_of_all
 from search_space.operators.algorithms import check_names
 from search_space.operators.checks import nearest
 from targets.threads import check_threads
@@ -60,10 +61,7 @@ class Options:
         check_names(self.algorithms)
         if self.background and not self.trials:
             raise ValueError("`trials` must be at least 1 where `background` is True, but got trials=0")
-        if self.precision not in PRECISIONS:
-            raise ValueError(
-                f"`precision` must be one of {', '.join(PRECISIONS)}, but got precision={self.precision!r}"
-            )
+        precision_of_all(self.precision)
 
 
 def options_of(mode: str | None, given: Mapping[str, Any] | None) -> Options:

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.graph.precision import FULL, MIXED, PRECISIONS
+from autotune.graph.precision import FULL
+from autotune.modes import PRECISIONS
 from autotune.network.mixed import AS_OPENVINO
 from autotune.units import latency
 from benchmarks import results
@@ -61,7 +62,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, P
     """Options of the command line, and what they plan."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.precisions", description=__doc__)
     add_options(parser)
-    parser.add_argument("--precisions", type=lambda text: tuple(text.split(",")), default=(FULL, "bfloat16", MIXED))
+    parser.add_argument("--precisions", type=lambda text: tuple(text.split(",")), default=(FULL, "bfloat16", "mixed"))
     parser.add_argument(
         "--accuracy", type=_accuracy, default=AS_OPENVINO, help=f"of mixed: decibels, or {AS_OPENVINO!r}"
     )
@@ -70,7 +71,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, P
     )
     parser.add_argument("--picture", type=Path, default=PICTURE, help="PNG to draw")
     options = parser.parse_args(arguments)
-    known = (*PRECISIONS, MIXED)
+    known = tuple(PRECISIONS)
     if unknown := [p for p in options.precisions if p not in known]:
         parser.error(f"`--precisions` must be among {', '.join(known)}, but got {unknown[0]!r}")
     ordered = tuple(p for p in known if p in options.precisions)  # mixed goes by the records of the others

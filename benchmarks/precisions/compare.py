@@ -14,7 +14,7 @@ import onnx
 
 from autotune.config import ConfigError, RunConfig, check_config
 from autotune.graph.onnx_model import load_model
-from autotune.graph.precision import FULL, MIXED
+from autotune.graph.precision import FULL
 from autotune.graph.quantise import TEST_INPUTS, random_feeds
 from autotune.network.build import write_network
 from autotune.network.load import load_network
@@ -68,7 +68,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, as rows have it."""
-        accuracy = {"accuracy": self.accuracy} if MIXED in self.precisions else {}
+        accuracy = {"accuracy": self.accuracy} if "mixed" in self.precisions else {}
         names = ("trials", "turns", "seed", "threads", "inductor", *(("each_task",) if self.each_task else ()))
         return {"precisions": list(self.precisions), **accuracy, **{name: getattr(self, name) for name in names}}
 
@@ -166,7 +166,7 @@ def compiled(name: str, file: Path, precision: str, folder: Path, plan: Plan) ->
 
 
 def _config(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> RunConfig:
-    keys = {"precision": precision, **({"accuracy": plan.accuracy} if precision == MIXED else {})}
+    keys = {"precision": precision, **({"accuracy": plan.accuracy} if precision == "mixed" else {})}
     document = {
         "model": str(file),
         "name": name,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,13 @@ from pydantic import BaseModel
 
 from autotune.config import RunConfig
 from autotune.graph.ir import Builder, TensorType
+from autotune.graph.onnx_model import load_model
 from autotune.graph.passes.dead_code import dead_code
+from autotune.modes import PRECISIONS
+from autotune.network.check import TOLERANCE, check_network
+from autotune.network.load import load_network
+from autotune.network.modes import precision_mode
+from autotune.network.options import CompileOptions
 from benchmarks import table
 from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
@@ -32,6 +40,8 @@ from search_space.schedule.state import initial_state
 from search_space.sketch.generate import derive
 from targets import registry
 from tests.autotune import fakes
+from tests.autotune.kept import untuned
+from tests.autotune.test_network import two_layers
 from tests.graph import nets
 from tests.interpreter import interpret
 
@@ -242,6 +252,18 @@ def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
             np.testing.assert_allclose(output, np.tanh(data), rtol=1e-5, atol=1e-6)
     finally:
         rules_of("cpu")[:] = before
+
+
+def test_the_precision_of_its_page_rounds_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = ModuleType("weights_bf16")
+    monkeypatch.setitem(sys.modules, page.__name__, page)
+    exec(code(DOCS / "adding_a_precision.md")[0], page.__dict__)
+    monkeypatch.setitem(PRECISIONS, page.__name__, f"{page.__name__}:WeightsBFloat16")
+    model, settings = load_model(str(two_layers(tmp_path / "two.onnx"))), fakes.settings_with(threads=1)
+    network = load_network(model, "two", CompileOptions(precision=precision_mode(page.__name__)))
+    weights = [array.dtype.name for array in network.graph.constants.values() if array.ndim == 4]
+    assert set(weights) == {"bfloat16"} and network.precision == page.__name__
+    assert check_network(network, untuned(settings), settings).max_error < TOLERANCE
 
 
 def test_the_operator_of_its_page_means_its_reference() -> None:

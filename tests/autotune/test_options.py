@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from autotune.config import ConfigError
-from autotune.network.options import CompileOptions, Precision, Quantise
+from autotune.network.modes import quantisation_mode
+from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from targets import registry
 
@@ -32,14 +33,15 @@ def test_what_excludes_each_other_is_refused(given: dict[str, Any], rule: str) -
         CompileOptions(device=device, **given)
 
 
-def test_names_become_members() -> None:
+def test_names_become_modes() -> None:
     options = CompileOptions(precision="bfloat16", quantise="weights8")  # type: ignore[arg-type]
-    assert options.precision is Precision.BFLOAT16 and options.quantise is Quantise.WEIGHTS8
+    assert options.quantise is not None
+    assert (options.precision.name, options.quantise.name) == ("bfloat16", "weights8")
     assert options.quantise.weights_only and not options.plain and CompileOptions().plain
 
 
 def test_a_device_needs_an_instruction_on_blocks() -> None:
-    options = CompileOptions(device=registry.get("cpu"), quantise=Quantise.SHIFT8)
+    options = CompileOptions(device=registry.get("cpu"), quantise=quantisation_mode("shift8"))
     with pytest.raises(ValueError, match="`device` must be a target with a matrix instruction on blocks"):
         pipeline_of(options)
 
@@ -50,6 +52,6 @@ def test_passes_follow_the_options() -> None:
 
     plain = names()
     assert plain[:3] == ["unroll_loops", "optimise", "check_types"] and plain[-1] == "copy_views"
-    assert names(precision=Precision.BFLOAT16)[-2] == "lower_precision" and "keep_bytes" in plain
-    assert "quantise" in names(quantise=Quantise.INT8) and "keep_bytes" not in names(quantise=Quantise.INT8)
+    assert names(precision="bfloat16")[-2] == "lower_precision" and "keep_bytes" in plain
+    assert "quantise" in names(quantise="int8") and "keep_bytes" not in names(quantise="int8")
     assert "substitute" in names(substitutions=True)

@@ -17,7 +17,8 @@ from autotune.graph.errors import ModelError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
 from autotune.graph.loops import loops_of
-from autotune.network.options import CompileOptions, Precision
+from autotune.network.modes import precision_mode
+from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from targets import registry
 
@@ -27,8 +28,8 @@ pytestmark = [
 ]
 
 
-def lowered(graph: Graph, target: str, precision: Precision = Precision.FLOAT32) -> Graph:
-    return pipeline_of(CompileOptions(registry.get(target), precision=precision)).run(graph).graph
+def lowered(graph: Graph, target: str, precision: str = "float32") -> Graph:
+    return pipeline_of(CompileOptions(registry.get(target), precision=precision_mode(precision))).run(graph).graph
 
 
 class Layers(torch.nn.Module):
@@ -74,7 +75,7 @@ def test_exported_layers_are_loops(kind: str, given: dict[str, Any], x: torch.Te
     steps = x.shape[int(given.get("batch_first", False))]
     assert len(loops_of(lowered(graph, "cpu"))) == (directions if steps >= 8 else 0)
     assert not loops_of(lowered(graph, "c"))
-    assert not loops_of(lowered(graph, "cpu", Precision.BFLOAT16))
+    assert not loops_of(lowered(graph, "cpu", "bfloat16"))
 
 
 def test_a_model_of_dynamo_is_one_piece(x: torch.Tensor) -> None:

@@ -1,0 +1,114 @@
+"""The contract of modes: kernels compute what the graph of a mode says, and that is near the model in floats."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from autotune.graph.evaluate import evaluate
+from autotune.graph.importer import import_model
+from autotune.graph.onnx_model import load_model
+from autotune.graph.quantise.formats import decibels
+from autotune.modes import CHOOSING, PRECISIONS, QUANTISATIONS
+from autotune.network.check import TOLERANCE, check_network
+from autotune.network.load import Network, load_network
+from autotune.network.modes import Mode, precision_mode, precision_of_all, quantisation_mode, quantisation_of_weights
+from autotune.network.options import CompileOptions
+from autotune.network.pipeline import pipeline_of
+from tests.autotune.fakes import settings_with
+from tests.autotune.kept import untuned
+from tests.autotune.test_network import two_layers
+
+LEAST_DECIBELS = 15.0
+"""Of signal to noise beside the model in float32: weights of 4 bits have 20 or so."""
+PAIRS = [(precision, quantise) for precision, quantise in product(PRECISIONS, (None, *QUANTISATIONS))]
+
+
+@cache
+def model(folder: Path) -> onnx.ModelProto:
+    return load_model(str(two_layers(folder / "two.onnx")))
+
+
+def options_with(precision: str, quantise: str | None) -> CompileOptions:
+    mode = None if quantise is None else quantisation_mode(quantise)
+    return CompileOptions(precision=precision_mode(precision), quantise=mode)
+
+
+def networks(model: onnx.ModelProto) -> dict[tuple[str, str | None], Network]:
+    """The network in every pair of modes that go together and choose nothing."""
+    result = {}
+    for precision, quantise in PAIRS:
+        try:
+            options = options_with(precision, quantise)
+        except ValueError:
+            continue
+        if precision not in CHOOSING:
+            result[precision, quantise] = load_network(model, "two", options)
+    return result
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str | None], Network]:
+    return networks(model(tmp_path_factory.mktemp("two")))
+
+
+@pytest.mark.parametrize("mode", [*map(precision_mode, PRECISIONS), *map(quantisation_mode, QUANTISATIONS)])
+def test_a_mode_says_what_it_is(mode: Mode) -> None:
+    assert mode.__doc__ and mode.chooses == (mode.name in CHOOSING)
+    assert mode.name in PRECISIONS or mode.name in QUANTISATIONS
+
+
+@pytest.mark.parametrize("precision", sorted(set(PRECISIONS) - CHOOSING))
+def test_a_graph_is_near_the_model(precision: str, loaded: dict[tuple[str, str | None], Network]) -> None:
+    pairs = {pair: network for pair, network in loaded.items() if pair[0] == precision}
+    assert (precision, None) in pairs
+    plain = import_model(next(iter(pairs.values())).model)
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal(kind.shape).astype(kind.dtype) for name, kind in plain.inputs.items()}
+    wanted = evaluate(plain, feeds)[plain.outputs[0]]
+    for pair, network in pairs.items():
+        result = evaluate(network.graph, feeds)[network.graph.outputs[0]]
+        noise = float(np.mean((wanted - result) ** 2))
+        assert decibels(float(np.mean(wanted**2)), noise) > LEAST_DECIBELS, pair
+
+
+@pytest.mark.parametrize("quantise", [None, *QUANTISATIONS])
+def test_kernels_compute_what_the_graph_says(
+    quantise: str | None, loaded: dict[tuple[str, str | None], Network]
+) -> None:
+    settings = settings_with(threads=1)
+    pairs = {pair: network for pair, network in loaded.items() if pair[1] == quantise}
+    assert ("float32", quantise) in pairs
+    for pair, network in pairs.items():
+        assert check_network(network, untuned(settings), settings).max_error < TOLERANCE, pair
+
+
+def test_pairs_that_exclude_each_other_are_named() -> None:
+    for precision, quantise in PAIRS:
+        try:
+            options = options_with(precision, quantise)
+        except ValueError as error:
+            assert str(quantise) in str(error), (precision, quantise)
+        else:
+            if precision not in CHOOSING:
+                assert [step.name for step in pipeline_of(options).passes][-1] == "copy_views"
+
+
+def test_names_that_there_are_not_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match="^`precision` must be one of float32, bfloat16, .*, but got precision='bf16'$"
+    ):
+        precision_mode("bf16")
+    with pytest.raises(ValueError, match="^`quantise` must be one of int8, .*, but got quantise='int4'$"):
+        quantisation_mode("int4")
+    with pytest.raises(ValueError, match="^`precision` must be one of [^m]*, but got precision='mixed'$"):
+        precision_of_all("mixed")
+    with pytest.raises(
+        ValueError, match="^`quantise` must be one of weights8, weights4 or None, but got quantise='int8'$"
+    ):
+        quantisation_of_weights("int8")
