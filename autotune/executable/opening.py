@@ -283,7 +283,7 @@ def _sharing(graph: Graph, other: Graph) -> Graph:
         theirs = other.constants.get(name)
         same = theirs is not None and theirs.shape == array.shape and theirs.dtype == array.dtype
         shared[name] = theirs if theirs is not None and same and _equal(array, theirs) else array
-    return partitioned_as(replace(graph, constants=shared, _types={}), graph)
+    return partitioned_as(replace(graph, constants=shared), graph)
 
 
 def _equal(a: Array, b: Array) -> bool:

@@ -88,7 +88,7 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
     output_names: tuple[str, ...] = ()
-    _types: dict[str, TensorType] = field(default_factory=dict, repr=False)
+    _types: dict[str, TensorType] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
@@ -263,7 +263,7 @@ def without_unread_constants(graph: Graph) -> Graph:
     """The same graph with the constants that a node or the caller reads."""
     read = {name for node in graph.nodes for name in node.inputs} | set(graph.outputs)
     kept = {name: array for name, array in graph.constants.items() if name in read}
-    return replace(graph, constants=kept, _types={})
+    return replace(graph, constants=kept)
 
 
 def topological(nodes: Iterable[Node], known: Iterable[str]) -> Iterator[Node]:

@@ -105,7 +105,7 @@ class _Lowering:
         kept = self._builder.finish(outputs)
         read = {name for node in kept.nodes for name in node.inputs} | set(outputs)
         constants = {name: array for name, array in kept.constants.items() if name in read}
-        return replace(kept, constants=constants, _types={})
+        return replace(kept, constants=constants)
 
     def _added(self, node: Node) -> str:
         inputs, attrs = [self._names[name] for name in node.inputs], dict(node.attrs)

@@ -16,4 +16,4 @@ def dead_code(graph: Graph) -> Graph:
             kept.append(node)
             read.update(node.inputs)
     nodes = tuple(reversed(kept))
-    return without_unread_constants(replace(graph, nodes=nodes, _types={}))
+    return without_unread_constants(replace(graph, nodes=nodes))
