@@ -1,4 +1,4 @@
-"""From a graph function of open sizes to one executable for all of them, see `autotune.executable.opening`.
+"""From a graph function of open sizes to one executable for all of them, see `autotune.executable.graph_family`.
 
 There are no trials: schedules at known sizes are given, or chosen without trials.
 """
@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from autotune.executable.compile_sizes import SizedCompiler
-from autotune.executable.opening import GraphAt, NotOpen, Opening
-from autotune.executable.ranges import sampling_of
+from autotune.executable.compile import Compiler
+from autotune.executable.graph_family import GraphAt
+from autotune.executable.shapes import ShapeSet
 from autotune.executable.weights import Weights
 from autotune.graph.ir import Array
 from autotune.network.schedules import Schedules
@@ -48,16 +48,12 @@ def write_sized(
         NotOpen: the network is not one at all sizes, or no kernel of a part of it holds for a range.
         ConfigError, BuildError, RuntimeError: as of `write_graph`.
     """
-    target = settings.target
-    if not target.open_sizes:
-        raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target.name}")
 
-    def compiler() -> SizedCompiler:
-        sampling = sampling_of(sizes)
-        opening = Opening(graph_at, sizes, sampling.known, sampling.least, target.alignment)
+    def compiler() -> Compiler:
         cold = settings.measure.cache == "network"
-        built, cache = schedules.built, schedules.cache
-        return SizedCompiler(opening, sampling, schedules, target.name, settings.threads, cache, built, cold, weights)
+        built, cache, shapes = schedules.built, schedules.cache, ShapeSet.of(sizes)
+        name = settings.target.name
+        return Compiler(graph_at, schedules, name, settings.threads, cache, built, weights, shapes, cold)
 
     return write_compiled(compiler, schedules, folder, weights_file)
 

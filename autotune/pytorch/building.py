@@ -11,7 +11,7 @@ import torch
 from autotune.cache.place import open_cache
 from autotune.config import Measure
 from autotune.executable.compile import Compiler
-from autotune.executable.ranges import sampling_of
+from autotune.executable.shapes import ShapeSet
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
 from autotune.network.options import CompileOptions, Precision
@@ -144,8 +144,8 @@ class Plan:
             decisions = Decisions()
             with decisions.hold():
                 at(tuple(high for _, high in sizes.values()))
-                sampling = sampling_of(sizes)
-                tasks = [task for p in (*sampling.known, *sampling.found_at) for task in self.tasks(at(p))]
+                shapes = ShapeSet.of(sizes)
+                tasks = [task for p in (*shapes.known, *shapes.found_at) for task in self.tasks(at(p))]
             best = plan.tuned(list({task.workload.key: task for task in tasks}.values()))
         with ScratchFolder("pytorch") as place:
             executable = load_sized(at, sizes, plan.schedules(best), Path(place), self.settings)

@@ -1,7 +1,7 @@
 """A graph that Dynamo traced for any shape, compiled once for a range of its sizes.
 
 The graph is made at several sizes (`shapes.specialised`), and what these have in common is one executable
-(`autotune.executable.opening`). Where that cannot be, each shape is compiled for itself, see `program.Programs`.
+(`autotune.executable.graph_family`). Where that cannot be, each shape is compiled for itself, see `program.Programs`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sympy
 import torch
 from torch.fx import GraphModule, Node
 
-from autotune.executable.opening import NotOpen
+from autotune.executable.shapes import NotOpen
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.calls import Call, OnOpenMemory, callable_of

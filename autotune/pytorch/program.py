@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from autotune.executable.opening import NotOpen
+from autotune.executable.shapes import NotOpen
 from autotune.graph.ir import Graph
 from autotune.pytorch.calls import OutsideError, call_of, callable_of
 from autotune.pytorch.kernels import Compiled
