@@ -11,16 +11,16 @@ import torch
 from autotune.cache.place import open_cache
 from autotune.config import Measure
 from autotune.executable.compile import Compiler
-from autotune.executable.shapes import ShapeSet
+from autotune.executable.graph_family import GraphAt
+from autotune.executable.shapes import FIXED, ShapeSet
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
+from autotune.network.build import compile_in_memory
 from autotune.network.options import CompileOptions, Precision
 from autotune.network.pipeline import pipeline_of
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
-from autotune.network.sized_graph import load_sized
 from autotune.network.tasks import tasks_of
-from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options
 from autotune.schedule import Schedule
 from autotune.tuning.result import records_of
@@ -114,10 +114,10 @@ class Plan:
         """What a folder holds, which is not needed any more then."""
         return NativeExecutable(folder, self.settings.threads)
 
-    def built(self, graph: Graph, schedules: Schedules) -> NativeExecutable:
-        """A graph's executable."""
+    def built(self, graph: Graph | GraphAt, schedules: Schedules, shapes: ShapeSet = FIXED) -> NativeExecutable:
+        """Compiles a graph as the passes give it, or a function of open sizes to such graphs."""
         with ScratchFolder("pytorch") as place:  # once loaded, an executable needs no file
-            executable = load_graph(graph, schedules, Path(place), self.settings)
+            executable = compile_in_memory(graph, schedules, Path(place), self.settings, shapes)
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
 
@@ -139,18 +139,15 @@ class Plan:
                 ready[point] = self.lowered(graph_at(point))
             return ready[point]
 
+        shapes = ShapeSet.of(sizes)
         best: Chosen = {}
         if self.settings.trials:
             decisions = Decisions()
             with decisions.hold():
-                at(tuple(high for _, high in sizes.values()))
-                shapes = ShapeSet.of(sizes)
+                at(shapes.greatest)
                 tasks = [task for p in (*shapes.known, *shapes.found_at) for task in self.tasks(at(p))]
             best = plan.tuned(list({task.workload.key: task for task in tasks}.values()))
-        with ScratchFolder("pytorch") as place:
-            executable = load_sized(at, sizes, plan.schedules(best), Path(place), self.settings)
-        assert isinstance(executable, NativeExecutable), "the CPU's are"
-        return executable
+        return plan.built(at, plan.schedules(best), shapes)
 
     def tuned(self, tasks: Sequence[Task], stop: Stop = lambda: False) -> Chosen:
         """The fastest schedules that a search of all tasks finds, in child processes.
