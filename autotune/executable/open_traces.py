@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import FeatureExtractor
+from costmodel.features import extractor_of
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
@@ -48,7 +48,7 @@ class OpenTrace:
         """
         if not self.program.sizes:
             return np.ones(columns.shape[1])
-        extractor = FeatureExtractor(self.program, tuple(self.program.sizes), hardware, cold, threads)
+        extractor = extractor_of(self.program, tuple(self.program.sizes), hardware, cold, threads)
         return np.maximum(extractor.roofline(columns), LEAST_SECONDS)
 
 
