@@ -67,9 +67,12 @@ class NetworkJob:
         Raises:
             ValueError: options that exclude each other.
         """
+        from autotune.executable.shapes import ShapeSet
         from autotune.network.options import CompileOptions, Precision, Quantise
 
         keys = self.config.network
+        with errors_at("network.sizes"):
+            shapes = ShapeSet.of({name: (low, high) for name, (low, high) in keys.sizes.items()})
         mode = keys.quantise or (None if self.device is None else "shift8")
         return CompileOptions(
             self.settings.target,
@@ -79,7 +82,7 @@ class NetworkJob:
             keys.quantisation,
             keys.passes,
             keys.substitutions is not None,
-            {name: (low, high) for name, (low, high) in keys.sizes.items()},
+            shapes,
             self.config.seed,
         )
 

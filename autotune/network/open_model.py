@@ -6,9 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autotune.config import ConfigError, errors_at
+from autotune.config import ConfigError
 from autotune.executable.graph_family import GraphAt
-from autotune.executable.shapes import ShapeSet
 from autotune.graph.ir import Array, Graph
 from autotune.graph.onnx_file import reading_once
 from autotune.network.job import NetworkJob
@@ -41,9 +40,7 @@ class OpenModel:
 
     def __init__(self, job: NetworkJob, model: ModelProto | None) -> None:
         _check(job)
-        sizes = job.options.sizes  # options refuse what else does not go with open sizes
-        with errors_at("network.sizes"):
-            self.shapes = ShapeSet.of(sizes)
+        self.shapes = job.options.shapes  # options refuse what else does not go with open sizes
         self.name, self.in_one_file = job.config.name, False
         self._job, self._model = job, model
         self._arrays: dict[Hashable, Array] = {}
