@@ -134,14 +134,14 @@ class Compiler:
     def workloads(self) -> list[Workload]:
         """Workloads that need schedules: of all steps of known sizes, in order, then those that are opened."""
         family, shapes = self._family, self._family.shapes
-        known = [group.workload for scope in self._known for _, group, _ in scope.calls()]
-        opened = [family.workload(call, point) for point in shapes.found_at for call in family.distinct]
-        return [*(workload for workload in known if workload is not None), *opened]
+        exact = [group.workload for scope in self._exact for _, group, _ in scope.calls()]
+        opened = [family.workload(call, point) for point in shapes.samples for call in family.distinct]
+        return [*(workload for workload in exact if workload is not None), *opened]
 
     @property
-    def _known(self) -> list[Scope]:
-        """The network at points at which it is one of its own."""
-        return [self._family.scope(point) for point in self._family.shapes.known]
+    def _exact(self) -> list[Scope]:
+        """The network at points at which it has kernels of its own."""
+        return [self._family.scope(point) for point in self._family.shapes.exact]
 
     @property
     def _graphs(self) -> list[Graph]:
@@ -153,8 +153,8 @@ class Compiler:
 
         Kernels of open sizes are built when all schedules are known.
         """
-        for known in self._known:
-            for scope, group, _ in known.calls():
+        for exact in self._exact:
+            for scope, group, _ in exact.calls():
                 if group.workload == workload and scope.is_dense(group):
                     self._constants.ahead(Call(scope.graph, group, module))
 
@@ -168,7 +168,7 @@ class Compiler:
         shapes, spacing = self._family.shapes, self._target.spacing
         cases = [
             _Case(Range(point, point), scope, scope.plan(spacing))
-            for point, scope in zip(shapes.known, self._known, strict=True)
+            for point, scope in zip(shapes.exact, self._exact, strict=True)
         ]
         if shapes.cells:
             from autotune.executable.open_kernels import OpenKernels  # it estimates, which takes a while to import

@@ -41,7 +41,7 @@ class GraphFamily:
 
     Args:
         graph_at: asked for each of the points once.
-        shapes: sizes that are open, and points at which the network is one of its own.
+        shapes: sizes that are open, and points at which the network has a graph of its own.
         alignment: of the target.
 
     Attributes:
@@ -70,7 +70,7 @@ class GraphFamily:
         self._generalised: dict[tuple[int, str], Generalised] = {}
         self._workloads: dict[int, Any] = {}
         self._pitches: dict[tuple[int, str], dict[str, tuple[int | Term, ...]]] = {}
-        for point in shapes.known:
+        for point in shapes.exact:
             if point not in self._scopes:
                 self._scopes[point] = scope_of(_sharing(graph_at(point), self.graph), alignment)
         self._check_ends()
@@ -82,8 +82,8 @@ class GraphFamily:
 
     @property
     def scopes(self) -> list[Scope]:
-        """The network at the largest sizes, and at points at which it is one of its own."""
-        return [self._scopes[point] for point in dict.fromkeys((self.points[-1], *self.shapes.known))]
+        """The network at the largest sizes, and at points at which it has kernels of its own."""
+        return [self._scopes[point] for point in dict.fromkeys((self.points[-1], *self.shapes.exact))]
 
     @property
     def count(self) -> int:

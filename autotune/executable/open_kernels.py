@@ -96,7 +96,7 @@ class OpenKernels:
         family, cells = self._family, self._family.shapes.cells
         candidates: list[Candidate] = []
         refused: ScheduleError | None = None
-        for point in family.shapes.found_at:
+        for point in family.shapes.samples:
             schedule = self._chosen(family.workload(call, point))
             other = exchanged(schedule.trace)
             for trace in (schedule.trace, *(() if other is None else (other,))):

@@ -51,14 +51,14 @@ class ShapeSet:
 
     Attributes:
         sizes: least and greatest value of each size, by name; none of a fixed shape.
-        known: points at which the network is one of its own; the one point of a fixed shape, `()`.
-        found_at: points at which schedules of open sizes are found, the least first.
+        exact: points at which the network has a graph and kernels of its own; of a fixed shape the one point, `()`.
+        samples: points at which schedules of open sizes are found, the least first.
         cells: small ranges, in order, of which neighbours may become one where one size is open.
     """
 
     sizes: Mapping[str, Span]
-    known: tuple[Point, ...]
-    found_at: tuple[Point, ...] = ()
+    exact: tuple[Point, ...]
+    samples: tuple[Point, ...] = ()
     cells: tuple[Range, ...] = ()
 
     @classmethod
@@ -75,12 +75,12 @@ class ShapeSet:
             return FIXED
         if len(sizes) == 1:
             ((name, (low, high)),) = sizes.items()
-            known, low = ((1,),) if low == 1 else (), max(low, 2)
+            exact, low = ((1,),) if low == 1 else (), max(low, 2)
             if high <= low:
                 raise NotOpen(f"`sizes` must have several of 2 and more, but {name} ends at {high}")
-            found_at = [low, *(n for n in LEAST if low < n < high)]
+            samples = [low, *(n for n in LEAST if low < n < high)]
             cells = [Range((a,), (b,)) for a, b in _cells(low, high)]
-            return cls(sizes, known, tuple((n,) for n in found_at), tuple(cells))
+            return cls(sizes, exact, tuple((n,) for n in samples), tuple(cells))
         if ones := [name for name, (low, _) in sizes.items() if low == 1]:
             raise NotOpen(f"of several sizes each must be at least 2, but got {ones[0]} from 1")
         factor = FACTOR if len(sizes) == 2 else None
@@ -91,7 +91,7 @@ class ShapeSet:
     @property
     def least(self) -> Point:
         """The point from which on sizes are open."""
-        return self.found_at[0] if self.found_at else ()
+        return self.samples[0] if self.samples else ()
 
     @property
     def greatest(self) -> Point:

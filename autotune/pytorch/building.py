@@ -145,7 +145,7 @@ class Plan:
             decisions = Decisions()
             with decisions.hold():
                 at(shapes.greatest)
-                tasks = [task for p in (*shapes.known, *shapes.found_at) for task in self.tasks(at(p))]
+                tasks = [task for p in (*shapes.exact, *shapes.samples) for task in self.tasks(at(p))]
             best = plan.tuned(list({task.workload.key: task for task in tasks}.values()))
         return plan.built(at, plan.schedules(best), shapes)
 

@@ -268,7 +268,7 @@ def test_graphs_that_differ_are_refused() -> None:
 def test_a_fixed_shape_is_the_set_of_one_point() -> None:
     one = graph(5, "relu", "tanh")
     alone = GraphFamily(lambda point: one, FIXED)
-    assert ShapeSet.of({}) is FIXED and alone.points == [()] and FIXED.known == ((),)
+    assert ShapeSet.of({}) is FIXED and alone.points == [()] and FIXED.exact == ((),)
     assert alone.scopes == [alone.largest] and alone.largest is alone.scope(())
     assert [(p.shape, p.extents) for p in map(alone.parameter, (*one.inputs, *one.outputs))] == [((5, 4), ())] * 2
 
@@ -278,8 +278,8 @@ def test_cells_have_all_sizes_once() -> None:
     for low, high in ((1, 3), (2, 9), (3, 4000), (130, 600), (1, 8)):
         found = ShapeSet.of({"n": (low, high)})
         sizes = [n for each in found.cells for n in range(each.least[0], each.greatest[0] + 1)]
-        assert [n for (n,) in found.known] + sizes == list(range(low, high + 1))
-        assert found.least == (max(low, 2),) and max(found.found_at) < (high,)
+        assert [n for (n,) in found.exact] + sizes == list(range(low, high + 1))
+        assert found.least == (max(low, 2),) and max(found.samples) < (high,)
     pairs = ShapeSet.of({"b": (2, 40), "n": (3, 70)})
     held = [
         [all(a <= m <= b for m, (a, b) in zip((b_, n), r.spans, strict=True)) for r in pairs.cells]
@@ -287,7 +287,7 @@ def test_cells_have_all_sizes_once() -> None:
         for n in range(3, 71)
     ]
     assert all(sum(each) == 1 for each in held)
-    assert pairs.found_at == tuple(each.least for each in pairs.cells)
+    assert pairs.samples == tuple(each.least for each in pairs.cells)
 
 
 @pytest.mark.parametrize(
