@@ -30,7 +30,7 @@ from autotune.pytorch.building import Loaded
 from autotune.pytorch.kernels import Compiled, compile_graph, compile_open
 from autotune.pytorch.open_sizes import OpenProgram
 from autotune.pytorch.options import options_of
-from autotune.pytorch.program import Program, Programs
+from autotune.pytorch.program import Program, Programs, program_of
 from autotune.pytorch.shapes import sized
 from autotune.pytorch.traces import Made, trace_of
 from autotune.pytorch.training import needs_gradients, trained_by
@@ -69,12 +69,12 @@ def autotune_backend(
     def compiled_open(graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span]) -> Loaded:
         return compile_open(graph_at, sizes, chosen)
 
-    def begun(graph: GraphModule, fixed: Sequence[int]) -> Program:
+    def begun(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
         return OpenProgram(graph, fixed, compiled_open, chosen.sizes)
 
     def made(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
         if not sized(graph):
-            return Program(graph, fixed, compiled)
+            return program_of(graph, fixed, compiled)
         return Programs(graph, fixed, compiled, chosen.shapes, None if chosen.background or not chosen.sizes else begun)
 
     cache = open_cache()

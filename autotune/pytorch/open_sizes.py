@@ -59,7 +59,7 @@ class _Size:
         return int(given if self.axis is None else given.shape[self.axis])
 
 
-class OpenProgram(Program):
+class OpenProgram:
     """One graph of any shape by an executable that takes all sizes up to some.
 
     Args:
@@ -74,28 +74,45 @@ class OpenProgram(Program):
     """
 
     def __init__(self, module: GraphModule, fixed: Sequence[int], make: MakeOpen, greatest: int) -> None:
-        super().__init__(module, fixed, _unused)
-        self._placeholders = module.graph.find_nodes(op="placeholder")
-        self._make_open = make
-        self._sizes = _sizes_in([node.meta.get("val") for node in self._placeholders])
-        self._greatest = [_up_to(size, greatest) for size in self._sizes]
+        self._graph = _OpenGraph(module, fixed, make, greatest)
+        self._program = Program(module, fixed, self._graph.compile_for)
 
     def __call__(self, *inputs: Any) -> Any:
         """One inference; threads may call at the same time."""
-        for number, size in enumerate(self._sizes):
+        greatest = self._graph.greatest
+        for number, size in enumerate(self._graph.sizes):
             extent = size.of(inputs)
             if extent < size.least:  # as for sizes that are marked to be of any value
                 raise NotOpen(f"sizes must be at least {size.least}, but got {extent}")
-            if extent > self._greatest[number]:
-                with self._lock:
-                    self._greatest[number] = _up_to(size, 1 << extent.bit_length())
-                    self._made = None
+            if extent > greatest[number]:
+                with self._program.change():
+                    greatest[number] = _up_to(size, 1 << extent.bit_length())
                 _LOG.info("a graph of any shape has come with a size of %d: it is compiled for larger ones", extent)
-        return super().__call__(*inputs)
+        return self._program(*inputs)
 
-    def _compiled(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+
+class _OpenGraph:
+    """A graph that is compiled as a whole, for all sizes up to some; for the arguments see `OpenProgram`.
+
+    Attributes:
+        sizes: of the graph.
+        greatest: of each size, so far.
+    """
+
+    def __init__(self, module: GraphModule, fixed: Sequence[int], make: MakeOpen, greatest: int) -> None:
+        self._module, self._fixed, self._make = module, tuple(fixed), make
+        self._placeholders = module.graph.find_nodes(op="placeholder")
+        self.sizes = _sizes_in([node.meta.get("val") for node in self._placeholders])
+        self.greatest = [_up_to(size, greatest) for size in self.sizes]
+
+    def compile_for(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compiles the graph with the constants of a call.
+
+        Raises:
+            NotOpen: a graph that is not one at all sizes.
+        """
         spans = {
-            str(size.symbol): (size.least, greatest) for size, greatest in zip(self._sizes, self._greatest, strict=True)
+            str(size.symbol): (size.least, greatest) for size, greatest in zip(self.sizes, self.greatest, strict=True)
         }
         found: dict[Point, Split] = {}
 
@@ -103,14 +120,13 @@ class OpenProgram(Program):
             found[point] = self._split_at(point, inputs)
             return found[point].pieces[0].graph
 
-        loaded = self._make_open(graph_at, spans)
-        split = found[tuple(self._greatest)]
+        loaded = self._make(graph_at, spans)
+        split = found[tuple(self.greatest)]
         (piece,) = split.pieces
         if any(other.pieces[0].checks != piece.checks for other in found.values()):
             raise NotOpen("indices of a graph of open sizes must be places of axes that are known, but they are not")
-        names = [str(size.symbol) for size in self._sizes]
+        names = [str(size.symbol) for size in self.sizes]
         call: Call = OnOpenMemory(loaded, names, piece.checks, len(piece.made))
-        self.found = split
         _LOG.info("%s, for sizes %s", described(split), ", ".join(f"{n} {a} to {b}" for n, (a, b) in spans.items()))
         return callable_of(split, [call])
 
@@ -120,7 +136,7 @@ class OpenProgram(Program):
         Raises:
             NotOpen: it is not.
         """
-        known = {size.symbol: number for size, number in zip(self._sizes, point, strict=True)}
+        known = {size.symbol: number for size, number in zip(self.sizes, point, strict=True)}
         given = [
             inputs[place] if place in self._fixed else _at(node.meta.get("val"), known)
             for place, node in enumerate(self._placeholders)
@@ -137,10 +153,6 @@ class OpenProgram(Program):
         if not all(isinstance(value, Node) and value.target is operator.getitem for value in outputs):
             raise NotOpen("outputs of a graph of open sizes must be computed tensors, but there are others")
         return split
-
-
-def _unused(graph: Graph) -> Any:
-    raise AssertionError("a graph of open sizes is compiled as a whole")
 
 
 def _sizes_in(values: Sequence[Any]) -> list[_Size]:
