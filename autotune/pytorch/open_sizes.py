@@ -16,14 +16,14 @@ import sympy
 import torch
 from torch.fx import GraphModule, Node
 
-from autotune.executable.shapes import NotOpen
+from autotune.executable.graph_family import GraphAt
+from autotune.executable.shapes import NotOpen, ShapeSet
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.calls import Call, OnOpenMemory, callable_of
 from autotune.pytorch.pieces import Split
 from autotune.pytorch.program import Program, described, split_at
 from autotune.pytorch.shapes import UnknownShape
-from search_space.ir.intervals import Span
 from search_space.terms import Point
 
 _LOG = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ LEAST = 2
 MOST = 1 << 20
 """Bounds of Dynamo's from which on they are none."""
 
-MakeOpen = Callable[[Callable[[Point], Graph], Mapping[str, Span]], Loaded]
-"""Sizes → an imported graph, and least and greatest value of each → the executable; raises NotOpen."""
+MakeOpen = Callable[[GraphAt, ShapeSet], Loaded]
+"""Sizes → an imported graph, and the shapes that it takes → the executable; raises NotOpen."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class _OpenGraph:
             found[point] = self._split_at(point, inputs)
             return found[point].pieces[0].graph
 
-        loaded = self._make(graph_at, spans)
+        loaded = self._make(graph_at, ShapeSet.of(spans))
         split = found[tuple(self.greatest)]
         (piece,) = split.pieces
         if any(other.pieces[0].checks != piece.checks for other in found.values()):
