@@ -40,6 +40,12 @@ class Kernel:
     name: str
 
     @property
+    def key(self) -> object:
+        """All that tells kernels apart, whatever their names."""
+        schedule = self.schedule
+        return self.workload.key, schedule.algorithm, schedule.trace.key, tuple(sorted(self.pitches.items()))
+
+    @property
     def program(self) -> LoopProgram:
         """Its loops.
 
@@ -75,6 +81,11 @@ class OpenKernel:
     trace: Trace
     pitches: Mapping[str, tuple[Any, ...]]
     name: str
+
+    @property
+    def key(self) -> object:
+        """All that tells kernels apart; it is in the name of one that has a name."""
+        return self.name or te_json.text(self.to_json())
 
     @property
     def program(self) -> LoopProgram:

@@ -23,11 +23,11 @@ def compile_command(
 ) -> None:
     """Compiles a model from records alone, and without them by what is chosen without trials."""
     with bad_input(config=config):
-        from autotune.network.rebuilding import rebuild
+        from autotune.network.compile_from_records import compile_model
         from autotune.run.workloads import job_of
 
         loaded = load(config, overrides, {"lock": lock})
-        folder, notes = rebuild(job_of(loaded), records, output)
+        folder, notes = compile_model(job_of(loaded), records, output)
         for note in notes:
             typer.echo(note, err=True)
         typer.echo(f"{loaded.name} is in {folder}")

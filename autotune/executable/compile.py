@@ -1,26 +1,32 @@
-"""From a partitioned graph and a schedule for each of its workloads to an executable: kernels, weights, memory plan."""
+"""From a network and schedules of its workloads to an executable: kernels, weights, memory plan.
+
+An executable has cases, each with steps of its own: ranges of open sizes, and points at which the network is one of its
+own. A network of one shape is the case of one point.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autotune.cache.kernels import KernelCache, symbol_of
+from autotune.executable.graph_family import GraphAt, GraphFamily
 from autotune.executable.linking import Builder, Linking
 from autotune.executable.packing import Call, Constants, room
-from autotune.executable.scopes import Roots, Scope, listed_step, scope_of, trip_places
+from autotune.executable.scopes import Roots, Scope, inside, listed_step, trip_places
+from autotune.executable.shapes import FIXED, NotOpen, Range, ShapeSet
 from autotune.executable.states import states_of
 from autotune.executable.weights import Weights
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph, Node
 from autotune.graph.loops import loops_of
-from autotune.graph.memory_plan import Interval, MemoryPlan, lower_bound, plan
+from autotune.graph.memory_plan import MemoryPlan, lower_bound
 from autotune.graph.partition import Group
 from autotune.graph.views import dense
 from autotune.schedule import Kernel, OpenKernel, Schedule, module_of
@@ -29,11 +35,14 @@ from search_space.files import replace_file
 from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import BuildError, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
+from targets.base import BuildError, Case, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
 from targets.cstyle.spelling import RESERVED
 from targets.manifest import listed, write_manifest
 
-__all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier", "is_dense"]
+if TYPE_CHECKING:
+    from autotune.executable.open_kernels import Candidate
+
+__all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
 
 Chosen = Callable[[Workload], Schedule]
 
@@ -44,60 +53,75 @@ def identifier(name: str) -> str:
     return f"n{found}" if found[:1].isdigit() or found in RESERVED else found
 
 
-def _inside(loop: str) -> str:
-    """What the memory plan calls that which a trip needs; no value is called so."""
-    return f"{loop}\0inside"
+@dataclass(frozen=True)
+class _Case:
+    """Sizes that have steps of their own.
 
+    Attributes:
+        within: the sizes; of a fixed shape there is none.
+        scope: the network there, or of a range at the largest sizes.
+        memory: where its values lie in the arena.
+        kernels: of each call, of open sizes; none where sizes are known, so that workloads have schedules.
+    """
 
-def is_dense(scope: Scope, group: Group) -> bool:
-    return all(scope.locations[name].strides is None for name in (*group.inputs, group.output))
+    within: Range
+    scope: Scope
+    memory: MemoryPlan
+    kernels: tuple[Candidate, ...] = ()
 
 
 class Compiler:
-    """Compiles one graph.
+    """Compiles one network for a set of shapes.
 
     Args:
-        graph: what to compile; constants are weights.
+        graph: what to compile, whose constants are weights; where sizes are open, a function of them.
         chosen: workload → its schedule.
         target: name of the target.
         threads: that the network is meant to run on.
         cache: of kernels that were built before; None: every kernel is built.
         builder: builds those that are not known; by default one after the other.
         weights: of executables compiled before, which this one's follow; None: it has its own alone.
+        shapes: that the executable takes; by default the graph's own.
+        cold: whether kernels of open sizes are chosen for constants that come from memory.
 
     Attributes:
-        sizes: what shapes of inputs leave open, by name: least and greatest value.
+        graph: as it is compiled, at the largest sizes.
 
     Raises:
         BuildError: loops or states in the graph, and a target that has none; a state whose rows are no output.
+        NotOpen: the network is not one at all sizes, or the target's kernels take no sizes.
     """
-
-    sizes: Mapping[str, tuple[int, int]] = {}
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | GraphAt,
         chosen: Chosen,
         target: str = "cpu",
         threads: int = 1,
         cache: KernelCache | None = None,
         builder: Builder | None = None,
         weights: Weights | None = None,
+        shapes: ShapeSet = FIXED,
+        cold: bool = True,
     ) -> None:
         self._target: Target = registry.get(target)
+        if shapes.sizes and not self._target.open_sizes:
+            raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target}")
         self._builder = builder or partial(map, partial(module_of, target=self._target))
         alignment = self._target.alignment
-        self.graph = executable_graph(graph, alignment)
-        loops = loops_of(self.graph)
-        if loops and not self._target.loops:
-            raise BuildError(f"`graph` must have no loop for target {target}, but got {loops[0].name!r}")
-        self._network = scope_of(self.graph, alignment)
-        self._bodies = {node.name: scope_of(node.attrs["body"].graph, alignment) for node in loops}
-        self._states = states_of(self._network)
+        if isinstance(graph, Graph):
+            fixed = executable_graph(graph, alignment)
+            if (loops := loops_of(fixed)) and not self._target.loops:
+                raise BuildError(f"`graph` must have no loop for target {target}, but got {loops[0].name!r}")
+            self._family = GraphFamily(lambda point: fixed, shapes, alignment)
+        else:
+            self._family = GraphFamily(graph, shapes, alignment)
+        self.graph = self._family.graph
+        self._states = states_of(self._family.largest)
         if self._states and not self._target.states:
             raise BuildError(f"`graph` must have no state for target {target}, but got {self._states[0][0]!r}")
-        self._chosen, self._threads, self._cache = chosen, threads, cache
-        self._name = identifier(graph.name)
+        self._chosen, self._threads, self._cache, self._cold = chosen, threads, cache, cold
+        self._name = identifier(self.graph.name)
         self._modules: list[Module] = []
         self._constants = Constants(self._target)
         self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
@@ -108,19 +132,51 @@ class Compiler:
 
     @property
     def workloads(self) -> list[Workload]:
-        """Of all steps, in their order, those of a loop once."""
-        return [group.workload for _, group, _ in self._calls() if group.workload is not None]
+        """Workloads that need schedules: of all steps of known sizes, in order, then those that are opened."""
+        family, shapes = self._family, self._family.shapes
+        exact = [group.workload for scope in self._exact for _, group, _ in scope.calls()]
+        opened = [family.workload(call, point) for point in shapes.samples for call in family.distinct]
+        return [*(workload for workload in exact if workload is not None), *opened]
+
+    @property
+    def _exact(self) -> list[Scope]:
+        """The network at points at which it has kernels of its own."""
+        return [self._family.scope(point) for point in self._family.shapes.exact]
 
     @property
     def _graphs(self) -> list[Graph]:
-        """Whose constants are weights."""
-        return [self.graph, *(body.graph for body in self._bodies.values())]
+        """Graphs whose constants are weights."""
+        return [graph for scope in self._family.scopes for graph in scope.graphs]
 
     def pack(self, workload: Workload, module: Module) -> None:
-        """Packs the constants of a workload's steps whose kernel is this one, so that `write` finds them packed."""
-        for scope, group, _ in self._calls():
-            if group.workload == workload and is_dense(scope, group):
-                self._constants.ahead(Call(scope.graph, group, module))
+        """Packs the constants of a workload's steps whose kernel is this one, so that `write` finds them packed.
+
+        Kernels of open sizes are built when all schedules are known.
+        """
+        for exact in self._exact:
+            for scope, group, _ in exact.calls():
+                if group.workload == workload and scope.is_dense(group):
+                    self._constants.ahead(Call(scope.graph, group, module))
+
+    @cached_property
+    def _cases(self) -> list[_Case]:
+        """Cases that a call of the network chooses among.
+
+        Raises:
+            NotOpen: sizes at which no schedule holds that was found at these or lesser ones.
+        """
+        shapes, spacing = self._family.shapes, self._target.spacing
+        cases = [
+            _Case(Range(point, point), scope, scope.plan(spacing))
+            for point, scope in zip(shapes.exact, self._exact, strict=True)
+        ]
+        if shapes.cells:
+            from autotune.executable.open_kernels import OpenKernels  # it estimates, which takes a while to import
+
+            largest, memory = self._family.largest, self._family.largest.plan(spacing)
+            candidates = OpenKernels(self._family, self._chosen, self._target, self._threads, self._cold)
+            cases += [_Case(within, largest, memory, kernels) for within, kernels in candidates.choose()]
+        return cases
 
     def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array] | Array:
         """Writes to `folder` what the target links, weights and manifest.
@@ -133,11 +189,11 @@ class Compiler:
 
         Raises:
             BuildError: a kernel that cannot be built.
+            NotOpen: sizes at which no schedule of a kernel holds.
             RuntimeError: the linker failed.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        intervals = self._intervals()
-        memory = plan(intervals, self._target.spacing)
+        sizes = self._family.shapes.sizes
         called, kernels = self._kernels()
         linking = Linking(kernels, self._name, self._target, self._cache, self._builder)
         graphs, before = self._graphs, linking.before
@@ -152,20 +208,20 @@ class Compiler:
             self._constants.all_ahead(
                 [call for call in calls if distinct[call.made_of] is call], self._target.library(before.files)
             )
-        steps = self._steps(memory.offsets, self._numbered(called, linking.modules()))
-        arena = self._spaced(self._arena_bytes(memory))
+        steps = self._steps(self._numbered(called, linking.modules()))
+        arena = self._spaced(max(case.memory.nbytes for case in self._cases))
         network = NetworkPlan(
             self._name,
             tuple(self._modules),
             tuple(steps),
-            tuple(map(self._parameter, self.graph.inputs)),
+            tuple(map(self._family.parameter, self.graph.inputs)),
             tuple(self._outputs()),
             self._weights.nbytes,
             arena,
             tuple(self._packings.values()),
             self._packed_bytes,
             tuple(self._weights.parts),
-            self.sizes,
+            sizes,
         )
         linked = linking.link(network, folder)
         weights = folder / f"{self._name}.weights"
@@ -179,7 +235,7 @@ class Compiler:
             "threads": self._threads,
             "inputs": [listed(p) for p in network.inputs],
             "outputs": [listed(p) for p in network.outputs],
-            **({"sizes": {name: list(span) for name, span in self.sizes.items()}} if self.sizes else {}),
+            **({"sizes": {name: list(span) for name, span in sizes.items()}} if sizes else {}),
             **({"states": [list(pair) for pair in self._states]} if self._states else {}),
             **linked,
             "weights": {
@@ -190,11 +246,11 @@ class Compiler:
             },
             "memory": {
                 "arena_bytes": arena,
-                "arena_lower_bound": lower_bound(intervals),
+                "arena_lower_bound": lower_bound(self._family.largest.intervals(self._target.spacing)),
                 **linked["memory"],
             },
             "steps": [
-                listed_step(group.title, group.workload, self._modules[step.module].name, bool(self.sizes))
+                listed_step(group.title, group.workload, self._modules[step.module].name, bool(sizes))
                 | ({} if trips == 1 else {"trips": trips})
                 for (_, group, trips), step in zip(self._calls(), network.calls, strict=True)
                 if group.workload is not None
@@ -206,38 +262,12 @@ class Compiler:
     def _outputs(self) -> Iterator[Parameter]:
         """Outputs of the network, by the names that a caller knows."""
         for value, name in zip(self.graph.outputs, self.graph.output_names, strict=True):
-            yield replace(self._parameter(value), name=name)
-
-    def _parameter(self, name: str) -> Parameter:
-        """An input or output of the network, by the name of its value."""
-        kind = self.graph.type(name)
-        return Parameter(name, kind.shape, kind.dtype)
+            yield replace(self._family.parameter(value), name=name)
 
     def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
-        """Groups that are computed with their scopes, in the order of their calls, and how often each one is called."""
-        for group in self._network.groups:
-            if group.loop is None:
-                yield self._network, group, 1
-            else:
-                body, trips = self._bodies[group.loop.name], group.loop.attrs["trips"]
-                yield from ((body, inner, trips) for inner in body.groups)
-
-    def _intervals(self) -> list[Interval]:
-        """Of every value that lives in the arena; what a trip of a loop needs besides its results is one of them."""
-        found = self._network.intervals()
-        for number, group in enumerate(self._network.groups):
-            if group.loop is not None:
-                nbytes = self._within(group.loop.name).nbytes
-                found += [Interval(_inside(group.loop.name), nbytes, number, number)] if nbytes else []
-        return found
-
-    def _arena_bytes(self, memory: MemoryPlan) -> int:
-        """Of the network's values, planned so."""
-        return memory.nbytes
-
-    def _within(self, loop: str) -> MemoryPlan:
-        """Where the values of a body lie that no other trip reads."""
-        return plan(self._bodies[loop].intervals(), self._target.spacing)
+        """Calls of all cases, one case after the other; see `Scope.calls`."""
+        for case in self._cases:
+            yield from case.scope.calls()
 
     def _roots(self, scope: Scope, offsets: Mapping[str, int]) -> Roots:
         """Where the network's values lie that others lie in."""
@@ -256,27 +286,40 @@ class Compiler:
 
         return where
 
-    def _steps(self, offsets: Mapping[str, int], numbers: Iterator[int]) -> Sequence[Step | Loop | Choice]:
+    def _steps(self, numbers: Iterator[int]) -> Sequence[Step | Loop | Choice]:
         """Steps of the network; `numbers` gives that of the kernel of each call."""
-        outer, where = self._network, self._roots(self._network, offsets)
-        return [
-            self._step(outer, group, where, next(numbers))
-            if group.loop is None
-            else self._loop(group.loop, where, offsets, numbers)
-            for group in outer.groups
-        ]
+        steps = [self._case_steps(case, numbers) for case in self._cases]
+        if not self._family.shapes.sizes:
+            return steps[0]
+        return [Choice(tuple(Case(c.within.spans, tuple(own)) for c, own in zip(self._cases, steps, strict=True)))]
 
-    def _loop(self, node: Node, where: Roots, offsets: Mapping[str, int], numbers: Iterator[int]) -> Loop:
-        body, outer = self._bodies[node.name], self._network
+    def _case_steps(self, case: _Case, numbers: Iterator[int]) -> list[Any]:
+        """Steps of a case, and its loops where sizes are fixed."""
+        scope, offsets = case.scope, case.memory.offsets
+        where = self._roots(scope, offsets)
+        steps: list[Step | Loop] = []
+        for call, group in enumerate(scope.groups):
+            if group.loop is not None:
+                steps.append(self._loop(scope, group.loop, where, offsets, numbers))
+                continue
+            step = self._step(scope, group, where, next(numbers))
+            if case.kernels:
+                terms, sizes = case.kernels[call].terms, self._modules[step.module].sizes
+                step = replace(step, sizes=tuple(self._family.extent(terms[name]) for name in sizes))
+            steps.append(step)
+        return steps
+
+    def _loop(self, outer: Scope, node: Node, where: Roots, offsets: Mapping[str, int], numbers: Iterator[int]) -> Loop:
+        body = outer.bodies[node.name]
         data, given = outer.place(node.name, where), [outer.place(name, where) for name in node.inputs]
-        places, inner = trip_places(node, body, data, given), self._within(node.name).offsets
+        places, inner = trip_places(node, body, data, given), body.plan(self._target.spacing).offsets
 
         def within(root: str) -> Place:
             if root in places:
                 return places[root]
             if root in body.graph.constants:
                 return Place("weights", self._weights.place(np.asarray(body.graph.constants[root])))
-            return Place("arena", offsets[_inside(node.name)] + inner[root])
+            return Place("arena", offsets[inside(node.name)] + inner[root])
 
         return Loop(node.attrs["trips"], tuple(self._step(body, group, within, next(numbers)) for group in body.groups))
 
@@ -318,7 +361,7 @@ class Compiler:
     def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
         """Strides of the kernel's activations that are not dense, by the workload's names."""
         assert group.workload is not None
-        if is_dense(scope, group):
+        if scope.is_dense(group):
             return {}
         *inputs, output = group.workload.tensors(algorithm)
         known = operations([output], inputs)
@@ -331,30 +374,30 @@ class Compiler:
 
     def _kernels(self) -> tuple[list[int], Sequence[Kernel | OpenKernel]]:
         """Number of each call's kernel, and the kernels, in the order of the calls that are their first."""
-        known: dict[tuple[Any, ...], int] = {}
+        known: dict[object, int] = {}
         numbers: list[int] = []
-        kernels: list[Kernel] = []
-        for scope, group, _ in self._calls():
-            assert group.workload is not None
-            schedule = self._chosen(group.workload)
-            pitches = self._pitches(scope, group, schedule.algorithm)
-            key = (group.workload.key, schedule.algorithm, schedule.trace.key, tuple(sorted(pitches.items())))
-            number = known.setdefault(key, len(known))
-            numbers.append(number)
-            if number == len(kernels):
-                kernels.append(self._kernel(group.workload, schedule, pitches, number))
+        kernels: list[Kernel | OpenKernel] = []
+        for case in self._cases:
+            for call, (scope, group, _) in enumerate(case.scope.calls()):
+                kernel = case.kernels[call].kernel if case.kernels else self._kernel(scope, group)
+                number = known.setdefault(kernel.key, len(kernels))
+                numbers.append(number)
+                if number == len(kernels):
+                    kernels.append(self._named(kernel, number))
         return numbers, kernels
 
-    def _kernel(
-        self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], number: int
-    ) -> Kernel:
-        """A kernel of the network, named by what it is made of or by its number."""
-        symbol = symbol_of(workload, schedule, pitches, self._target) or self._symbol(number)
-        return Kernel(workload, schedule, pitches, symbol)
+    def _kernel(self, scope: Scope, group: Group) -> Kernel:
+        """The kernel of a call of known sizes, without a name."""
+        assert group.workload is not None
+        schedule = self._chosen(group.workload)
+        return Kernel(group.workload, schedule, self._pitches(scope, group, schedule.algorithm), "")
 
-    def _symbol(self, number: int) -> str:
-        """Name of a kernel of which not all is known that its code depends on."""
-        return f"{self._name}_kernel{number}"
+    def _named(self, kernel: Kernel | OpenKernel, number: int) -> Kernel | OpenKernel:
+        """The kernel, named by all that its code depends on, or by its number where not all of that is known."""
+        name: str | None = kernel.name
+        if isinstance(kernel, Kernel):
+            name = symbol_of(kernel.workload, kernel.schedule, kernel.pitches, self._target)
+        return replace(kernel, name=name or f"{self._name}_kernel{number}")
 
     def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
         """Numbers of the calls' kernels, each of which is built when its number is given."""

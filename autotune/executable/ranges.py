@@ -4,8 +4,6 @@ Schedules are found at a few sizes. Each holds from the size on that it was foun
 long it takes at any is estimated: a tile of 8 rows computes 16 for 9, one of 5 computes 10. So sizes are divided into
 few ranges, each with the schedules that are estimated best there, such that all sizes together lose the least: by
 dynamic programming, as segments of a curve are (Bellman, 1961).
-
-One row, one image, one token make another graph more often than not, and are sizes of their own.
 """
 
 from __future__ import annotations
@@ -13,21 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.executable.opening import NotOpen
-from search_space.ir.intervals import Span
+from autotune.executable.shapes import Range
 from search_space.terms import Point
 
-LEAST = (2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256, 1024)
-"""At which schedules are found where one size is open."""
-FACTOR = 16
-"""Between the sizes at which they are found where two are open; of more there are the least alone."""
-CELLS = 8
-"""Into which each doubling of a size is divided, at most; no range is less than one of these."""
 MOST = 16
 """Ranges of an open size."""
 LEAST_GAIN = 0.001
@@ -42,68 +32,6 @@ NOT_AT_ALL = 1e6
 """Loss of a schedule that does not hold."""
 
 Seconds = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Range:
-    """A range of sizes that has kernels of its own.
-
-    Attributes:
-        least, greatest: both inclusive.
-    """
-
-    least: Point
-    greatest: Point
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """Of each size."""
-        return tuple(zip(self.least, self.greatest, strict=True))
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Where schedules are found, and what may become ranges.
-
-    Attributes:
-        known: sizes at which the network is one of its own.
-        found_at: sizes at which schedules are found, the least first.
-        cells: small ranges, in order, of which neighbours may become one where one size is open.
-    """
-
-    known: tuple[Point, ...]
-    found_at: tuple[Point, ...]
-    cells: tuple[Range, ...]
-
-    @property
-    def least(self) -> Point:
-        """From which on sizes are open."""
-        return self.found_at[0]
-
-
-def sampling_of(sizes: Mapping[str, Span]) -> Sampling:
-    """Of a network of open sizes.
-
-    Args:
-        sizes: least and greatest value of each, by name.
-
-    Raises:
-        NotOpen: a size of several that begins at 1, or a range without two sizes of more than 1.
-    """
-    if len(sizes) == 1:
-        ((name, (low, high)),) = sizes.items()
-        known, low = ((1,),) if low == 1 else (), max(low, 2)
-        if high <= low:
-            raise NotOpen(f"`sizes` must have several of 2 and more, but {name} ends at {high}")
-        found_at = [low, *(n for n in LEAST if low < n < high)]
-        cells = [Range((a,), (b,)) for a, b in _cells(low, high)]
-        return Sampling(known, tuple((n,) for n in found_at), tuple(cells))
-    if ones := [name for name, (low, _) in sizes.items() if low == 1]:
-        raise NotOpen(f"of several sizes each must be at least 2, but got {ones[0]} from 1")
-    factor = FACTOR if len(sizes) == 2 else None
-    every = [_divided(span, factor) for span in sizes.values()]
-    ranges = [Range(tuple(low for low, _ in spans), tuple(high for _, high in spans)) for spans in product(*every)]
-    return Sampling((), tuple(each.least for each in ranges), tuple(ranges))
 
 
 @dataclass(frozen=True)
@@ -125,7 +53,7 @@ def divided(
     """Ranges, and which schedule each kernel has in each.
 
     Args:
-        cells: of `Sampling`.
+        cells: of `ShapeSet`.
         seconds: estimated, (kernels, schedules, cells); infinite where a schedule does not hold. Of each kernel one
             holds in each cell.
         counts: how often each kernel is called: (kernels,).
@@ -209,20 +137,3 @@ def _ends(costs: Seconds) -> list[int]:
         ends.append(at)
         at = int(before[number][at])
     return ends[::-1]
-
-
-def _cells(low: int, high: int) -> list[Span]:
-    least = [low]
-    while (following := least[-1] + max(1, (1 << (least[-1].bit_length() - 1)) // CELLS)) <= high:
-        least.append(following)
-    return list(zip(least, [*(n - 1 for n in least[1:]), high], strict=True))
-
-
-def _divided(span: Span, factor: int | None) -> Sequence[Span]:
-    low, high = span
-    if factor is None:
-        return [span]
-    least = [low]
-    while least[-1] * factor <= high:
-        least.append(least[-1] * factor)
-    return list(zip(least, [*(n - 1 for n in least[1:]), high], strict=True))

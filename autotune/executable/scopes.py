@@ -1,13 +1,14 @@
-"""Graphs whose kernels an executable calls, a network and the bodies of its loops, and where their values lie."""
+"""Graphs whose kernels an executable calls, a network of known shape and the bodies of its loops, and their values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.graph.ir import Graph, Node
-from autotune.graph.memory_plan import Interval
+from autotune.graph.loops import loops_of
+from autotune.graph.memory_plan import Interval, MemoryPlan, plan
 from autotune.graph.ops.loops import written
 from autotune.graph.partition import Group, partition
 from autotune.graph.views import Location, locate
@@ -27,11 +28,27 @@ class Scope:
         graph: in a form in which every kernel writes where its value has to be, see `executable_graph`.
         groups: kernels and loops, in the order in which they run.
         locations: of all values, within others.
+        bodies: those of its loops, by the name of the loop.
     """
 
     graph: Graph
     groups: tuple[Group, ...]
     locations: Mapping[str, Location]
+    bodies: Mapping[str, Scope]
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """Graphs whose constants are weights."""
+        return [self.graph, *(body.graph for body in self.bodies.values())]
+
+    def calls(self) -> Iterator[tuple[Scope, Group, int]]:
+        """Groups that are computed with their scopes, in the order of their calls, and how often each one is called."""
+        for group in self.groups:
+            if group.loop is None:
+                yield self, group, 1
+            else:
+                body, trips = self.bodies[group.loop.name], group.loop.attrs["trips"]
+                yield from ((body, inner, trips) for inner in body.groups)
 
     def root(self, name: str) -> str:
         """The value in whose memory one lies."""
@@ -42,8 +59,23 @@ class Scope:
         beyond = self.locations[name].offset * numpy_dtype(self.graph.type(name).dtype).itemsize
         return where(self.root(name)).shifted(beyond)
 
-    def intervals(self) -> list[Interval]:
-        """Of every value that lives in an arena; inputs, constants and outputs have their places elsewhere."""
+    def is_dense(self, group: Group) -> bool:
+        """Says whether all arrays of a call are dense."""
+        return all(self.locations[name].strides is None for name in (*group.inputs, group.output))
+
+    def plan(self, spacing: int) -> MemoryPlan:
+        """Places the values in an arena.
+
+        Args:
+            spacing: bytes at whose multiples values begin.
+        """
+        return plan(self.intervals(spacing), spacing)
+
+    def intervals(self, spacing: int) -> list[Interval]:
+        """Needs of every value that lives in an arena; inputs, constants and outputs have their places elsewhere.
+
+        All that a trip of a loop needs besides the loop's results is one of them, `inside` the loop.
+        """
         given = {*self.graph.inputs, *self.graph.constants, *(self.root(name) for name in self.graph.outputs)}
         written: dict[str, int] = {}
         read: dict[str, int] = {}
@@ -51,11 +83,21 @@ class Scope:
             written.setdefault(self.root(group.output), number)
             for name in (*group.inputs, group.output):
                 read[self.root(name)] = number
-        return [
+        needs = [
             Interval(name, self.graph.type(name).nbytes, number, read[name])
             for name, number in written.items()
             if name not in given
         ]
+        for number, group in enumerate(self.groups):
+            nbytes = 0 if group.loop is None else self.bodies[group.loop.name].plan(spacing).nbytes
+            if group.loop is not None and nbytes:
+                needs.append(Interval(inside(group.loop.name), nbytes, number, number))
+        return needs
+
+
+def inside(loop: str) -> str:
+    """Name of the memory that a trip of a loop needs in the memory plan; no value is called so."""
+    return f"{loop}\0inside"
 
 
 def listed_step(title: str, workload: Workload, kernel: str, open_sizes: bool = False) -> dict[str, Any]:
@@ -73,7 +115,8 @@ def scope_of(graph: Graph, alignment: int) -> Scope:
         alignment: of the target.
     """
     groups = [group for group in partition(graph, alignment=alignment) if group.workload or group.loop]
-    return Scope(graph, tuple(groups), locate(graph, alignment=alignment))
+    bodies = {node.name: scope_of(node.attrs["body"].graph, alignment) for node in loops_of(graph)}
+    return Scope(graph, tuple(groups), locate(graph, alignment=alignment), bodies)
 
 
 def trip_places(node: Node, body: Scope, data: Place, given: Sequence[Place]) -> dict[str, Place]:

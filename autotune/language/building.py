@@ -9,17 +9,18 @@ import numpy as np
 
 from autotune.cache.place import open_cache
 from autotune.config import Measure, Quantisation
+from autotune.executable.shapes import ShapeSet
 from autotune.executable.weights import Weights
 from autotune.graph.ir import Array, Graph
 from autotune.language.graphs import Decoder
 from autotune.language.model import Model
 from autotune.language.parts import LEAST, PREFILL, STEP
+from autotune.network.build import compile_graph
 from autotune.network.modes import precision_of_all, quantisation_of_weights
 from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits
-from autotune.network.sized_graph import write_sized
 from autotune.tuning.settings import Settings
 from measure.notices import notice_if_slow
 from search_space.ir.intervals import Span
@@ -72,7 +73,8 @@ def built(
             def graph_at(point: Point, graph_of: Callable[[int], Graph] = graph_of) -> Graph:
                 return pipeline.run(graph_of(*point)).graph
 
-            write_sized(graph_at, {"n": span}, schedules, folder / name, settings, False, weights)
+            shapes = ShapeSet.of({"n": span})
+            compile_graph(graph_at, schedules, folder / name, settings, shapes, weights, weights_file=False)
     whole = weights.whole
     assert isinstance(whole, np.ndarray), "there is room for them"
     return whole

@@ -124,9 +124,9 @@ def compile(
 
         tune_network(job, proto)
     elif kept is None:
-        from autotune.network.rebuilding import rebuild
+        from autotune.network.compile_from_records import compile_model
 
-        rebuild(job, model=proto)
+        compile_model(job, model=proto)
     else:
         found = _in_memory(job, proto)
         weakref.finalize(found, kept.cleanup)
@@ -157,9 +157,9 @@ def _in_memory(job: NetworkJob, proto: onnx.ModelProto | None) -> Executable:
     found = None if whole is None else whole.load(job.folder / FOLDER, config.measure.threads, config.target)
     if found is not None:
         return found
-    from autotune.network.rebuilding import rebuilt
+    from autotune.network.compile_from_records import compile_model_in_memory
 
-    return rebuilt(job, proto, whole)
+    return compile_model_in_memory(job, proto, whole)
 
 
 def _check_options(model: Any, shapes: Any, sizes: Any, quantisation: Any, algorithms: Any) -> None:

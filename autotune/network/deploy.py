@@ -18,10 +18,10 @@ from autotune.network.benched import keep
 from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds
 from autotune.network.comparison import Check
+from autotune.network.compile_from_records import FOLDER
 from autotune.network.job import NetworkJob
 from autotune.network.load import Network
 from autotune.network.precisions import own_precision
-from autotune.network.rebuilding import FOLDER
 from autotune.network.selection import Chosen
 from autotune.network.timing import Timing, time_network
 from autotune.network.tuned import check_linked, link_network

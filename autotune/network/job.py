@@ -68,10 +68,13 @@ class NetworkJob:
         Raises:
             ValueError: options that exclude each other.
         """
+        from autotune.executable.shapes import ShapeSet
         from autotune.network.modes import precision_mode, quantisation_mode
         from autotune.network.options import SHIFTS, CompileOptions
 
         keys = self.config.network
+        with errors_at("network.sizes"):
+            shapes = ShapeSet.of({name: (low, high) for name, (low, high) in keys.sizes.items()})
         mode = keys.quantise or (None if self.device is None else SHIFTS)
         return CompileOptions(
             self.settings.target,
@@ -81,7 +84,7 @@ class NetworkJob:
             keys.quantisation,
             keys.passes,
             keys.substitutions is not None,
-            {name: (low, high) for name, (low, high) in keys.sizes.items()},
+            shapes,
             self.config.seed,
         )
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import onnx
 
+from autotune.executable.shapes import FIXED, ShapeSet
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Graph
 from autotune.graph.mixed import Mixture
+from autotune.graph.onnx_file import is_of_one_file
 from autotune.graph.passes.pipeline import Listener
 from autotune.graph.precision import FULL
 from autotune.graph.quantise import Accuracy, Imported
@@ -48,6 +51,13 @@ class Network:
     precision: str = FULL
     mixture: Mixture | None = None
     imported: Imported | None = None
+
+    shapes: ClassVar[ShapeSet] = FIXED
+
+    @property
+    def in_one_file(self) -> bool:
+        """Says whether the model is a file, and no other one has a part of it."""
+        return is_of_one_file(self.model)
 
 
 def load_network(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from autotune.config import ConfigError, Quantisation
+from autotune.executable.shapes import FIXED, ShapeSet
 from autotune.graph.offload import Block, block_of
 from autotune.graph.precision import FULL
 from autotune.network.modes import Mode, precision_mode, quantisation_mode
 from autotune.tuning.task import CPU
-from search_space.ir.intervals import Span
 from targets import registry
 from targets.base import Target
 
@@ -31,7 +31,7 @@ class CompileOptions:
         quantisation: how.
         passes: names of the graph passes to run; None: all.
         substitutions: whether graph substitutions are searched after the passes.
-        sizes: least and greatest value of each open size, by name.
+        shapes: that the executable takes; by default those of the graph.
         seed: of every random draw, and of weights that the model does not carry.
 
     Raises:
@@ -45,7 +45,7 @@ class CompileOptions:
     quantisation: Quantisation = Quantisation()
     passes: Sequence[str] | None = None
     substitutions: bool = False
-    sizes: Mapping[str, Span] = field(default_factory=dict)
+    shapes: ShapeSet = FIXED
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class CompileOptions:
             "network.precision": not self.precision.open_sizes,
         }
         for key, given in refused.items():
-            if given and self.sizes:
+            if given and self.shapes.sizes:
                 raise ConfigError(f"`{key}` must be left out where `sizes` are open, but it is given", key)
 
     @property

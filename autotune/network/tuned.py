@@ -11,12 +11,12 @@ from autotune.config import ConfigError, errors_at
 from autotune.network.build import write_network
 from autotune.network.check import check_network
 from autotune.network.comparison import Check
+from autotune.network.compile_from_records import FOLDER, legal
 from autotune.network.job import NetworkJob
 from autotune.network.load import Network
 from autotune.network.lock import NAME as LOCK
 from autotune.network.lock import lock_text, read_lock
 from autotune.network.process import RuntimeFailure
-from autotune.network.rebuilding import FOLDER, legal
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, select
 from autotune.run_files import PRECISION, claimed, set_aside, write_json

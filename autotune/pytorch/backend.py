@@ -23,19 +23,19 @@ from torch.fx import GraphModule
 
 from autotune.cache.place import open_cache
 from autotune.cache.store import Store
+from autotune.executable.graph_family import GraphAt
+from autotune.executable.shapes import FIXED, ShapeSet
 from autotune.graph.aten.decompositions import decompositions
 from autotune.graph.aten.tensors import is_dense
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
-from autotune.pytorch.kernels import Compiled, compile_graph, compile_open
+from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.open_sizes import OpenProgram
 from autotune.pytorch.options import options_of
-from autotune.pytorch.program import Program, Programs
+from autotune.pytorch.program import Program, Programs, program_of
 from autotune.pytorch.shapes import sized
 from autotune.pytorch.traces import Made, trace_of
 from autotune.pytorch.training import needs_gradients, trained_by
-from search_space.ir.intervals import Span
-from search_space.terms import Point
 
 __all__ = ["TESTED", "Made", "Program", "autotune_backend", "compiled_by", "unusable"]
 
@@ -63,18 +63,15 @@ def autotune_backend(
     """
     chosen = options_of(mode, options)
 
-    def compiled(graph: Graph) -> Compiled:
-        return compile_graph(graph, chosen)
+    def compiled(graph: Graph | GraphAt, shapes: ShapeSet = FIXED) -> Loaded:
+        return compile_graph(graph, chosen, shapes)
 
-    def compiled_open(graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span]) -> Loaded:
-        return compile_open(graph_at, sizes, chosen)
-
-    def begun(graph: GraphModule, fixed: Sequence[int]) -> Program:
-        return OpenProgram(graph, fixed, compiled_open, chosen.sizes)
+    def begun(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
+        return OpenProgram(graph, fixed, compiled, chosen.sizes)
 
     def made(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
         if not sized(graph):
-            return Program(graph, fixed, compiled)
+            return program_of(graph, fixed, compiled)
         return Programs(graph, fixed, compiled, chosen.shapes, None if chosen.background or not chosen.sizes else begun)
 
     cache = open_cache()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -11,26 +12,24 @@ import torch
 from autotune.cache.place import open_cache
 from autotune.config import Measure
 from autotune.executable.compile import Compiler
-from autotune.executable.ranges import sampling_of
+from autotune.executable.graph_family import GraphAt
+from autotune.executable.shapes import FIXED, ShapeSet
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
+from autotune.network.build import compile_in_memory
 from autotune.network.modes import precision_mode
 from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
-from autotune.network.sized_graph import load_sized
 from autotune.network.tasks import tasks_of
-from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options
 from autotune.schedule import Schedule
 from autotune.tuning.result import records_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import CPU, Task
 from autotune.tuning.tune_tasks import Stopped, TaskRequest, round_size, scheduler_of, tune_tasks
-from search_space.ir.intervals import Span
 from search_space.scratch import ScratchFolder
-from search_space.terms import Point
 from search_space.workloads import Workload
 from targets import registry
 from targets.native_executable import NativeExecutable
@@ -86,21 +85,38 @@ class Plan:
     options: CompileOptions
 
     @classmethod
-    def of(cls, options: Options) -> Plan:
-        """The plan that options state."""
+    def of(cls, options: Options, shapes: ShapeSet = FIXED) -> Plan:
+        """The plan that options state, for graphs that take some shapes."""
         threads = options.threads or min(torch.get_num_threads(), host_cores())
         measure = Measure(cache="network", threads=threads)
         settings = Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
-        limits = Limits(named=tuple(options.algorithms), hardware=settings.target.hardware)
-        return cls(settings, limits, CompileOptions(settings.target, precision=precision_mode(options.precision)))
+        hardware, algorithms = settings.target.hardware, tuple(options.algorithms)
+        limits = Limits(named=algorithms, hardware=hardware, open_sizes=bool(shapes.sizes))
+        precision = precision_mode(options.precision)
+        return cls(settings, limits, CompileOptions(settings.target, precision=precision, shapes=shapes))
 
     def lowered(self, graph: Graph) -> Graph:
         """Takes a graph as an importer gives it through the passes."""
         return pipeline_of(self.options).run(graph).graph
 
-    def tasks(self, graph: Graph) -> list[Task]:
-        """The distinct kernels of a graph; they hold nothing of its constants."""
-        return tasks_of(graph, None, self.settings.target.alignment)
+    def lowered_at(self, graph_at: GraphAt) -> GraphAt:
+        """Takes graphs as an importer gives them at some sizes through the passes, those of each point once."""
+        return cache(lambda point: self.lowered(graph_at(point)))
+
+    def tasks(self, graph: Graph | GraphAt) -> list[Task]:
+        """The distinct kernels of a graph, or where its sizes are open those that are tuned for it.
+
+        They hold nothing of its constants.
+        """
+        alignment, shapes = self.settings.target.alignment, self.options.shapes
+        if isinstance(graph, Graph):
+            return tasks_of(graph, None, alignment)
+        decisions = Decisions()
+        with decisions.hold():
+            graph(shapes.greatest)
+            graphs = [graph(point) for point in (*shapes.exact, *shapes.samples)]
+            every = [task for each in graphs for task in tasks_of(each, None, alignment)]
+        return list({task.workload.key: task for task in every}.values())
 
     def schedules(self, best: Chosen) -> Schedules:
         """Schedules of the tasks that a search has found some for, and the roofline's of the others."""
@@ -115,41 +131,10 @@ class Plan:
         """What a folder holds, which is not needed any more then."""
         return NativeExecutable(folder, self.settings.threads)
 
-    def built(self, graph: Graph, schedules: Schedules) -> NativeExecutable:
-        """A graph's executable."""
+    def built(self, graph: Graph | GraphAt, schedules: Schedules) -> NativeExecutable:
+        """Compiles a graph as the passes give it, or a function of open sizes to such graphs."""
         with ScratchFolder("pytorch") as place:  # once loaded, an executable needs no file
-            executable = load_graph(graph, schedules, Path(place), self.settings)
-        assert isinstance(executable, NativeExecutable), "the CPU's are"
-        return executable
-
-    def built_open(self, graph_at: Callable[[Point], Graph], sizes: Mapping[str, Span]) -> NativeExecutable:
-        """One executable of a graph for all sizes; with trials its kernels are searched at some of them.
-
-        Args:
-            graph_at: sizes → the graph as an importer gives it.
-            sizes: least and greatest value of each, by name.
-
-        Raises:
-            NotOpen: the graph is not one at all sizes.
-        """
-        plan = replace(self, limits=self.limits.for_open_sizes())
-        ready: dict[Point, Graph] = {}
-
-        def at(point: Point) -> Graph:
-            if point not in ready:
-                ready[point] = self.lowered(graph_at(point))
-            return ready[point]
-
-        best: Chosen = {}
-        if self.settings.trials:
-            decisions = Decisions()
-            with decisions.hold():
-                at(tuple(high for _, high in sizes.values()))
-                sampling = sampling_of(sizes)
-                tasks = [task for p in (*sampling.known, *sampling.found_at) for task in self.tasks(at(p))]
-            best = plan.tuned(list({task.workload.key: task for task in tasks}.values()))
-        with ScratchFolder("pytorch") as place:
-            executable = load_sized(at, sizes, plan.schedules(best), Path(place), self.settings)
+            executable = compile_in_memory(graph, schedules, Path(place), self.settings, self.options.shapes)
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
 

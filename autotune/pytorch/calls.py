@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from autotune.executable.opening import NotOpen
+from autotune.executable.shapes import NotOpen
 from autotune.graph.aten import IndexCheck
 from autotune.graph.aten.tensors import array_of, tensor_of
 from autotune.pytorch.building import Loaded

@@ -1,7 +1,7 @@
 """A graph that Dynamo traced for any shape, compiled once for a range of its sizes.
 
 The graph is made at several sizes (`shapes.specialised`), and what these have in common is one executable
-(`autotune.executable.opening`). Where that cannot be, each shape is compiled for itself, see `program.Programs`.
+(`autotune.executable.graph_family`). Where that cannot be, each shape is compiled for itself, see `program.Programs`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import sympy
 import torch
 from torch.fx import GraphModule, Node
 
-from autotune.executable.opening import NotOpen
+from autotune.executable.graph_family import GraphAt
+from autotune.executable.shapes import NotOpen, ShapeSet
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.calls import Call, OnOpenMemory, callable_of
 from autotune.pytorch.pieces import Split
 from autotune.pytorch.program import Program, described, split_at
 from autotune.pytorch.shapes import UnknownShape
-from search_space.ir.intervals import Span
 from search_space.terms import Point
 
 _LOG = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ LEAST = 2
 MOST = 1 << 20
 """Bounds of Dynamo's from which on they are none."""
 
-MakeOpen = Callable[[Callable[[Point], Graph], Mapping[str, Span]], Loaded]
-"""Sizes → an imported graph, and least and greatest value of each → the executable; raises NotOpen."""
+MakeOpen = Callable[[GraphAt, ShapeSet], Loaded]
+"""Sizes → an imported graph, and the shapes that it takes → the executable; raises NotOpen."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Size:
         return int(given if self.axis is None else given.shape[self.axis])
 
 
-class OpenProgram(Program):
+class OpenProgram:
     """One graph of any shape by an executable that takes all sizes up to some.
 
     Args:
@@ -74,28 +74,45 @@ class OpenProgram(Program):
     """
 
     def __init__(self, module: GraphModule, fixed: Sequence[int], make: MakeOpen, greatest: int) -> None:
-        super().__init__(module, fixed, _unused)
-        self._placeholders = module.graph.find_nodes(op="placeholder")
-        self._make_open = make
-        self._sizes = _sizes_in([node.meta.get("val") for node in self._placeholders])
-        self._greatest = [_up_to(size, greatest) for size in self._sizes]
+        self._graph = _OpenGraph(module, fixed, make, greatest)
+        self._program = Program(module, fixed, self._graph.compile_for)
 
     def __call__(self, *inputs: Any) -> Any:
         """One inference; threads may call at the same time."""
-        for number, size in enumerate(self._sizes):
+        greatest = self._graph.greatest
+        for number, size in enumerate(self._graph.sizes):
             extent = size.of(inputs)
             if extent < size.least:  # as for sizes that are marked to be of any value
                 raise NotOpen(f"sizes must be at least {size.least}, but got {extent}")
-            if extent > self._greatest[number]:
-                with self._lock:
-                    self._greatest[number] = _up_to(size, 1 << extent.bit_length())
-                    self._made = None
+            if extent > greatest[number]:
+                with self._program.change():
+                    greatest[number] = _up_to(size, 1 << extent.bit_length())
                 _LOG.info("a graph of any shape has come with a size of %d: it is compiled for larger ones", extent)
-        return super().__call__(*inputs)
+        return self._program(*inputs)
 
-    def _compiled(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+
+class _OpenGraph:
+    """A graph that is compiled as a whole, for all sizes up to some; for the arguments see `OpenProgram`.
+
+    Attributes:
+        sizes: of the graph.
+        greatest: of each size, so far.
+    """
+
+    def __init__(self, module: GraphModule, fixed: Sequence[int], make: MakeOpen, greatest: int) -> None:
+        self._module, self._fixed, self._make = module, tuple(fixed), make
+        self._placeholders = module.graph.find_nodes(op="placeholder")
+        self.sizes = _sizes_in([node.meta.get("val") for node in self._placeholders])
+        self.greatest = [_up_to(size, greatest) for size in self.sizes]
+
+    def compile_for(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compiles the graph with the constants of a call.
+
+        Raises:
+            NotOpen: a graph that is not one at all sizes.
+        """
         spans = {
-            str(size.symbol): (size.least, greatest) for size, greatest in zip(self._sizes, self._greatest, strict=True)
+            str(size.symbol): (size.least, greatest) for size, greatest in zip(self.sizes, self.greatest, strict=True)
         }
         found: dict[Point, Split] = {}
 
@@ -103,14 +120,13 @@ class OpenProgram(Program):
             found[point] = self._split_at(point, inputs)
             return found[point].pieces[0].graph
 
-        loaded = self._make_open(graph_at, spans)
-        split = found[tuple(self._greatest)]
+        loaded = self._make(graph_at, ShapeSet.of(spans))
+        split = found[tuple(self.greatest)]
         (piece,) = split.pieces
         if any(other.pieces[0].checks != piece.checks for other in found.values()):
             raise NotOpen("indices of a graph of open sizes must be places of axes that are known, but they are not")
-        names = [str(size.symbol) for size in self._sizes]
+        names = [str(size.symbol) for size in self.sizes]
         call: Call = OnOpenMemory(loaded, names, piece.checks, len(piece.made))
-        self.found = split
         _LOG.info("%s, for sizes %s", described(split), ", ".join(f"{n} {a} to {b}" for n, (a, b) in spans.items()))
         return callable_of(split, [call])
 
@@ -120,7 +136,7 @@ class OpenProgram(Program):
         Raises:
             NotOpen: it is not.
         """
-        known = {size.symbol: number for size, number in zip(self._sizes, point, strict=True)}
+        known = {size.symbol: number for size, number in zip(self.sizes, point, strict=True)}
         given = [
             inputs[place] if place in self._fixed else _at(node.meta.get("val"), known)
             for place, node in enumerate(self._placeholders)
@@ -137,10 +153,6 @@ class OpenProgram(Program):
         if not all(isinstance(value, Node) and value.target is operator.getitem for value in outputs):
             raise NotOpen("outputs of a graph of open sizes must be computed tensors, but there are others")
         return split
-
-
-def _unused(graph: Graph) -> Any:
-    raise AssertionError("a graph of open sizes is compiled as a whole")
 
 
 def _sizes_in(values: Sequence[Any]) -> list[_Size]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from autotune.executable.opening import NotOpen
+from autotune.executable.shapes import NotOpen
 from autotune.graph.ir import Graph
 from autotune.pytorch.calls import OutsideError, call_of, callable_of
 from autotune.pytorch.kernels import Compiled
@@ -45,6 +45,10 @@ class _Made:
     watched: Sequence[weakref.ref[torch.Tensor]]
 
 
+Compile = Callable[[Sequence[Any]], Callable[..., Any]]
+"""Inputs of a call → what runs a graph, and takes all inputs."""
+
+
 class Program:
     """One graph of known shapes, or one of any shape at the sizes of its calls.
 
@@ -54,12 +58,12 @@ class Program:
     Args:
         module: the graph.
         fixed: places of inputs that are constants.
-        make: compiles the graph of a piece.
+        compile_for: compiles the graph.
     """
 
-    def __init__(self, module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> None:
-        self._module, self._fixed, self._make = module, tuple(fixed), make
-        self._constants = _taking(self._fixed)
+    def __init__(self, module: GraphModule, fixed: Sequence[int], compile_for: Compile) -> None:
+        self._module, self._compile_for = module, compile_for
+        self._constants = _taking(tuple(fixed))
         self._made: _Made | None = None  # one word, so that no call sees half of it
         self._ended: State | None = None
         self._lock = threading.Lock()
@@ -82,7 +86,7 @@ class Program:
                 if made is not None or self._ended is not None:
                     _LOG.warning("parameters of a compiled model have changed: it is compiled anew")
                 with torch.no_grad():
-                    run = self._compiled(inputs)
+                    run = self._compile_for(inputs)
                 made = self._made = _Made(state, run, self._watched(state, self._constants(inputs)))
             return made
 
@@ -102,15 +106,34 @@ class Program:
 
         return [weakref.ref(constant, ended) for constant in constants]
 
-    def _compiled(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """Has the graph compiled anew after a change of what compiles it, of which no compilation sees a half."""
+        with self._lock:
+            yield
+            self._made = None
+
+
+def program_of(module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> Program:
+    """The program of a graph that is compiled in pieces, for the shapes of a call.
+
+    Args:
+        module, fixed: as of `Program`.
+        make: compiles the graph of a piece.
+    """
+
+    def compile_for(inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
-            found = split_at(self._module, self._fixed, inputs)
+            found = split_at(module, fixed, inputs)
         except UnknownShape as error:
             warnings.warn(f"autotune leaves a graph to PyTorch: {error}", stacklevel=2)
-            return self._module.forward
-        run = callable_of(found, [call_of(piece, self._make(piece.graph)) for piece in found.pieces])
+            left: Callable[..., Any] = module.forward
+            return left
+        run = callable_of(found, [call_of(piece, make(piece.graph)) for piece in found.pieces])
         _LOG.info("%s", described(found))
         return run
+
+    return Program(module, fixed, compile_for)
 
 
 class Programs:
@@ -131,12 +154,12 @@ class Programs:
         fixed: Sequence[int],
         make: Callable[[Graph], Compiled],
         most: int,
-        begin: Callable[[GraphModule, Sequence[int]], Program] | None = None,
+        begin: Callable[[GraphModule, Sequence[int]], Callable[..., Any]] | None = None,
     ) -> None:
         self._places = sized(module)
-        self._new = partial(Program, module, fixed, make)
+        self._new = partial(program_of, module, fixed, make)
         self._recent: Recent[Program] = Recent(most)
-        self._whole: Program | None = None
+        self._whole: Callable[..., Any] | None = None
         if begin is not None:
             with self._refusals():
                 self._whole = begin(module, fixed)

@@ -17,10 +17,10 @@ from autotune.graph.onnx_model import load_model
 from autotune.graph.precision import FULL
 from autotune.graph.quantise import TEST_INPUTS, random_feeds
 from autotune.network.build import write_network
+from autotune.network.compile_from_records import FOLDER
 from autotune.network.load import load_network
 from autotune.network.options import CompileOptions
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved
-from autotune.network.rebuilding import FOLDER
 from autotune.network.schedules import Schedules
 from autotune.run.run import run
 from autotune.run.workloads import limits_of, network_of, settings_of

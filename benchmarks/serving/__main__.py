@@ -19,7 +19,7 @@ import onnx
 
 from autotune.config import RunConfig, check_config
 from autotune.network.build import make_feeds, write_network
-from autotune.network.rebuilding import FOLDER
+from autotune.network.compile_from_records import FOLDER
 from autotune.network.schedules import Schedules
 from autotune.run.run import run
 from autotune.run.workloads import limits_of, network_of, settings_of

@@ -24,10 +24,10 @@ from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds, write_network
 from autotune.network.check import TOLERANCE
 from autotune.network.comparison import Check, against_float64, errors_of
+from autotune.network.compile_from_records import FOLDER
 from autotune.network.load import Network, load_network
 from autotune.network.options import CompileOptions
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
-from autotune.network.rebuilding import FOLDER
 from autotune.network.schedules import Schedules
 from autotune.network.timing import Timing
 from autotune.run.run import run

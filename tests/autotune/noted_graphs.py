@@ -8,15 +8,17 @@ import pytest
 
 
 def noted_graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Graphs that are compiled from here on, in order."""
+    """Graphs that are compiled for one shape from here on, in order."""
+    from autotune.graph.ir import Graph
     from autotune.pytorch import backend
 
     found: list[Any] = []
     real = backend.compile_graph
 
-    def noted(graph: Any, options: Any) -> Any:
-        found.append(graph)
-        return real(graph, options)
+    def noted(graph: Any, *given: Any) -> Any:
+        if isinstance(graph, Graph):
+            found.append(graph)
+        return real(graph, *given)
 
     monkeypatch.setattr(backend, "compile_graph", noted)
     return found

@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.config import ConfigError
-from autotune.executable.opening import NotOpen, Opening
-from autotune.executable.ranges import Packed, Range, divided, sampling_of
+from autotune.executable.graph_family import GraphFamily
+from autotune.executable.ranges import Packed, divided
+from autotune.executable.shapes import FIXED, NotOpen, Range, ShapeSet
 from autotune.graph.ir import Builder, Graph
 from autotune.graph.types import TensorType
 from targets.manifest import MANIFEST, ExecutableError, read_manifest, write_manifest
@@ -250,35 +251,43 @@ def graph(n: int, *ops: str, scale: float = 2.0) -> Graph:
     return builder.finish([builder.add("matmul", [builder.add("softmax", [value]), weights])])
 
 
-def opening(make: Callable[[int], Graph]) -> Opening:
-    return Opening(lambda point: make(*point), {"n": (2, 32)}, (), (2,))
+def family(make: Callable[[int], Graph]) -> GraphFamily:
+    return GraphFamily(lambda point: make(*point), ShapeSet.of({"n": (2, 32)}))
 
 
 def test_graphs_that_differ_are_refused() -> None:
-    assert opening(lambda n: graph(n, "relu", "tanh")).count == 3
+    assert family(lambda n: graph(n, "relu", "tanh")).count == 3
     with pytest.raises(NotOpen, match=r"must have the same kernels at all sizes, but has tanh in place of relu at 2"):
-        opening(lambda n: graph(n, "relu" if n > 9 else "tanh"))
+        family(lambda n: graph(n, "relu" if n > 9 else "tanh"))
     with pytest.raises(NotOpen, match="has softmax in place of relu at 2"):
-        opening(lambda n: graph(n, *(["relu"] if n > 9 else [])))
+        family(lambda n: graph(n, *(["relu"] if n > 9 else [])))
     with pytest.raises(NotOpen, match="the constant '.*' must be the same at all sizes, but is another one at 2"):
-        opening(lambda n: graph(n, scale=float(n)))
+        family(lambda n: graph(n, scale=float(n)))
+
+
+def test_a_fixed_shape_is_the_set_of_one_point() -> None:
+    one = graph(5, "relu", "tanh")
+    alone = GraphFamily(lambda point: one, FIXED)
+    assert ShapeSet.of({}) is FIXED and alone.points == [()] and FIXED.exact == ((),)
+    assert alone.scopes == [alone.largest] and alone.largest is alone.scope(())
+    assert [(p.shape, p.extents) for p in map(alone.parameter, (*one.inputs, *one.outputs))] == [((5, 4), ())] * 2
 
 
 # ------------------------------------------------------------------ ranges
 def test_cells_have_all_sizes_once() -> None:
     for low, high in ((1, 3), (2, 9), (3, 4000), (130, 600), (1, 8)):
-        found = sampling_of({"n": (low, high)})
+        found = ShapeSet.of({"n": (low, high)})
         sizes = [n for each in found.cells for n in range(each.least[0], each.greatest[0] + 1)]
-        assert [n for (n,) in found.known] + sizes == list(range(low, high + 1))
-        assert found.least == (max(low, 2),) and max(found.found_at) < (high,)
-    pairs = sampling_of({"b": (2, 40), "n": (3, 70)})
+        assert [n for (n,) in found.exact] + sizes == list(range(low, high + 1))
+        assert found.least == (max(low, 2),) and max(found.samples) < (high,)
+    pairs = ShapeSet.of({"b": (2, 40), "n": (3, 70)})
     held = [
         [all(a <= m <= b for m, (a, b) in zip((b_, n), r.spans, strict=True)) for r in pairs.cells]
         for b_ in range(2, 41)
         for n in range(3, 71)
     ]
     assert all(sum(each) == 1 for each in held)
-    assert pairs.found_at == tuple(each.least for each in pairs.cells)
+    assert pairs.samples == tuple(each.least for each in pairs.cells)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +300,7 @@ def test_cells_have_all_sizes_once() -> None:
 )
 def test_sizes_without_ranges_are_refused(sizes: dict[str, tuple[int, int]], why: str) -> None:
     with pytest.raises(NotOpen, match=why):
-        sampling_of(sizes)
+        ShapeSet.of(sizes)
 
 
 def cells(*least: int) -> list[Range]:
@@ -334,7 +343,7 @@ def test_another_way_to_pack_must_be_worth_its_memory() -> None:
 
 
 def test_of_several_sizes_each_cell_is_a_range() -> None:
-    every = sampling_of({"b": (2, 40), "n": (3, 70)}).cells
+    every = ShapeSet.of({"b": (2, 40), "n": (3, 70)}).cells
     seconds = np.ones((1, 2, len(every)))
     seconds[0, 1, 1] = 0.5
     found = divided(every, seconds, np.array([1]), [[ALIKE] * 2])

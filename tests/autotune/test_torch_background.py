@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,8 +224,8 @@ def test_a_graph_is_searched_once_whatever_its_parameters(gate: Gate, monkeypatc
 def test_a_model_whose_parameters_change_is_right_throughout(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Loaded]] = []
 
-    def noted(graph: Graph, options: Options) -> Loaded:
-        loaded = compile_graph(graph, options)
+    def noted(graph: Graph, *given: Any) -> Loaded:
+        loaded = compile_graph(graph, *given)
         made.append(weakref.ref(loaded))
         return loaded
 

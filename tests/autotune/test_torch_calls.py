@@ -27,7 +27,7 @@ from autotune.pytorch.calls import Call, call_of
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.options import Options
 from autotune.pytorch.pieces import Piece, split
-from autotune.pytorch.program import Program
+from autotune.pytorch.program import Program, program_of
 from targets.manifest import ExecutableError
 
 
@@ -188,7 +188,7 @@ def program(model: nn.Module, x: torch.Tensor) -> tuple[Program, list[Graph]]:
 
     with torch.no_grad():
         traced = make_fx(called)(*parameters.values(), x)
-    return Program(traced, range(len(parameters)), make), made
+    return program_of(traced, range(len(parameters)), make), made
 
 
 @pytest.fixture

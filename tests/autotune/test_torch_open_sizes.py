@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
+from autotune.executable.shapes import FIXED, ShapeSet
 from autotune.pytorch import backend
 from autotune.pytorch.backend import autotune_backend
 from tests.autotune.noted_graphs import noted_graphs
@@ -36,13 +37,14 @@ def fresh() -> Iterator[None]:
 def spans(monkeypatch: pytest.MonkeyPatch) -> Noted:
     """Sizes that graphs are compiled for from here on, in order."""
     found: Noted = []
-    real = backend.compile_open
+    real = backend.compile_graph
 
-    def noted(graph_at: Any, sizes: Any, options: Any) -> Any:
-        found.append(dict(sizes))
-        return real(graph_at, sizes, options)
+    def noted(graph: Any, options: Any, shapes: ShapeSet = FIXED) -> Any:
+        if shapes.sizes:
+            found.append(dict(shapes.sizes))
+        return real(graph, options, shapes)
 
-    monkeypatch.setattr(backend, "compile_open", noted)
+    monkeypatch.setattr(backend, "compile_graph", noted)
     return found
 
 

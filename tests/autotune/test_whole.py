@@ -18,9 +18,8 @@ from autotune.cache.networks import NetworkCache
 from autotune.cache.place import open_networks
 from autotune.cache.store import Store
 from autotune.config import ConfigError, check_config
-from autotune.graph import onnx_file
 from autotune.graph.importer.registry import HANDLERS
-from autotune.network import crew, rebuilding
+from autotune.network import compile_from_records, crew, load
 from autotune.network.whole import whole_of
 from autotune.run.workloads import job_of
 
@@ -65,7 +64,7 @@ def test_what_is_kept_is_what_was_made(tmp_path: Path, cache: Path, monkeypatch:
     assert len(kept) == 2  # weights, and the other files
     (tmp_path / "elsewhere").mkdir()
     other = written(tmp_path / "elsewhere" / "model.onnx")
-    monkeypatch.setattr(rebuilding, "rebuilt", None)
+    monkeypatch.setattr(compile_from_records, "compile_model_in_memory", None)
     warm = [made(path, cache), made(other, cache)]
     folders = [found.save(tmp_path / f"saved{number}") for number, found in enumerate((none, cold, *warm))]
     assert all(contents(folder) == contents(folders[0]) for folder in folders)
@@ -116,13 +115,14 @@ def test_a_file_that_is_written_to_meanwhile_is_not_kept(
     gone: bool, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "model.onnx")
-    of = onnx_file.is_of_one_file
+    load_network = load.load_network
 
-    def late(model: onnx.ModelProto) -> bool:
+    def late(*arguments: Any) -> load.Network:
+        network = load_network(*arguments)
         path.unlink() if gone else os.utime(path, (1, 1))
-        return of(model)
+        return network
 
-    monkeypatch.setattr(onnx_file, "is_of_one_file", late)
+    monkeypatch.setattr(load, "load_network", late)
     network = made(path, cache)
     assert [entry.name for entry in entries(cache)] == [network.manifest["weights"]["sha256"]]
 
@@ -201,10 +201,10 @@ class Counted(crew.Child):
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rebuilding, crew):
+    for module in (compile_from_records, crew):
         monkeypatch.setattr(module, "allowed_cores", lambda: (0, 1))
     monkeypatch.setattr(crew, "Child", Counted)
-    monkeypatch.setattr(rebuilding, "LEAST_BYTES", 1)
+    monkeypatch.setattr(compile_from_records, "LEAST_BYTES", 1)
     Counted.started = Counted.ended = 0
 
 
@@ -218,7 +218,7 @@ def test_processes_are_started_for_a_new_model_alone(
     monkeypatch.setattr(NetworkCache, "weights", lambda self, key: None)  # as of one that is too large to be kept
     check(made(path, cache))
     assert Counted.started == 2
-    monkeypatch.setattr(rebuilding, "LEAST_BYTES", path.stat().st_size + 1)
+    monkeypatch.setattr(compile_from_records, "LEAST_BYTES", path.stat().st_size + 1)
     check(made(path, tmp_path / "other"))
     assert Counted.started == 2
 

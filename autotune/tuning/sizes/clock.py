@@ -18,8 +18,7 @@ from autotune.tuning.finals import ROUNDS
 from autotune.tuning.preparation import reusable_records
 from autotune.tuning.settings import Settings
 from autotune.tuning.sizes.choice import Timed
-from autotune.tuning.sizes.opening import Define, Opening, built, state_at
-from costmodel.features import FeatureExtractor
+from autotune.tuning.sizes.opening import Define, Opening, built, lowered
 from measure.database import Database
 from measure.host import describe_host
 from measure.hostlock import POLL_SECONDS, HostLock
@@ -29,7 +28,6 @@ from measure.provenance import Kind, Provenance
 from measure.record import Record
 from measure.timing import TimingPolicy, rotation_copies
 from measure.timing import measure as timed
-from search_space.lower import cleanup, lower
 from search_space.workloads import Workload
 from targets.base import BuildError, Kernel, RunError
 
@@ -215,16 +213,11 @@ class Clock:
 
     def _work(self, opening: Opening) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
         """The roofline's estimate as a function of the size."""
-        state = state_at(self._define, opening.low, opening.high, self._size)
-        program = cleanup(lower(opening.trace.apply(state)))
-        cold = self._settings.measure.cache == "network"
-        extractor = FeatureExtractor(
-            program, tuple(program.sizes), self._settings.target.hardware, cold, self._settings.threads
-        )
+        opened, settings = lowered(self._define, opening, self._size), self._settings
+        cold = settings.measure.cache == "network"
 
         def work(sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-            columns = np.broadcast_to(sizes.astype(np.float64), (len(program.sizes), len(sizes)))
-            seconds = extractor.roofline(columns) if program.sizes else np.ones(len(sizes))
-            return np.maximum(seconds, 1e-12)
+            columns = np.broadcast_to(sizes.astype(np.float64), (len(opened.program.sizes), len(sizes)))
+            return opened.seconds(columns, settings.target.hardware, cold, settings.threads)
 
         return work

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.executable.open_traces import OpenTrace, open_trace
 from search_space import te
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
@@ -44,17 +45,17 @@ def opened(define: Define, trace: Trace, low: int, high: int, size: str = "n") -
     Raises:
         ScheduleError: the trace does not hold for the range.
     """
-    state = state_at(define, low, high, size)
-    refused: list[ScheduleError] = []
-    for variant in variants(trace, state):
-        try:
-            return cleanup(lower(variant.apply(state)))
-        except ScheduleError as error:
-            refused.append(error)
-    if refused:
-        raise refused[-1]  # of what would be the most likely to hold
-    trace.apply(state)  # which no variant could be: it says why
-    raise ScheduleError(f"a trace must hold for {size} from {low} to {high}, but got {trace}")
+    return open_trace(trace, state_at(define, low, high, size)).program
+
+
+def lowered(define: Define, opening: Opening, size: str) -> OpenTrace:
+    """Lowers a trace for all sizes for which it holds.
+
+    Raises:
+        ScheduleError: the trace does not hold.
+    """
+    state = state_at(define, opening.low, opening.high, size)
+    return OpenTrace(opening.trace, cleanup(lower(opening.trace.apply(state))))
 
 
 def built(define: Define, opening: Opening, target: str, size: str) -> Kernel:
@@ -65,8 +66,7 @@ def built(define: Define, opening: Opening, target: str, size: str) -> Kernel:
         ScheduleError: the trace does not hold.
     """
     on: Any = registry.get(target)
-    state = state_at(define, opening.low, opening.high, size)
-    kernel: Kernel = on.load(on.build(cleanup(lower(opening.trace.apply(state)))))
+    kernel: Kernel = on.load(on.build(lowered(define, opening, size).program))
     return kernel
 
 

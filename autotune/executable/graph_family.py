@@ -1,14 +1,14 @@
-"""A network of open sizes: what its graphs at several sizes have in common.
+"""The graphs of a network at several sizes, and what they have in common.
 
 A graph has known shapes, and so have the passes that make it and the kernels that it is split into. So it is made at
 several sizes, and has to be the same but for numbers: the same kernels in the same order, on values that lie in the
 same places. What the numbers are at all sizes follows from those at some, see `search_space.terms`. Values lie where
-they lie at the largest sizes, where each takes the most memory.
+they lie at the largest sizes, where each takes the most memory. A network of one shape is a family of one graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from autotune.executable.scopes import Scope, scope_of
+from autotune.executable.shapes import NotOpen, ShapeSet
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
 from autotune.graph.loops import loops_of
@@ -24,9 +25,8 @@ from autotune.graph.partition import Group, partitioned_as
 from autotune.graph.views import dense
 from search_space import te_json
 from search_space.generalised import Generalised, common, generalised, known_at
-from search_space.ir.intervals import Span
 from search_space.schedule.state import operations
-from search_space.terms import NoTerm, Point, Term, points_of, term_of
+from search_space.terms import NoTerm, Point, Term, term_of
 from search_space.workloads import Workload
 from targets.arrays import contiguous
 from targets.base import Parameter
@@ -36,45 +36,30 @@ GraphAt = Callable[[Point], Graph]
 """Sizes → the graph of a network there, as `executable_graph` gives it."""
 
 
-class NotOpen(ValueError):
-    """A network that is not one at all sizes."""
-
-
-class Opening:
-    """A network at several sizes.
+class GraphFamily:
+    """A network at several sizes, or at its one shape.
 
     Args:
         graph_at: asked for each of the points once.
-        sizes: least and greatest value of each size, by name.
-        known: sizes at which it is a network of its own, as one element in place of many often makes another graph.
-        least: of each size, from which on it is open.
+        shapes: sizes that are open, and points at which the network has a graph of its own.
         alignment: of the target.
 
     Attributes:
         graph: at the largest sizes.
-        known: as given.
+        shapes: as given.
         points: at which the network was made, the largest sizes last.
 
     Raises:
         NotOpen: the network is not the same at all points.
     """
 
-    def __init__(
-        self,
-        graph_at: GraphAt,
-        sizes: Mapping[str, Span],
-        known: Sequence[Point],
-        least: Point,
-        alignment: int = 1,
-    ) -> None:
-        self.sizes, self.known = dict(sizes), tuple(known)
-        spans = zip(sizes, least, (high for _, high in sizes.values()), strict=True)
-        self.points = points_of({name: (low, high) for name, low, high in spans})
+    def __init__(self, graph_at: GraphAt, shapes: ShapeSet, alignment: int = 1) -> None:
+        self.shapes, self.points = shapes, shapes.points
         *others, greatest = self.points
         decisions = Decisions()
         with decisions.hold():
             self.graph = graph_at(greatest)
-        if loops := loops_of(self.graph):
+        if shapes.sizes and (loops := loops_of(self.graph)):
             raise NotOpen(f"a network of open sizes must have no loop, but got {loops[0].name!r}")
         self._scopes = {greatest: scope_of(self.graph, alignment)}
         for point in others:
@@ -85,15 +70,30 @@ class Opening:
         self._generalised: dict[tuple[int, str], Generalised] = {}
         self._workloads: dict[int, Any] = {}
         self._pitches: dict[tuple[int, str], dict[str, tuple[int | Term, ...]]] = {}
-        for point in known:
+        for point in shapes.exact:
             if point not in self._scopes:
                 self._scopes[point] = scope_of(_sharing(graph_at(point), self.graph), alignment)
         self._check_ends()
 
     @property
+    def largest(self) -> Scope:
+        """The network at the largest sizes."""
+        return self._scopes[self.points[-1]]
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """The network at the largest sizes, and at points at which it has kernels of its own."""
+        return [self._scopes[point] for point in dict.fromkeys((self.points[-1], *self.shapes.exact))]
+
+    @property
     def count(self) -> int:
-        """Of kernels' calls."""
-        return len(self._scopes[self.points[-1]].groups)
+        """Calls of kernels at open sizes."""
+        return len(self.largest.groups)
+
+    @property
+    def distinct(self) -> list[int]:
+        """Calls that are not like an earlier one."""
+        return [call for call in range(self.count) if self.first_alike(call) == call]
 
     def scope(self, point: Point) -> Scope:
         """The network at one of the points, or at known sizes."""
@@ -105,7 +105,7 @@ class Opening:
 
     def extent(self, term: Term) -> Extent:
         """A number that follows from the sizes."""
-        return term.plain(list(self.sizes))
+        return term.plain(list(self.shapes.sizes))
 
     def first_alike(self, number: int) -> int:
         """The first call that computes the same as one of them, of arrays that lie alike, at all sizes."""
@@ -196,7 +196,7 @@ class Opening:
         names = [*self.graph.inputs, *self.graph.outputs]
         ends = list(map(self.parameter, names))
         for point, scope in self._scopes.items():
-            graph, sizes = scope.graph, dict(zip(self.sizes, point, strict=True))
+            graph, sizes = scope.graph, dict(zip(self.shapes.sizes, point, strict=True))
             found = [(kind.shape, kind.dtype) for kind in map(graph.type, (*graph.inputs, *graph.outputs))]
             if found != [(end.at(sizes).shape, end.dtype) for end in ends]:
                 raise NotOpen(f"inputs and outputs must follow from the sizes, but do not at {sizes}")

@@ -6,13 +6,12 @@ reads models is imported when processes that choose schedules have been started.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.config import ConfigError
+from autotune.config import ConfigError, errors_at
 from autotune.modes import CHOOSING
 from autotune.network.crew import Crew
 from autotune.network.job import NetworkJob
@@ -28,7 +27,9 @@ from targets.executable import Executable
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from autotune.graph.ir import Array
     from autotune.network.load import Network
+    from autotune.network.open_model import OpenModel
     from autotune.network.selection import Chosen, Limits
 
 LEAST_BYTES = 1 << 20
@@ -46,13 +47,13 @@ def legal(lock: str | None) -> Iterator[None]:
         raise ConfigError(f"`lock` must have schedules that its tasks can have, but {lock} has not: {error}") from error
 
 
-def rebuild(
+def compile_model(
     job: NetworkJob,
     records: Path | None = None,
     output: Path | None = None,
     model: ModelProto | None = None,
 ) -> tuple[Path, list[str]]:
-    """The executable of a model from records alone; what has none, be it everything, runs by what is chosen without.
+    """Compiles a model from records alone; kernels without any, be it all, run by what is chosen without trials.
 
     Args:
         job: what to make.
@@ -69,55 +70,65 @@ def rebuild(
         MeasureError: records that cannot be read.
     """
     folder = output or job.folder / FOLDER
-    if job.config.network.sizes:
-        if records is not None:
-            raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
-        from autotune.network.sized_model import write_sized_model
-
-        write_sized_model(job, model, folder)
-        return folder, ["without records, chosen without trials: all"]
-    network, schedules = _recorded(job, records, model)
+    network, schedules = _prepared(job, records, model)
     from autotune.network.build import write_network
 
-    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(job.config.lock):
+    with _compiling(job, network):
         write_network(network, schedules, folder, job.settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
+    if network.tasks and not missing:
+        return folder, []
     shown = ", ".join(missing) if len(missing) < len(network.tasks) else "all"
-    return folder, [f"without records, chosen without trials: {shown}"] if missing else []
+    return folder, [f"without records, chosen without trials: {shown}"]
 
 
-def rebuilt(job: NetworkJob, model: ModelProto | None = None, whole: Whole | None = None) -> Executable:
-    """The same, loaded: its weights are in the folder only once it is saved or pickled.
+def compile_model_in_memory(job: NetworkJob, model: ModelProto | None = None, whole: Whole | None = None) -> Executable:
+    """Compiles a model whose weights are in the folder only once it is saved; see `compile_model`.
 
     Args:
         whole: where it is kept for the next time; None: nowhere.
     """
-    if job.config.network.sizes:
-        return _rebuilt_sized(job, model, whole)
-    network, schedules = _recorded(job, None, model, whole)
-    from autotune.graph.onnx_file import is_of_one_file
-    from autotune.network.build import in_memory
-
-    folder, kept = job.folder / FOLDER, whole if is_of_one_file(network.model) else None
-    keep = None if kept is None else partial(kept.keep_weights, folder)
-    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(job.config.lock):
-        found = in_memory(network, schedules, folder, job.settings, keep)
-    if kept is not None:
-        kept.keep(found)
-    return found
-
-
-def _rebuilt_sized(job: NetworkJob, model: ModelProto | None, whole: Whole | None) -> Executable:
-    """The same of a model of open sizes."""
-    from autotune.network.sized_model import load_sized_model
+    network, schedules = _prepared(job, None, model, whole)
+    from autotune.network.build import compile_in_memory, compile_network
 
     folder = job.folder / FOLDER
-    found, in_one_file = load_sized_model(
-        job, model, folder, None if whole is None else partial(whole.keep_weights, folder)
-    )
-    if whole is not None and in_one_file:
-        whole.keep(found)
-    return found
+
+    def keep(weights: Sequence[Array]) -> None:
+        if whole is not None and network.in_one_file:
+            whole.keep_weights(folder, weights)
+
+    with _compiling(job, network):
+        if network.device is None:
+            executable = compile_in_memory(network.graph, schedules, folder, job.settings, network.shapes, keep)
+        else:
+            executable = compile_network(network, schedules, folder, job.settings)
+    if whole is not None and network.in_one_file:
+        whole.keep(executable)
+    return executable
+
+
+@contextmanager
+def _compiling(job: NetworkJob, network: Network | OpenModel) -> Iterator[None]:
+    """Says what takes long, and where in the configuration a refusal comes from."""
+    sizes = job.config.network.sizes
+    kernels = "for all sizes" if sizes else f"from {len(network.tasks)} kernels"
+    refusals = errors_at("network.sizes") if sizes else legal(job.config.lock)
+    with notice_if_slow(f"compiling {network.name} {kernels}"), refusals:
+        yield
+
+
+def _prepared(
+    job: NetworkJob, records: Path | None, model: ModelProto | None, whole: Whole | None = None
+) -> tuple[Network | OpenModel, Schedules]:
+    """A network, and schedules of its kernels; of open sizes, all are chosen without trials."""
+    if not job.config.network.sizes:
+        return _recorded(job, records, model, whole)
+    if records is not None:
+        raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
+    from autotune.network.open_model import OpenModel
+
+    network = OpenModel(job, model)
+    return network, Schedules({}, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
 
 
 def _recorded(

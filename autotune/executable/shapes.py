@@ -1,0 +1,126 @@
+"""Shapes that an executable takes: one, or those of all values of a few named sizes.
+
+Graphs and schedules have known shapes. So a network of open sizes is made at a few points, and what these have in
+common is compiled: schedules are found at some points, and sizes are divided into ranges of small cells. A network of
+one shape is the set of one point without a size.
+
+One row, one image, one token make another graph more often than not, and are points of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from search_space.ir.intervals import Span
+from search_space.terms import Point, points_of
+
+LEAST = (2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256, 1024)
+"""At which schedules are found where one size is open."""
+FACTOR = 16
+"""Between the sizes at which they are found where two are open; of more there are the least alone."""
+CELLS = 8
+"""Into which each doubling of a size is divided, at most; no range is less than one of these."""
+
+
+class NotOpen(ValueError):
+    """A network that is not one at all sizes."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range of sizes that has kernels of its own.
+
+    Attributes:
+        least, greatest: both inclusive.
+    """
+
+    least: Point
+    greatest: Point
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Least and greatest value of each size."""
+        return tuple(zip(self.least, self.greatest, strict=True))
+
+
+@dataclass(frozen=True)
+class ShapeSet:
+    """A set of shapes: every value of named sizes, or one shape.
+
+    Attributes:
+        sizes: least and greatest value of each size, by name; none of a fixed shape.
+        exact: points at which the network has a graph and kernels of its own; of a fixed shape the one point, `()`.
+        samples: points at which schedules of open sizes are found, the least first.
+        cells: small ranges, in order, of which neighbours may become one where one size is open.
+    """
+
+    sizes: Mapping[str, Span]
+    exact: tuple[Point, ...]
+    samples: tuple[Point, ...] = ()
+    cells: tuple[Range, ...] = ()
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, Span]) -> ShapeSet:
+        """The set of all values of some sizes.
+
+        Args:
+            sizes: least and greatest value of each, by name.
+
+        Raises:
+            NotOpen: a size of several that begins at 1, or a range without two sizes of more than 1.
+        """
+        if not sizes:
+            return FIXED
+        if len(sizes) == 1:
+            ((name, (low, high)),) = sizes.items()
+            exact, low = ((1,),) if low == 1 else (), max(low, 2)
+            if high <= low:
+                raise NotOpen(f"`sizes` must have several of 2 and more, but {name} ends at {high}")
+            samples = [low, *(n for n in LEAST if low < n < high)]
+            cells = [Range((a,), (b,)) for a, b in _cells(low, high)]
+            return cls(sizes, exact, tuple((n,) for n in samples), tuple(cells))
+        if ones := [name for name, (low, _) in sizes.items() if low == 1]:
+            raise NotOpen(f"of several sizes each must be at least 2, but got {ones[0]} from 1")
+        factor = FACTOR if len(sizes) == 2 else None
+        every = [_divided(span, factor) for span in sizes.values()]
+        ranges = [Range(tuple(low for low, _ in spans), tuple(high for _, high in spans)) for spans in product(*every)]
+        return cls(sizes, (), tuple(each.least for each in ranges), tuple(ranges))
+
+    @property
+    def least(self) -> Point:
+        """The point from which on sizes are open."""
+        return self.samples[0] if self.samples else ()
+
+    @property
+    def greatest(self) -> Point:
+        """The point of the largest sizes."""
+        return tuple(high for _, high in self.sizes.values())
+
+    @property
+    def points(self) -> list[Point]:
+        """Points at which a network shows what it is at all open sizes, the largest sizes last; see `points_of`."""
+        spans = zip(self.sizes, self.least, self.greatest, strict=True)
+        return points_of({name: (low, high) for name, low, high in spans})
+
+
+FIXED = ShapeSet({}, ((),))
+"""The set of one shape."""
+
+
+def _cells(low: int, high: int) -> list[Span]:
+    least = [low]
+    while (following := least[-1] + max(1, (1 << (least[-1].bit_length() - 1)) // CELLS)) <= high:
+        least.append(following)
+    return list(zip(least, [*(n - 1 for n in least[1:]), high], strict=True))
+
+
+def _divided(span: Span, factor: int | None) -> Sequence[Span]:
+    low, high = span
+    if factor is None:
+        return [span]
+    least = [low]
+    while least[-1] * factor <= high:
+        least.append(least[-1] * factor)
+    return list(zip(least, [*(n - 1 for n in least[1:]), high], strict=True))
