@@ -1,6 +1,6 @@
-"""Database over a records file: best-of and history for a workload and target, append, merge.
+"""Database over a records file: history for a workload and target, append, merge.
 
-The index in memory holds keys, latencies and file offsets; the records themselves stay on disk.
+The index in memory holds keys and file offsets; the records themselves stay on disk.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ class Database(Closing):
         self._families: dict[_Family, int] = {}  # -> its number
         self._offsets = array("q")  # of each record its offset in bytes,
         self._lines = array("q")  # the number of its line,
-        self._kinds = array("i")  # the number of its family,
-        self._seconds = array("d")  # and its latency, NaN for a failure
+        self._kinds = array("i")  # and the number of its family
         self._measured: set[bytes] = set()  # digests of family and trace, 16 bytes
         self._targets: dict[str, int] = {}
         try:
@@ -117,20 +116,6 @@ class Database(Closing):
             replace(record, place=Place(self._reader, offset, number))
             for record, (number, offset) in zip(records, places, strict=True)
         ]
-
-    def best(
-        self, workload_key: str, target: str, *, threads: int | None = None, cache: str | None = None
-    ) -> Record | None:
-        """Fastest measured record of a workload on a target; None where there is none.
-
-        Latencies of unlike `threads` or `cache` do not compare: give both where the file holds several.
-        """
-        places = [
-            place
-            for place in self._matching(workload_key, target, threads, cache)
-            if self._seconds[place] == self._seconds[place]
-        ]
-        return self._load(min(places, key=lambda place: self._seconds[place])) if places else None
 
     def records(self, workload_key: str | None = None, target: str | None = None) -> Iterator[Record]:
         """Yields the records, failures included, in the order of the file; None matches all."""
@@ -203,7 +188,6 @@ class Database(Closing):
         self._offsets.append(offset)
         self._lines.append(number)
         self._kinds.append(kind)
-        self._seconds.append(record.seconds if record.ok else float("nan"))
         self._targets.setdefault(record.target, number)
         self._measured.add(_digest(kind, record.trace_key))
 

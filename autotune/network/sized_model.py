@@ -60,7 +60,7 @@ def load_sized_model(
 def _prepared(job: NetworkJob, model: ModelProto | None) -> tuple[_Reader, Schedules, Settings]:
     _check(job)
     reader = _Reader(job, model)  # reads the options, which refuse what else does not go with open sizes
-    schedules = Schedules({}, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
+    schedules = Schedules(None, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
     return reader, schedules, job.settings
 
 

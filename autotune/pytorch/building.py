@@ -17,12 +17,14 @@ from autotune.graph.ir import Array, Graph
 from autotune.network.options import CompileOptions, Precision
 from autotune.network.pipeline import pipeline_of
 from autotune.network.schedules import Schedules
-from autotune.network.selection import Chosen, Limits, select
+from autotune.network.selection import Limits, select
 from autotune.network.sized_graph import load_sized
 from autotune.network.tasks import tasks_of
 from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options
 from autotune.schedule import Schedule
+from autotune.schedule_store import ScheduleStore
+from autotune.tuning.record_store import RecordStore
 from autotune.tuning.result import records_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import CPU, Task
@@ -101,9 +103,9 @@ class Plan:
         """The distinct kernels of a graph; they hold nothing of its constants."""
         return tasks_of(graph, None, self.settings.target.alignment)
 
-    def schedules(self, best: Chosen) -> Schedules:
-        """Schedules of the tasks that a search has found some for, and the roofline's of the others."""
-        return Schedules(best, self.settings, self.limits, cache=open_cache())
+    def schedules(self, store: ScheduleStore | None = None) -> Schedules:
+        """Returns the schedules of a store, and choices without trials for the kernels that it has none of."""
+        return Schedules(store, self.settings, self.limits, cache=open_cache())
 
     def compiler(self, graph: Graph, chosen: Callable[[Workload], Schedule]) -> Compiler:
         """What writes a graph's executable."""
@@ -139,7 +141,7 @@ class Plan:
                 ready[point] = self.lowered(graph_at(point))
             return ready[point]
 
-        best: Chosen = {}
+        best: ScheduleStore | None = None
         if self.settings.trials:
             decisions = Decisions()
             with decisions.hold():
@@ -152,7 +154,7 @@ class Plan:
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
 
-    def tuned(self, tasks: Sequence[Task], stop: Stop = lambda: False) -> Chosen:
+    def tuned(self, tasks: Sequence[Task], stop: Stop = lambda: False) -> ScheduleStore:
         """The fastest schedules that a search of all tasks finds, in child processes.
 
         Raises:
@@ -166,4 +168,5 @@ class Plan:
         results = tune_tasks(requests, schedule=lambda tunings: scheduler, budget=trials, stop=stop)
         if stop():
             raise Stopped
-        return select(tasks, records_of(results), self.limits)
+        store = RecordStore(records_of(results), self.limits.allowed)
+        return select(tasks, store, self.settings, self.limits)

@@ -42,7 +42,7 @@ def compile_graph(graph: Graph, options: Options) -> Loaded:
     """
     plan = Plan.of(options)
     ready = plan.lowered(graph)
-    best = plan.tuned(plan.tasks(ready)) if options.trials and not options.background else {}
+    best = plan.tuned(plan.tasks(ready)) if options.trials and not options.background else None
     schedules = plan.schedules(best)
     source = Source(ready, schedules, digest_of(ready)) if options.background else None
     loaded = Loaded(plan.built(ready, schedules), source)
