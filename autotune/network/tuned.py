@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from autotune.tuning.preparation import source_of
 from autotune.tuning.record_store import RecordStore
 from autotune.tuning.result import TuneResult, problems_of, records_of
 from autotune.tuning.settings import Settings
-from autotune.tuning.tune_tasks import TaskRequest, round_size, scheduler_of, tune_tasks
+from autotune.tuning.tune_tasks import tune_kernels
 from measure.database import Database
 from search_space.files import replace_file
 
@@ -47,24 +46,16 @@ def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
         MeasureError: a pool that cannot start.
     """
     network = job.load(again=True, model=model)
-    search = job.settings.search
-    settings = job.settings.searching(batch=round_size(search.batch, job.settings.trials, len(network.tasks)))
+    settings = job.settings
     with errors_at("cost_model.transfer"):
         source = source_of(settings)
-    requests = [TaskRequest(t, settings, algorithms=job.limits.allowed(t.workload)) for t in network.tasks]
-    scheduler = scheduler_of(search)
     set_aside(job.records)
     with claimed(job.folder), Database(job.records) as database:
         if network.mixture is not None:
             write_json(network.mixture.to_json(), job.folder / PRECISION)
         try:
-            results = tune_tasks(
-                requests,
-                database=database,
-                resume=False,
-                source=source,
-                schedule=lambda tunings: scheduler,
-                budget=settings.trials,
+            results = tune_kernels(
+                network.tasks, settings, job.limits.allowed, database=database, resume=False, source=source
             )
         except NoLegalSchedule as error:
             raise ConfigError(f"{error.task}: {error}", "") from None
@@ -72,7 +63,7 @@ def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
             raise KeyboardInterrupt
         if problems := problems_of(results, replaced=any(result.best is not None for result in results)):
             raise RuntimeError("; ".join(problems))
-        schedules, _ = link_network(network, results, replace(job, settings=settings), job.folder)
+        schedules, _ = link_network(network, results, job, job.folder)
         wrong = "" if settings.target.unavailable() else check_linked(network, schedules, settings, job)[1]
     if wrong:
         raise RuntimeError(wrong)

@@ -28,7 +28,7 @@ from autotune.tuning.record_store import RecordStore
 from autotune.tuning.result import records_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import CPU, Task
-from autotune.tuning.tune_tasks import Stopped, TaskRequest, round_size, scheduler_of, tune_tasks
+from autotune.tuning.tune_tasks import Stopped, tune_kernels
 from search_space.ir.intervals import Span
 from search_space.scratch import ScratchFolder
 from search_space.terms import Point
@@ -161,11 +161,7 @@ class Plan:
             Stopped: it was to stop; children have ended.
             NoLegalSchedule: a task that has none.
         """
-        trials = self.settings.trials
-        settings = self.settings.searching(batch=round_size(self.settings.search.batch, trials, len(tasks)))
-        requests = [TaskRequest(task, settings, algorithms=self.limits.allowed(task.workload)) for task in tasks]
-        scheduler = scheduler_of(settings.search)
-        results = tune_tasks(requests, schedule=lambda tunings: scheduler, budget=trials, stop=stop)
+        results = tune_kernels(tasks, self.settings, self.limits.allowed, stop=stop)
         if stop():
             raise Stopped
         store = RecordStore(records_of(results), self.limits.allowed)
