@@ -18,7 +18,7 @@ from autotune.cache.kernels import ChoiceStore, KernelCache, symbol_of
 from autotune.config import ConfigError, Measure, Model, Search
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.crew import Answer, Crew
-from autotune.network.selection import Limits, extra_bytes
+from autotune.network.selection import Limits, extra_bytes, shrink
 from autotune.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.schedule_store import Ordered, ScheduledWorkload, ScheduleStore
 from autotune.tuning.settings import Settings
@@ -137,16 +137,10 @@ class Schedules:
         if most is None:
             return
         counts = Counter(tuned_as(workload).key for workload in workloads)
-        distinct = {tuned.key: self.scheduled(tuned) for tuned in map(tuned_as, workloads)}
-        extra = {key: counts[key] * extra_bytes(each.workload, each.algorithm) for key, each in distinct.items()}
-        larger = {key: each for key, each in distinct.items() if extra[key] > 0 and each.provisional}
-        plain = {key: self._plain(each.workload) for key, each in larger.items()}
-        lost = {key: counts[key] * (plain[key].seconds - each.seconds) / extra[key] for key, each in larger.items()}
-        for key in sorted(larger, key=lambda key: (lost[key], key)):
-            if sum(extra.values()) <= most:
-                return
-            self._chosen[key] = plain[key]
-            extra[key] = 0
+        chosen = {each.workload.key: each for each in map(self.scheduled, workloads)}
+        larger = [each for each in chosen.values() if each.provisional and extra_bytes(each.workload, each.algorithm)]
+        shrink(chosen, {each.workload.key: [self._plain(each.workload)] for each in larger}, counts, most)
+        self._chosen.update(chosen)
 
     def _plain(self, workload: Workload) -> ScheduledWorkload:
         """Chooses among algorithms that take constants as they are."""

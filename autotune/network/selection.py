@@ -90,28 +90,41 @@ def select(
     for task in tasks:
         for each in store.best(task.workload, targets[task.workload.key], None):
             alternatives[task.workload.key].setdefault(each.algorithm, each)
-    _shrink(tasks, alternatives, chosen, limits.max_extra_bytes)
+    shrink(
+        chosen,
+        {key: list(each.values()) for key, each in alternatives.items()},
+        {task.workload.key: task.weight for task in tasks},
+        limits.max_extra_bytes,
+    )
     return MemoryStore(chosen.values())
 
 
-def _shrink(
-    tasks: Sequence[Task],
-    alternatives: Mapping[str, Mapping[str, ScheduledWorkload]],
+def shrink(
     chosen: dict[str, ScheduledWorkload],
+    alternatives: Mapping[str, Sequence[ScheduledWorkload]],
+    counts: Mapping[str, int],
     most: int,
 ) -> None:
-    """Exchanges choices for alternatives by algorithm until their constants take at most so many bytes more."""
-    weights = {task.workload.key: task.weight for task in tasks}
+    """Exchanges schedules, by the workload's key, until their constants take at most so many bytes more than weights.
 
-    def extra(key: str, each: ScheduledWorkload) -> int:
-        return weights[key] * extra_bytes(each.workload, each.algorithm)
+    One by one, that goes which loses least time for each byte.
 
-    while sum(extra(key, each) for key, each in chosen.items()) > most:
+    Args:
+        chosen: schedules to change.
+        alternatives: to each of them; those of others stay.
+        counts: how often each workload runs.
+        most: bytes.
+    """
+
+    def extra(each: ScheduledWorkload) -> int:
+        return counts[each.workload.key] * extra_bytes(each.workload, each.algorithm)
+
+    while sum(map(extra, chosen.values())) > most:
         moves = [
-            (weights[key] * (other.seconds - now.seconds) / (extra(key, now) - extra(key, other)), key, other)
-            for key, now in chosen.items()
-            for other in alternatives[key].values()
-            if extra(key, other) < extra(key, now)
+            (counts[key] * (other.seconds - chosen[key].seconds) / (extra(chosen[key]) - extra(other)), key, other)
+            for key, others in alternatives.items()
+            for other in others
+            if extra(other) < extra(chosen[key])
         ]
         if not moves:
             return

@@ -73,7 +73,7 @@ def test_an_entry_is_a_line_and_reads_back(tmp_path):
     path = tmp_path / "s.jsonl"
     database.write(path)
     again = ScheduleDatabase.read(path)
-    assert list(again) == list(database) and again.digest == database.digest and len(path.read_text().splitlines()) == 2
+    assert list(again) == list(database) and len(path.read_text().splitlines()) == 2
     ScheduleDatabase(reversed(list(database))).write(tmp_path / "other.jsonl")
     assert (tmp_path / "other.jsonl").read_bytes() == path.read_bytes()
 
@@ -238,7 +238,7 @@ def test_what_comes_along_is_whole_and_of_schedules_that_there_are():
     assert path.stat().st_size < 4e6
     database = ScheduleDatabase.read(path)  # every workload can be made
     assert len(database) > 300 and len({entry.place for entry in database}) == len(database)
-    assert database.digest == open_schedules("shipped").digest
+    assert list(database) == list(open_schedules("shipped"))
     assert path.read_text() == "".join(f"{entry.to_line()}\n" for entry in database)  # in order: a change is its lines
     machines = {lanes_of(h): h for h in (registry.get(f"cpu:{name}").hardware for name in ("znver5", "haswell"))}
     wrong = []

@@ -46,7 +46,6 @@ def test_an_empty_file_answers(path):
     with Database(path) as database:
         assert len(database) == 0
         assert list(database) == []
-        assert not database.has("w", "cpu", "t", "warm")
         database.check_compatible("cpu")
     assert path.read_bytes() == b""
 
@@ -60,17 +59,6 @@ def test_records_come_back_in_order_after_reopening(path):
         assert list(database.records("other")) == []
         assert list(database.records(target="cuda")) == []
         assert len(database) == 3
-
-
-def test_has_knows_failures_and_the_cache_state(path):
-    crashed = failure()
-    fill(path, crashed)
-    with Database(path) as database:
-        assert database.has(crashed.workload_key, "cpu", crashed.trace_key, "warm")
-        assert database.has(crashed.workload_key, "cpu", crashed.trace_key, "warm", threads=1)
-        assert not database.has(crashed.workload_key, "cpu", crashed.trace_key, "warm", threads=2)
-        assert not database.has(crashed.workload_key, "cpu", crashed.trace_key, "network")
-        assert not database.has(crashed.workload_key, "cuda", crashed.trace_key, "warm")
 
 
 def test_an_append_is_visible_at_once(path):

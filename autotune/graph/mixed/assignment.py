@@ -85,17 +85,7 @@ class Problem:
 
     def there(self, choice: Choice) -> Bits:
         """(places,): which are there."""
-        return np.asarray(self.items[self.items_of(choice)].any(0))
-
-    @cached_property
-    def items(self) -> Bits:
-        """(kernels x types, places): `at`, an item of the knapsack a row."""
-        places, kernels, types = self.at.shape
-        return np.ascontiguousarray(self.at.reshape(places, kernels * types).T)
-
-    def items_of(self, choice: Choice) -> Choice:
-        """(kernels,): rows of `items` that are chosen."""
-        return np.asarray(np.arange(len(choice)) * self.at.shape[2] + choice)
+        return np.asarray(self.at[:, np.arange(len(choice)), choice].any(1))
 
     @cached_property
     def before(self) -> float:
