@@ -88,7 +88,7 @@ def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, 
     config = check_config({**document, "measure": {"cache": "network", "threads": options.threads}}, NAME)
     network: Network = load_network(load_model(name), Path(name).stem, CompileOptions(seed=options.seed))
     settings = settings_of(config)
-    schedules = Schedules({}, settings, limits_of(config))
+    schedules = Schedules(None, settings, limits_of(config))
     write_network(network, schedules, folder, settings)
     os.sched_setaffinity(0, cores_for(options.threads))
     executable = load(folder, options.threads)

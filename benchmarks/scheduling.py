@@ -36,7 +36,7 @@ NETWORKS = ("squeezenet", "resnet50", "mobilenet_v3_large", "vit_small_patch16_2
 DEPTH = 3
 """How many times the trials of the comparison are recorded, so that a task may get more than its share."""
 BATCH = 4
-"""Trials of a round: as many as a run gives its tasks that share few, see `autotune.tuning.tune_tasks.round_size`."""
+"""Trials of a round: as many as a run gives its tasks that share few, see `autotune.tuning.tune_tasks.tune_kernels`."""
 FOLDER = Path("runs/scheduling")
 """Of exports."""
 PARTS = (0.25, 0.5, 1.0, 1.5)

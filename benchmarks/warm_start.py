@@ -22,6 +22,7 @@ from autotune.network.schedules import Schedules
 from autotune.network.selection import select
 from autotune.run.workloads import limits_of, network_of
 from autotune.schedule import Schedule
+from autotune.tuning.record_store import RecordStore
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from benchmarks.collected import add_options, collect
@@ -62,7 +63,7 @@ def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], d
     tasks, limits = network_of(plain).tasks, limits_of(plain)
     found: dict[str, list[Schedule]] = {}
     for known in KNOWN:
-        of = Schedules({}, _settings(known, threads), limits)
+        of = Schedules(None, _settings(known, threads), limits)
         of.prepare([task.workload for task in tasks])
         found[title_of(known, 0)] = [of(task.workload) for task in tasks]
         of.close()
@@ -76,7 +77,7 @@ def schedules(file: Path, folder: Path, threads: int) -> tuple[Sequence[Task], d
         if done.returncode:
             raise RuntimeError(f"the search of {name} failed")
         with Database(folder / name / "records.jsonl", readonly=True) as records:
-            best = select(tasks, list(records), limits)
+            best = select(tasks, RecordStore(records, limits.allowed), _settings(known, threads), limits)
         of = Schedules(best, _settings(known, threads), limits)  # layers that no trial came to are chosen without
         found[title_of(known, trials)] = [of(task.workload) for task in tasks]
         of.close()

@@ -1,6 +1,6 @@
-"""Database over a records file: best-of and history for a workload and target, append, merge.
+"""Database over a records file: history for a workload and target, append, merge.
 
-The index in memory holds keys, latencies and file offsets; the records themselves stay on disk.
+The index in memory holds keys and file offsets; the records themselves stay on disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from measure.closing import Closing
 from measure.errors import BadRecordError, FullError, OutcomeError, RecordError
@@ -22,13 +21,6 @@ _SHOWN = 3
 """Refused lines that are reported one by one."""
 
 log = logging.getLogger(__name__)
-
-
-class _Family(NamedTuple):
-    workload_key: str
-    target: str
-    threads: int
-    cache: str
 
 
 class Database(Closing):
@@ -56,12 +48,10 @@ class Database(Closing):
         self.repaired: str | None = None
         self.refused: list[str] = []
         self._reader = self._journal.reader()
-        self._families: dict[_Family, int] = {}  # -> its number
+        self._families: dict[tuple[str, str], int] = {}  # workload key, target -> number
         self._offsets = array("q")  # of each record its offset in bytes,
         self._lines = array("q")  # the number of its line,
-        self._kinds = array("i")  # the number of its family,
-        self._seconds = array("d")  # and its latency, NaN for a failure
-        self._measured: set[bytes] = set()  # digests of family and trace, 16 bytes
+        self._kinds = array("i")  # and the number of its family
         self._targets: dict[str, int] = {}
         try:
             for number, offset, record in records_in(self._journal, self.refused):
@@ -118,32 +108,15 @@ class Database(Closing):
             for record, (number, offset) in zip(records, places, strict=True)
         ]
 
-    def best(
-        self, workload_key: str, target: str, *, threads: int | None = None, cache: str | None = None
-    ) -> Record | None:
-        """Fastest measured record of a workload on a target; None where there is none.
-
-        Latencies of unlike `threads` or `cache` do not compare: give both where the file holds several.
-        """
-        places = [
-            place
-            for place in self._matching(workload_key, target, threads, cache)
-            if self._seconds[place] == self._seconds[place]
-        ]
-        return self._load(min(places, key=lambda place: self._seconds[place])) if places else None
-
     def records(self, workload_key: str | None = None, target: str | None = None) -> Iterator[Record]:
         """Yields the records, failures included, in the order of the file; None matches all."""
-        for place in list(self._matching(workload_key, target, None, None)):
-            yield self._load(place)
-
-    def has(self, workload_key: str, target: str, trace_key: str, cache: str, threads: int | None = None) -> bool:
-        """Whether this candidate was tried in this cache state, failures included; None: with any threads."""
-        return any(
-            _digest(number, trace_key) in self._measured
-            for family, number in self._families.items()
-            if _matches(family, workload_key, target, threads, cache)
-        )
+        wanted = {
+            number
+            for (key, name), number in self._families.items()
+            if workload_key in (None, key) and target in (None, name)
+        }
+        for place in [place for place, number in enumerate(self._kinds) if number in wanted]:
+            yield Record.at(Place(self._reader, self._offsets[place], self._lines[place]))
 
     @property
     def notes(self) -> list[str]:
@@ -183,29 +156,12 @@ class Database(Closing):
             self.repaired = self._journal.repaired
             log.warning(self.repaired)
 
-    def _matching(
-        self, workload_key: str | None, target: str | None, threads: int | None, cache: str | None
-    ) -> Iterator[int]:
-        """Places of records in the index, in the order of the file."""
-        wanted = {
-            number
-            for family, number in self._families.items()
-            if _matches(family, workload_key, target, threads, cache)
-        }
-        return (place for place, number in enumerate(self._kinds) if number in wanted)
-
-    def _load(self, place: int) -> Record:
-        return Record.at(Place(self._reader, self._offsets[place], self._lines[place]))
-
     def _index(self, record: Record, offset: int, number: int) -> None:
-        family = _Family(*record.trial.family)
-        kind = self._families.setdefault(family, len(self._families))
+        family = record.workload_key, record.target
         self._offsets.append(offset)
         self._lines.append(number)
-        self._kinds.append(kind)
-        self._seconds.append(record.seconds if record.ok else float("nan"))
+        self._kinds.append(self._families.setdefault(family, len(self._families)))
         self._targets.setdefault(record.target, number)
-        self._measured.add(_digest(kind, record.trace_key))
 
 
 def records_in(journal: Journal, refused: list[str]) -> Iterator[tuple[int, int, Record]]:
@@ -263,15 +219,3 @@ def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str])
 
 def _fingerprint(record: Record) -> bytes:
     return hashlib.blake2b(record.to_line(), digest_size=16).digest()
-
-
-def _matches(
-    family: _Family, workload_key: str | None, target: str | None, threads: int | None, cache: str | None
-) -> bool:
-    """Whether a family has what is asked for; None: anything."""
-    asked = (workload_key, target, threads, cache)
-    return all(want is None or want == has for want, has in zip(asked, family, strict=True))
-
-
-def _digest(family: int, trace_key: str) -> bytes:
-    return hashlib.blake2b(f"{family} {trace_key}".encode(), digest_size=16).digest()

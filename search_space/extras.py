@@ -10,7 +10,7 @@ PROJECT = "autotune-tensor"
 EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray",),
     "tracking": ("mlflow",),
-    "lab": ("cmaes", "matplotlib", "optuna", "pandas", "pyarrow", "scipy", "sklearn"),
+    "lab": ("cmaes", "matplotlib", "optuna", "pandas", "pyarrow", "sklearn"),
     "onnx": ("onnxruntime",),
     "rpc": ("grpc",),
     "neural": ("torch",),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autotune.cache.code import code_digest
 from autotune.cache.linked import Linked
 from autotune.cache.store import Store
 from autotune.schedule import Kernel, OpenKernel, Schedule
+from autotune.schedule_store import ScheduledWorkload
 from search_space.machines.registry import rules_of
 from search_space.operators import LIBRARY
 from search_space.schedule.trace import Trace
@@ -37,7 +38,7 @@ def symbol_of_open(kernel: OpenKernel, target: Target) -> str | None:
 
 
 class KernelCache:
-    """What was chosen and built before, of targets that say what their code depends on (`Target.identity`).
+    """Kernels that were built before, of targets that say what their code depends on (`Target.identity`).
 
     Args:
         store: where it is kept.
@@ -45,32 +46,6 @@ class KernelCache:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-
-    def choice_key(self, workload: Workload, target: Target, depends: Mapping[str, Any]) -> str | None:
-        """Key of what is chosen without trials; None where it is not kept, as what is of this process alone takes part.
-
-        Args:
-            workload: what is computed.
-            target: for which.
-            depends: what else the choice goes by.
-        """
-        own = [rule for rule in rules_of(target.hardware.kind) if not type(rule).__module__.startswith("search_space.")]
-        if own:
-            return None
-        return _key("choice", workload, target, {"hardware": target.hardware.to_json(), **depends})
-
-    def choice(self, key: str) -> tuple[Schedule, float] | None:
-        """A schedule that was chosen, and its seconds by the roofline."""
-        data = self.store.get(key)
-        if data is None:
-            return None
-        found = json.loads(data)
-        return Schedule(found["algorithm"], Trace.from_json(found["trace"])), found["seconds"]
-
-    def keep_choice(self, key: str, schedule: Schedule, seconds: float) -> None:
-        """Keeps a choice for `choice`."""
-        found = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "seconds": seconds}
-        self.store.put(key, json.dumps(found).encode())
 
     def module_key(self, kernel: Kernel | OpenKernel, target: Target) -> str | None:
         """Key of a built kernel; None where it is not kept.
@@ -101,6 +76,43 @@ class KernelCache:
     def keep_linked(self, name: str, modules: Sequence[str], linked: Linked) -> None:
         """Keeps it for `linked`."""
         self.store.put(_together(name, modules), linked.to_bytes())
+
+
+class ChoiceStore:
+    """Choices without trials in the cache, of targets that say what their code depends on.
+
+    Args:
+        cache: that holds them.
+        depends: target → all that a choice goes by besides the workload, the target and its hardware, as plain data.
+    """
+
+    def __init__(self, cache: KernelCache, depends: Callable[[Target], Mapping[str, Any]]) -> None:
+        self._cache, self._depends = cache, depends
+
+    def best(self, workload: Workload, target: Target, k: int | None = 1) -> Sequence[ScheduledWorkload]:
+        key = self.key(workload, target)
+        data = None if key is None else self._cache.store.get(key)
+        if data is None:
+            return ()
+        choice = json.loads(data)
+        schedule = Schedule(choice["algorithm"], Trace.from_json(choice["trace"]))
+        return (ScheduledWorkload(workload, target, schedule, choice["seconds"], provisional=True),)[:k]
+
+    def add(self, record: ScheduledWorkload) -> bool:
+        """Keeps a provisional schedule that another process can choose, too."""
+        key = self.key(record.workload, record.target) if record.provisional else None
+        if key is None:
+            return False
+        choice = {"algorithm": record.algorithm, "trace": record.trace.to_json(), "seconds": record.seconds}
+        self._cache.store.put(key, json.dumps(choice).encode())
+        return True
+
+    def key(self, workload: Workload, target: Target) -> str | None:
+        """Returns the key of a choice; None where nothing is kept, as rules of this process alone take part."""
+        own = [rule for rule in rules_of(target.hardware.kind) if not type(rule).__module__.startswith("search_space.")]
+        if own:
+            return None
+        return _key("choice", workload, target, {"hardware": target.hardware.to_json(), **self._depends(target)})
 
 
 def _together(name: str, modules: Sequence[str]) -> str:

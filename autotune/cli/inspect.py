@@ -37,11 +37,11 @@ def lower(
         settings = settings_of(loaded)
         chosen = stages.task_named(tasks_of_any(loaded), task)
         if trace:
-            scheduled = stages.from_file(chosen, trace)
+            schedule = stages.from_file(chosen, trace)
         else:
             space = template_space(chosen, settings)
-            scheduled = untimed.without_trials(chosen, settings, space=space)
-        for name, text in stages.stages(scheduled, settings.of(chosen).target, stage or ()):
+            schedule = untimed.without_trials(chosen, settings, space=space).schedule
+        for name, text in stages.stages(chosen.workload, schedule, settings.of(chosen).target, stage or ()):
             typer.echo(f"== {name}\n{text.rstrip()}\n")
 
 

@@ -14,6 +14,8 @@ SHIPPED = "shipped"
 NONE = "none"
 OWN = "own"
 """The user's, and what comes along."""
+_File = tuple[Path, int, int]
+"""A path, and the time of the last change in ns and the size in bytes, by which the file is the one that was read."""
 _SHIPPED = Path(__file__).parent / "shipped"
 
 
@@ -33,15 +35,7 @@ def open_schedules(name: str) -> ScheduleDatabase:
     Raises:
         DatabaseError: a file that cannot be read.
     """
-    if name == NONE:
-        return ScheduleDatabase()
-    if name == SHIPPED:
-        return _shipped()
-    if name == OWN:
-        path = own_path()
-        return _with_own(path, *_version(path)) if path.exists() else _shipped()
-    path = Path(name).expanduser()
-    return _read(path, *_version(path))
+    return _merged(_files(name))
 
 
 def digest_of(name: str) -> str:
@@ -50,18 +44,31 @@ def digest_of(name: str) -> str:
     Raises:
         DatabaseError: a file that cannot be read.
     """
-    own = own_path()
-    files = {NONE: [], SHIPPED: _shipped_files(), OWN: [*_shipped_files(), *([own] if own.exists() else [])]}
-    every = files.get(name) if name in files else [Path(name).expanduser()]
-    return _digest(tuple((path, *_version(path)) for path in every or ()))
+    return _digest(_files(name))
+
+
+def _files(name: str) -> tuple[_File, ...]:
+    """Returns the files of a database.
+
+    Raises:
+        DatabaseError: a file that is not there.
+    """
+    own, shipped = own_path(), sorted(_SHIPPED.glob("*.jsonl"))
+    files = {NONE: [], SHIPPED: shipped, OWN: [*shipped, *([own] if own.exists() else [])]}
+    return tuple((path, *_version(path)) for path in files.get(name, [Path(name).expanduser()]))
 
 
 @lru_cache(maxsize=4)
-def _digest(files: tuple[tuple[Path, int, int], ...]) -> str:
+def _digest(files: tuple[_File, ...]) -> str:
     found = hashlib.sha256()
     for path, _, size in files:
         found.update(b"%d," % size + path.read_bytes())
     return found.hexdigest()[:12]
+
+
+@lru_cache(maxsize=4)
+def _merged(files: tuple[_File, ...]) -> ScheduleDatabase:
+    return ScheduleDatabase().merged(ScheduleDatabase.read(path, check=False) for path, _, _ in files)
 
 
 def _version(path: Path) -> tuple[int, int]:
@@ -75,22 +82,3 @@ def _version(path: Path) -> tuple[int, int]:
     except OSError:
         raise DatabaseError(f"a database must be {SHIPPED}, {OWN}, {NONE} or a file, but got {str(path)!r}") from None
     return found.st_mtime_ns, found.st_size
-
-
-@lru_cache(maxsize=4)
-def _read(path: Path, changed: int, size: int) -> ScheduleDatabase:
-    return ScheduleDatabase.read(path, check=False)
-
-
-@lru_cache(maxsize=2)
-def _with_own(path: Path, changed: int, size: int) -> ScheduleDatabase:
-    return _shipped().merged([_read(path, changed, size)])
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> ScheduleDatabase:
-    return ScheduleDatabase().merged(ScheduleDatabase.read(file, check=False) for file in _shipped_files())
-
-
-def _shipped_files() -> list[Path]:
-    return sorted(_SHIPPED.glob("*.jsonl"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 
 from autotune.database.entry import DatabaseError, Entry, Place, kind_of, place_of
@@ -69,11 +67,6 @@ class ScheduleDatabase:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial, partial.open("w") as file:
             file.writelines(f"{entry.to_line()}\n" for entry in self)
-
-    @cached_property
-    def digest(self) -> str:
-        """Twelve hexadecimal digits that say which entries there are."""
-        return hashlib.sha256("\n".join(entry.to_line() for entry in self).encode()).hexdigest()[:12]
 
     def merged(self, others: Iterable[ScheduleDatabase]) -> ScheduleDatabase:
         """The entries of all: of each place and machine the fastest."""

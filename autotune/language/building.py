@@ -66,7 +66,7 @@ def built(
         (STEP, decoder.step, (2, longest)),
         (PREFILL, decoder.prefill, (least, longest)),
     ]
-    schedules = Schedules({}, settings, Limits(hardware=target.hardware, open_sizes=True), cache=open_cache(cache))
+    schedules = Schedules(None, settings, Limits(hardware=target.hardware, open_sizes=True), cache=open_cache(cache))
     with notice_if_slow(f"compiling {model.name} for prompts and steps"):
         for name, graph_of, span in parts:
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from autotune.graph.ir import Array
     from autotune.network.load import Network
     from autotune.network.open_model import OpenModel
-    from autotune.network.selection import Chosen, Limits
+    from autotune.network.selection import Limits
+    from autotune.schedule_store import ScheduleStore
 
 LEAST_BYTES = 1 << 20
 """Of a model that takes long to read; most that are smaller have few kernels."""
@@ -128,7 +129,7 @@ def _prepared(
     from autotune.network.open_model import OpenModel
 
     network = OpenModel(job, model)
-    return network, Schedules({}, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
+    return network, Schedules(None, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
 
 
 def _recorded(
@@ -148,26 +149,27 @@ def _recorded(
         if crew is not None:
             crew.close()
         raise
-    best: Chosen = {}
+    store: ScheduleStore | None = None
     if config.lock is not None:
         from autotune.network.lock import read_lock
 
-        best = read_lock(Path(config.lock), network.tasks, settings)
+        store = read_lock(Path(config.lock), network.tasks, settings)
     elif path.exists():
         from autotune.network.selection import select
+        from autotune.tuning.record_store import RecordStore
         from measure.database import Database
-        from measure.recordlog import RecordLog
 
         with Database(path, readonly=True) as database:
-            found = RecordLog(
-                r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target.name)
+            measured = RecordStore(
+                (r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target.name)),
+                limits.allowed,
             )
-        best = select(network.tasks, found, limits)
-        if not best:
+        store = selected = select(network.tasks, measured, settings, limits)
+        if not len(selected):
             raise ConfigError(
                 f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
             )
-    return network, Schedules(best, settings, limits, network.device, cache, crew)
+    return network, Schedules(store, settings, limits, network.device, cache, crew)
 
 
 def _ahead(whole: Whole, settings: Settings, limits: Limits) -> Crew | None:

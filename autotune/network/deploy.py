@@ -22,9 +22,9 @@ from autotune.network.compile_from_records import FOLDER
 from autotune.network.job import NetworkJob
 from autotune.network.load import Network
 from autotune.network.precisions import own_precision
-from autotune.network.selection import Chosen
 from autotune.network.timing import Timing, time_network
 from autotune.network.tuned import check_linked, link_network
+from autotune.schedule_store import ScheduledWorkload
 from autotune.titles import INT8
 from autotune.tuning.result import TuneResult, known
 from autotune.tuning.settings import Settings
@@ -70,15 +70,15 @@ def finish_network(
         say(f"substitutions: {network.found}")
     if network.mixture is not None:
         say(f"mixed precision: {network.mixture}")
-    linked = link_network(network, results, job, folder, say)
-    best, notes, wrong = linked.best, [*linked.notes], ""
+    schedules, notes = link_network(network, results, job, folder, say)
+    tuned, wrong = [each for each in schedules.of_tasks(network.tasks) if not each.provisional], ""
     absent = settings.target.unavailable()
     check, timing, executable = None, None, None
     if absent:  # another machine has measured
         notes.append(f"the network was neither checked nor timed: {absent}")
     else:
         executable = load(folder / FOLDER, settings.threads)
-        check, wrong, note = check_linked(network, linked, settings, job, say)
+        check, wrong, note = check_linked(network, schedules, settings, job, say)
         notes += [note] if note else []
         notes += _missed(network, check)
     if timed and executable is not None:
@@ -94,9 +94,9 @@ def finish_network(
     floats = network.accuracy is None and network.imported is None and bool(network.tasks)
     hardware = results[0].hardware if results else settings.of(network.tasks[0]).target.hardware
     bound = bound_seconds(network.tasks, hardware, settings.threads, job.limits) if floats else None
-    untuned = 0.0 if executable is None else _untuned_seconds(executable, network, best, settings.seed)
+    untuned = 0.0 if executable is None else _untuned_seconds(executable, network, tuned, settings.seed)
     trials = sum(len(result.records) for result in results)
-    document = _document(network, best, untuned, trials, check, timing, config, memory, bound)
+    document = _document(network, tuned, untuned, trials, check, timing, config, memory, bound)
     if timed and isinstance(executable, StepwiseExecutable):
         document["targets"] = executable.seconds_by_target(TIMED)
     return document, notes, wrong
@@ -131,9 +131,10 @@ def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> 
     return Timing({"autotune": float(np.median(took))}, {}, {}, {"autotune": took})
 
 
-def _untuned_seconds(executable: Executable, network: Network, best: Chosen, seed: int) -> float:
-    """What the tasks without a working trial take within the network."""
-    places = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in best]
+def _untuned_seconds(executable: Executable, network: Network, tuned: Sequence[ScheduledWorkload], seed: int) -> float:
+    """Times the tasks without a working trial within the network."""
+    keys = {each.workload.key for each in tuned}
+    places = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in keys]
     if not places:
         return 0.0
     feeds = make_feeds(network, seed)
@@ -209,7 +210,7 @@ def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:
 
 def _document(
     network: Network,
-    best: Chosen,
+    tuned: Sequence[ScheduledWorkload],
     untuned: float,
     trials: int,
     check: Check | None,
@@ -218,8 +219,8 @@ def _document(
     memory: dict[str, int],
     bound: float | None,
 ) -> dict[str, Any]:
-    tuned = [task for task in network.tasks if task.workload.key in best]
-    tasks_seconds = untuned + sum(task.weight * best[task.workload.key][1] for task in tuned)
+    latencies = {each.workload.key: each.seconds for each in tuned}
+    tasks_seconds = untuned + sum(task.weight * latencies.get(task.workload.key, 0.0) for task in network.tasks)
     seconds = dict(timing.seconds) if timing else {}
     ours = seconds.pop("autotune", None)
     reference = min(seconds, key=lambda name: seconds[name], default=None)

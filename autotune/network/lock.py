@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autotune.config import ConfigError
-from autotune.network.selection import Chosen
 from autotune.schedule import Schedule
+from autotune.schedule_store import MemoryStore, ScheduledWorkload
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from search_space.schedule.errors import ScheduleError
@@ -22,25 +22,19 @@ SCHEMA = "autotune.lock/1"
 _KEYS = {"algorithm", "trace", "seconds", "target"}
 
 
-def lock_text(tasks: Sequence[Task], chosen: Mapping[str, tuple[Schedule, float]], settings: Settings) -> str:
-    """The lock file of a network: JSON, tasks by their keys in order, a line for each step of a schedule.
-
-    Args:
-        tasks: of the network.
-        chosen: schedule of each and its seconds, by the workload's key: measured, or by the roofline.
-        settings: of the run.
-    """
-    found = {}
-    for task in tasks:
-        schedule, seconds = chosen[task.workload.key]
-        found[task.workload.key] = {
-            "algorithm": schedule.algorithm,
-            "seconds": float(f"{seconds:.4g}"),
-            "target": settings.of(task).target.name,
-            "trace": schedule.trace.to_json(),
+def lock_text(schedules: Iterable[ScheduledWorkload]) -> str:
+    """Returns the lock file of a network's schedules: JSON, by the workloads' keys in order, a line for each step."""
+    entries = {
+        each.workload.key: {
+            "algorithm": each.algorithm,
+            "seconds": float(f"{each.seconds:.4g}"),
+            "target": each.target.name,
+            "trace": each.trace.to_json(),
         }
+        for each in schedules
+    }
     lines = [f'{{\n "schema": {json.dumps(SCHEMA)},\n "tasks": {{']
-    lines.append(",\n".join(_entry(key, found[key]) for key in sorted(found)))
+    lines.append(",\n".join(_entry(key, entries[key]) for key in sorted(entries)))
     return "\n".join([*lines, " }\n}\n"])
 
 
@@ -50,8 +44,8 @@ def _entry(key: str, entry: Mapping[str, Any]) -> str:
     return f"  {json.dumps(key)}: {{\n" + ",\n".join([*head, f'   "trace": [\n{steps}\n   ]']) + "\n  }"
 
 
-def read_lock(path: Path, tasks: Sequence[Task], settings: Settings) -> Chosen:
-    """Schedules of a network's tasks and their seconds, by the workload's key.
+def read_lock(path: Path, tasks: Sequence[Task], settings: Settings) -> MemoryStore:
+    """Reads the schedules of a network's tasks.
 
     Args:
         path: of the lock file.
@@ -68,7 +62,7 @@ def read_lock(path: Path, tasks: Sequence[Task], settings: Settings) -> Chosen:
             raise ConfigError(
                 f"`lock` must have the tasks of the network, but in {path} {len(keys)} are {what}, such as {min(keys)}"
             )
-    return {key: _read(path, key, document[key], task, settings) for key, task in known.items()}
+    return MemoryStore(_read(path, key, document[key], task, settings) for key, task in known.items())
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -84,12 +78,12 @@ def _document(path: Path) -> dict[str, Any]:
     return dict(data["tasks"])
 
 
-def _read(path: Path, key: str, entry: Any, task: Task, settings: Settings) -> tuple[Schedule, float]:
+def _read(path: Path, key: str, entry: Any, task: Task, settings: Settings) -> ScheduledWorkload:
     if not isinstance(entry, dict) or set(entry) != _KEYS:
         raise ConfigError(f"a task of `lock` must have {', '.join(sorted(_KEYS))}, but in {path} it has not: {key}")
-    target = settings.of(task).target.name
-    if entry["target"] != target:
-        raise ConfigError(f"`lock` must be for {target}, but in {path} {key} is for {entry['target']!s:.80}")
+    target = settings.of(task).target
+    if entry["target"] != target.name:
+        raise ConfigError(f"`lock` must be for {target.name}, but in {path} {key} is for {entry['target']!s:.80}")
     if entry["algorithm"] not in task.workload.algorithms:
         names = ", ".join(task.workload.algorithms)
         raise ConfigError(f"the algorithm of {key} must be one of {names}, but {path} has {entry['algorithm']!s:.80}")
@@ -97,6 +91,7 @@ def _read(path: Path, key: str, entry: Any, task: Task, settings: Settings) -> t
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
         raise ConfigError(f"seconds of {key} must be a positive number, but {path} has {seconds!s:.80}")
     try:
-        return Schedule(entry["algorithm"], Trace.from_json(entry["trace"])), float(seconds)
+        schedule = Schedule(entry["algorithm"], Trace.from_json(entry["trace"]))
     except (ScheduleError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"the trace of {key} must be a list of schedule steps, but in {path}: {error}") from None
+    return ScheduledWorkload(task.workload, target, schedule, float(seconds))

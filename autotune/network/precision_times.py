@@ -14,7 +14,7 @@ from autotune.graph.mixed.places import Place
 from autotune.graph.partition import Group, partition
 from autotune.graph.precision import is_lowered, kernels_of, lowered_with_origins, moved_together
 from autotune.network.schedules import Schedules
-from autotune.network.selection import Chosen
+from autotune.schedule_store import MemoryStore
 from search_space.workloads import Workload
 
 
@@ -23,11 +23,11 @@ class Times:
 
     Args:
         schedules: of the roofline, which know no records.
-        measured: workload key → schedule and seconds.
+        measured: schedules of those that were.
     """
 
-    def __init__(self, schedules: Schedules, measured: Chosen) -> None:
-        self._schedules, self._measured = schedules, {key: seconds for key, (_, seconds) in measured.items()}
+    def __init__(self, schedules: Schedules, measured: MemoryStore) -> None:
+        self._schedules, self._measured = schedules, {each.workload.key: each.seconds for each in measured}
         self._ratios: dict[str, float] = {}  # of a kernel, by its first node: measured over the roofline's
 
     def prepare(self, workloads: Sequence[Workload]) -> None:
@@ -39,7 +39,7 @@ class Times:
         for name, group in kernels.items():
             assert group.workload is not None
             seconds = self._measured.get(group.workload.key)
-            estimate = self._schedules.estimate(group.workload)
+            estimate = self._schedules.scheduled(group.workload).seconds
             if seconds is not None and estimate > 0:
                 self._ratios[name] = seconds / estimate
 
@@ -49,7 +49,7 @@ class Times:
         if seconds is not None:
             return seconds
         ratio = self._ratios.get(name, median(self._ratios.values()) if self._ratios else 1.0)
-        return ratio * self._schedules.estimate(workload)
+        return ratio * self._schedules.scheduled(workload).seconds
 
 
 class Kernels:

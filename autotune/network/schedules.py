@@ -10,16 +10,17 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from autotune.cache.kernels import KernelCache, symbol_of
+from autotune.cache.kernels import ChoiceStore, KernelCache, symbol_of
 from autotune.config import ConfigError, Measure, Model, Search
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.crew import Answer, Crew
-from autotune.network.selection import Chosen, Limits, extra_bytes
+from autotune.network.selection import Limits, extra_bytes, shrink
 from autotune.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
+from autotune.schedule_store import Ordered, ScheduledWorkload, ScheduleStore
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from costmodel.pretrained import digest_of
@@ -33,64 +34,64 @@ from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Module, Target
 
-Estimated = tuple[Schedule, float]
-"""A schedule and its seconds by the roofline."""
-
 FEWEST = 8
 """Schedules for which it pays to start processes, which takes them a second."""
 
 
 class Schedules:
-    """Schedules of workloads: the fastest of the records; without records the database's, else the pretrained model's.
+    """Schedules of workloads: a store's, the cache's choices, the database's, or the pretrained model's, in this order.
 
     Args:
-        best: as `select` gives them.
-        settings: of the run, for those without records.
-        limits: for those without records.
+        store: of measured or locked schedules, which come first; None: there are none.
+        settings: of the run, for workloads that the store does not have.
+        limits: for those.
         device: target of the workloads that an accelerator computes.
         cache: of choices that were made before, and kernels; None: all are made.
         crew: processes to choose and to build, which `close` ends; None: they are started when there is much to do.
 
     Attributes:
-        cache: as given.
-        untuned: keys of the workloads asked for that have no records.
+        cache: of the arguments.
+        untuned: keys of the workloads asked for that the store does not have.
     """
 
     def __init__(
         self,
-        best: Chosen,
+        store: ScheduleStore | None,
         settings: Settings,
         limits: Limits | None = None,
         device: str | None = None,
         cache: KernelCache | None = None,
         crew: Crew | None = None,
     ) -> None:
-        self._best, self._settings, self._limits, self._device = best, settings, limits or Limits(), device
-        self._made: dict[str, Estimated] = {}
+        self._settings, self._limits, self._device = settings, limits or Limits(), device
+        self._choices = None if cache is None else ChoiceStore(cache, self._depends)
+        self._store = Ordered([each for each in (store, self._choices) if each is not None])
+        self._chosen: dict[str, ScheduledWorkload] = {}  # by the key of the workload
         self._modules: dict[str, Module] = {}  # by name, of kernels that were built to be chosen
         self._crew = crew
         self.cache = cache
         self.untuned: set[str] = set()
 
     def __call__(self, workload: Workload) -> Schedule:
+        return self.scheduled(workload).schedule
+
+    def scheduled(self, workload: Workload) -> ScheduledWorkload:
+        """Returns the schedule of a workload with its latency, measured or by the roofline.
+
+        Raises:
+            ConfigError: no candidate is legal.
+        """
         workload = tuned_as(workload)
-        if workload.key in self._best:
-            return self._best[workload.key][0]
-        self.untuned.add(workload.key)
-        if workload.key not in self._made and not self._known(workload):
-            self._keep(workload, _choice(self._task(workload), self._settings, self._limits))
-        return self._made[workload.key][0]
+        if not self._has(workload):
+            self._keep(_choice(self._task(workload), self._settings, self._limits))
+        chosen = self._chosen[workload.key]
+        if chosen.provisional:
+            self.untuned.add(workload.key)
+        return chosen
 
-    def estimate(self, workload: Workload) -> float:
-        """Seconds that the roofline estimates for the choice of a workload without records."""
-        self(workload)
-        return self._made[tuned_as(workload).key][1]
-
-    def of_tasks(self, tasks: Sequence[Task]) -> dict[str, Estimated]:
-        """Schedule of each task and its seconds, of its records or by the roofline, by the workload's key."""
-        for task in tasks:
-            self(task.workload)
-        return {key: self._best.get(key) or self._made[key] for key in (task.workload.key for task in tasks)}
+    def of_tasks(self, tasks: Sequence[Task]) -> list[ScheduledWorkload]:
+        """Returns the schedule of each task."""
+        return [self.scheduled(task.workload) for task in tasks]
 
     def prepare(
         self, workloads: Sequence[Workload], then: Callable[[Workload, Module], None] = lambda workload, module: None
@@ -108,9 +109,8 @@ class Schedules:
             ConfigError: a workload without a legal candidate.
             RuntimeError: a process ended, or met a bug.
         """
-        known = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
-        missing = [w for key, w in known.items() if key not in self._best and key not in self._made]
-        missing = [workload for workload in missing if not self._known(workload)]
+        distinct = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
+        missing = [workload for workload in distinct.values() if not self._has(workload)]
         if self._crew is None and (len(missing) < FEWEST or len(allowed_cores()) < 2):
             return  # they are made when they are asked for
         missing.sort(key=lambda workload: -workload.flops)  # those that take longest
@@ -122,10 +122,10 @@ class Schedules:
             {"what": "choose", "workload": task.workload.to_json(), "target": task.target or ""} for task in tasks
         ]
         for workload, answer in zip(missing, self._crew.ask(requests, ahead=2), strict=True):
-            found = _chosen(answer)
-            self._keep(workload, found)
-            if found.module is not None and self._limits.max_extra_bytes is None:
-                then(workload, found.module)
+            chosen = _chosen(answer, workload, self._target(workload))
+            self._keep(chosen)
+            if chosen.module is not None and self._limits.max_extra_bytes is None:
+                then(workload, chosen.module)
 
     def keep_within(self, workloads: Sequence[Workload]) -> None:
         """Holds what algorithms make of constants, of all these workloads together, to the bytes that limits allow.
@@ -137,21 +137,16 @@ class Schedules:
         if most is None:
             return
         counts = Counter(tuned_as(workload).key for workload in workloads)
-        known = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
-        extra = {key: counts[key] * extra_bytes(each, self(each).algorithm) for key, each in known.items()}
-        found = {key: self._plain(known[key]) for key in extra if extra[key] > 0 and key not in self._best}
-        lost = {key: counts[key] * (plain[1] - self._made[key][1]) / extra[key] for key, plain in found.items()}
-        for key in sorted(found, key=lambda key: (lost[key], key)):
-            if sum(extra.values()) <= most:
-                return
-            self._made[key] = found[key]
-            extra[key] = 0
+        chosen = {each.workload.key: each for each in map(self.scheduled, workloads)}
+        larger = [each for each in chosen.values() if each.provisional and extra_bytes(each.workload, each.algorithm)]
+        shrink(chosen, {each.workload.key: [self._plain(each.workload)] for each in larger}, counts, most)
+        self._chosen.update(chosen)
 
-    def _plain(self, workload: Workload) -> Estimated:
-        """The choice among algorithms that take constants as they are."""
+    def _plain(self, workload: Workload) -> ScheduledWorkload:
+        """Chooses among algorithms that take constants as they are."""
         allowed = self._limits.allowed(workload)
         plain = [algorithm for algorithm in allowed if not extra_bytes(workload, algorithm)]
-        return _choice(self._task(workload), self._settings, replace(self._limits, algorithms=plain)).made
+        return _choice(self._task(workload), self._settings, replace(self._limits, algorithms=plain))
 
     def built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
         """Modules of kernels, in this order, each as soon as it is built; by the processes that chose, if any did.
@@ -182,28 +177,25 @@ class Schedules:
             self._crew.close()
             self._crew = None
 
-    def _key(self, workload: Workload) -> str | None:
-        """Of its choice in the cache."""
-        if self.cache is None:
-            return None
-        settings = self._settings.of(self._task(workload))
-        return self.cache.choice_key(workload, settings.target, _depends(settings, self._limits))
+    def _has(self, workload: Workload) -> bool:
+        """Says whether a schedule is at hand; takes it from the stores, if one of them has it."""
+        if workload.key not in self._chosen:
+            for chosen in self._store.best(workload, self._target(workload)):
+                self._chosen[workload.key] = chosen
+        return workload.key in self._chosen
 
-    def _known(self, workload: Workload) -> bool:
-        """Takes a choice from the cache, if it is there."""
-        key = self._key(workload)
-        found = None if key is None or self.cache is None else self.cache.choice(key)
-        if found is not None:
-            self._made[workload.key] = found
-        return found is not None
+    def _keep(self, chosen: ScheduledWorkload) -> None:
+        self._chosen[chosen.workload.key] = chosen
+        if chosen.module is not None:
+            self._modules[chosen.module.name] = chosen.module
+        if self._choices is not None:
+            self._choices.add(chosen)
 
-    def _keep(self, workload: Workload, found: _Found) -> None:
-        made = self._made[workload.key] = found.made
-        if found.module is not None:
-            self._modules[found.module.name] = found.module
-        key = self._key(workload)
-        if key is not None and self.cache is not None:
-            self.cache.keep_choice(key, *made)
+    def _depends(self, target: Target) -> dict[str, Any]:
+        return _depends(self._settings.on(target.name), self._limits)
+
+    def _target(self, workload: Workload) -> Target:
+        return self._settings.of(self._task(workload)).target
 
     def _task(self, workload: Workload) -> Task:
         return Task(workload.operator, workload, target=self._device if is_offloaded(workload) else None)
@@ -219,39 +211,23 @@ def helpers(settings: Settings, limits: Limits, targets: Sequence[Target], most:
     return Crew(options, __name__, most)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A choice, and its kernel where it was built to be chosen, under the name that networks know it by."""
+def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> ScheduledWorkload:
+    """Chooses a schedule without trials: that of the database for this very workload, else the pretrained model's.
 
-    made: Estimated
-    module: Module | None = None
-
-
-def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> _Found:
-    from autotune.tuning.untimed import without_trials  # where the cache has all choices, nobody waits for it
+    Raises:
+        ConfigError: no candidate is legal.
+    """
+    from autotune.tuning.entry_store import EntryStore  # where the cache has all choices, nobody waits for these
+    from autotune.tuning.untimed import without_trials
 
     workload, target = task.workload, settings.of(task).target
-    if (known := _known_before(task, settings, limits, hardware)) is not None:
-        return known
+    for entry in EntryStore(settings, limits.allowed, hardware).best(workload, target):
+        return entry
 
     def named(algorithm: str, trace: Trace) -> str | None:
         return symbol_of(workload, Schedule(algorithm, trace), {}, target)
 
-    found = without_trials(task, settings, limits.allowed(workload), hardware=hardware, named=named)
-    return _Found((Schedule(found.algorithm, found.trace), found.seconds), found.module)
-
-
-def _known_before(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None) -> _Found | None:
-    """The schedule that the database has for this very workload, processor, threads and caches."""
-    from autotune.database import open_schedules
-
-    database = open_schedules(settings.search.database)
-    if not len(database):
-        return None
-    from autotune.tuning.starts import exact_start  # it knows spaces, which take a while to import
-
-    found = exact_start(database, task, settings.of(task), limits.allowed(task.workload), hardware)
-    return None if found is None else _Found((Schedule(found.algorithm, found.trace), found.seconds))
+    return without_trials(task, settings, limits.allowed(workload), hardware=hardware, named=named)
 
 
 def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
@@ -268,12 +244,19 @@ def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _chosen(answer: Answer) -> _Found:
+def _chosen(answer: Answer, workload: Workload, target: Target) -> ScheduledWorkload:
+    """Reads what a process has chosen for a workload.
+
+    Raises:
+        ConfigError: no candidate is legal.
+    """
     header, code = answer
     if "refused" in header:
         raise ConfigError(header["refused"])
-    made = Schedule(header["algorithm"], Trace.from_json(header["trace"])), float(header["seconds"])
-    return _Found(made, Module.from_bytes(code) if code else None)
+    schedule, module = Schedule(header["algorithm"], Trace.from_json(header["trace"])), None
+    if code:
+        module = Module.from_bytes(code)
+    return ScheduledWorkload(workload, target, schedule, float(header["seconds"]), provisional=True, module=module)
 
 
 def main() -> None:
@@ -291,10 +274,9 @@ def main() -> None:
 
     def choose(request: dict[str, Any]) -> Answer:
         task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"] or None)
-        found = _choice(task, settings, limits, hardware[settings.of(task).target.name])
-        made, seconds = found.made
-        header = {"algorithm": made.algorithm, "trace": made.trace.to_json(), "seconds": seconds}
-        return header, b"" if found.module is None else found.module.to_bytes()
+        chosen = _choice(task, settings, limits, hardware[settings.of(task).target.name])
+        header = {"algorithm": chosen.algorithm, "trace": chosen.trace.to_json(), "seconds": chosen.seconds}
+        return header, b"" if chosen.module is None else chosen.module.to_bytes()
 
     def build(request: dict[str, Any]) -> Answer:
         return {}, module_of(kernel_of(request), settings.target).to_bytes()

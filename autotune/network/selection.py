@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.schedule import Schedule
-from autotune.tuning.finals import Best, by_algorithm
+from autotune.schedule_store import MemoryStore, ScheduledWorkload, ScheduleStore
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from measure.record import Record
-from measure.recordlog import RecordLog
 from search_space.hardware import Hardware
 from search_space.operators import algorithms as facts
 from search_space.operators.base import LIBRARY
-from search_space.schedule.trace import Trace
 from search_space.space import algorithms_on
 from search_space.workloads import Workload
-
-Chosen = Mapping[str, tuple[Schedule, float]]
-"""Workload key → schedule and its seconds."""
 
 
 @dataclass(frozen=True)
@@ -71,51 +65,66 @@ def extra_bytes(workload: Workload, algorithm: str) -> int:
 
 
 def select(
-    tasks: Sequence[Task], records: Sequence[Record], limits: Limits | None = None
-) -> dict[str, tuple[Schedule, float]]:
-    """The fastest schedules of the tasks that keep the limits.
+    tasks: Sequence[Task], store: ScheduleStore, settings: Settings, limits: Limits | None = None
+) -> MemoryStore:
+    """Selects the fastest schedules of the tasks such that transformed weights keep the limit of memory.
 
     Where constants would take too much memory, the tasks that lose least time for each byte go without, one by one.
 
     Args:
         tasks: of a network.
-        records: trials of them.
-        limits: to keep; none by default.
+        store: of schedules that are allowed.
+        settings: of the run, which say the target of each task.
+        limits: whose `max_extra_bytes` is kept; None: none.
 
     Returns:
-        Workload key → schedule and its seconds, for the tasks of which a trial worked.
+        The schedules of the tasks that the store has any of.
     """
-    limits = limits or Limits()
-    allowed = {task.workload.key: limits.allowed(task.workload) for task in tasks}
-    given = {key: RecordLog() for key in allowed}
-    for record in records:
-        if record.algorithm in allowed.get(record.workload_key, ()):
-            given[record.workload_key].append(record)
-    by_task = {key: by_algorithm(list(found)) for key, found in given.items()}
-    chosen = {key: next(iter(found.values())) for key, found in by_task.items() if found}
-    if limits.max_extra_bytes is not None:
-        _shrink(tasks, by_task, chosen, limits.max_extra_bytes)
-    return {
-        key: (Schedule(best.record.algorithm, Trace.from_json(best.record.trial.trace)), best.seconds)
-        for key, best in chosen.items()
+    targets = {task.workload.key: settings.of(task).target for task in tasks}
+    chosen = {
+        task.workload.key: best for task in tasks for best in store.best(task.workload, targets[task.workload.key])
     }
+    if limits is None or limits.max_extra_bytes is None:
+        return MemoryStore(chosen.values())
+    alternatives: dict[str, dict[str, ScheduledWorkload]] = {key: {} for key in chosen}
+    for task in tasks:
+        for each in store.best(task.workload, targets[task.workload.key], None):
+            alternatives[task.workload.key].setdefault(each.algorithm, each)
+    shrink(
+        chosen,
+        {key: list(each.values()) for key, each in alternatives.items()},
+        {task.workload.key: task.weight for task in tasks},
+        limits.max_extra_bytes,
+    )
+    return MemoryStore(chosen.values())
 
 
-def _shrink(
-    tasks: Sequence[Task], by_task: Mapping[str, Mapping[str, Best]], chosen: dict[str, Best], most: int
+def shrink(
+    chosen: dict[str, ScheduledWorkload],
+    alternatives: Mapping[str, Sequence[ScheduledWorkload]],
+    counts: Mapping[str, int],
+    most: int,
 ) -> None:
-    known = {task.workload.key: task for task in tasks}
+    """Exchanges schedules, by the workload's key, until their constants take at most so many bytes more than weights.
 
-    def extra(record: Record) -> int:
-        task = known[record.workload_key]
-        return task.weight * extra_bytes(task.workload, record.algorithm)
+    One by one, that goes which loses least time for each byte.
 
-    while sum(extra(best.record) for best in chosen.values()) > most:
+    Args:
+        chosen: schedules to change.
+        alternatives: to each of them; those of others stay.
+        counts: how often each workload runs.
+        most: bytes.
+    """
+
+    def extra(each: ScheduledWorkload) -> int:
+        return counts[each.workload.key] * extra_bytes(each.workload, each.algorithm)
+
+    while sum(map(extra, chosen.values())) > most:
         moves = [
-            (known[key].weight * (other.seconds - now.seconds) / (extra(now.record) - extra(other.record)), key, other)
-            for key, now in chosen.items()
-            for other in by_task[key].values()
-            if extra(other.record) < extra(now.record)
+            (counts[key] * (other.seconds - chosen[key].seconds) / (extra(chosen[key]) - extra(other)), key, other)
+            for key, others in alternatives.items()
+            for other in others
+            if extra(other) < extra(chosen[key])
         ]
         if not moves:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -37,18 +38,20 @@ def settled(problem: Problem, allowed: float, measure: Callable[[Choice], float]
         measure: noise over signal of a choice.
     """
     best, saved, least = problem.full, 0.0, 0.0
-    narrowest = problem.all_in(problem.may.shape[1] - 1)
-    bound = allowed
+    fastest = assign(problem, math.inf)
+    bound, measured = allowed, dict[bytes, float]()
     for _ in range(ROUNDS if allowed > 0 else 0):
         choice = assign(problem, bound)
         if not choice.any():
             break
-        found = measure(choice)
+        if choice.tobytes() not in measured:
+            measured[choice.tobytes()] = measure(choice)
+        found = measured[choice.tobytes()]
         if found <= allowed:
             point = point_of(problem, choice)
             if point.saved > saved:
                 best, saved, least = choice, point.saved, found
-            if found > CLOSE * allowed or np.array_equal(choice, narrowest):
+            if found > CLOSE * allowed or np.array_equal(choice, fastest):
                 break
             bound *= min(allowed / found if found > 0 else 2.0, 2.0) * (1 + CLOSE) / 2
         else:

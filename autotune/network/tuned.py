@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,33 +17,19 @@ from autotune.network.lock import NAME as LOCK
 from autotune.network.lock import lock_text, read_lock
 from autotune.network.process import RuntimeFailure
 from autotune.network.schedules import Schedules
-from autotune.network.selection import Chosen, select
+from autotune.network.selection import select
 from autotune.run_files import PRECISION, claimed, set_aside, write_json
 from autotune.search.base import NoLegalSchedule
 from autotune.tuning.preparation import source_of
+from autotune.tuning.record_store import RecordStore
 from autotune.tuning.result import TuneResult, problems_of, records_of
 from autotune.tuning.settings import Settings
-from autotune.tuning.tune_tasks import TaskRequest, round_size, scheduler_of, tune_tasks
+from autotune.tuning.tune_tasks import tune_kernels
 from measure.database import Database
 from search_space.files import replace_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-
-@dataclass(frozen=True)
-class Linked:
-    """An executable that was written, and what it was made of.
-
-    Attributes:
-        best: schedules of the tasks that have one.
-        schedules: those, and the choices without trials for the others.
-        notes: what the user should know of, a sentence each.
-    """
-
-    best: Chosen
-    schedules: Schedules
-    notes: Sequence[str]
 
 
 def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
@@ -61,24 +46,16 @@ def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
         MeasureError: a pool that cannot start.
     """
     network = job.load(again=True, model=model)
-    search = job.settings.search
-    settings = job.settings.searching(batch=round_size(search.batch, job.settings.trials, len(network.tasks)))
+    settings = job.settings
     with errors_at("cost_model.transfer"):
         source = source_of(settings)
-    requests = [TaskRequest(t, settings, algorithms=job.limits.allowed(t.workload)) for t in network.tasks]
-    scheduler = scheduler_of(search)
     set_aside(job.records)
     with claimed(job.folder), Database(job.records) as database:
         if network.mixture is not None:
             write_json(network.mixture.to_json(), job.folder / PRECISION)
         try:
-            results = tune_tasks(
-                requests,
-                database=database,
-                resume=False,
-                source=source,
-                schedule=lambda tunings: scheduler,
-                budget=settings.trials,
+            results = tune_kernels(
+                network.tasks, settings, job.limits.allowed, database=database, resume=False, source=source
             )
         except NoLegalSchedule as error:
             raise ConfigError(f"{error.task}: {error}", "") from None
@@ -86,8 +63,8 @@ def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
             raise KeyboardInterrupt
         if problems := problems_of(results, replaced=any(result.best is not None for result in results)):
             raise RuntimeError("; ".join(problems))
-        linked = link_network(network, results, replace(job, settings=settings), job.folder)
-        wrong = "" if settings.target.unavailable() else check_linked(network, linked, settings, job)[1]
+        schedules, _ = link_network(network, results, job, job.folder)
+        wrong = "" if settings.target.unavailable() else check_linked(network, schedules, settings, job)[1]
     if wrong:
         raise RuntimeError(wrong)
 
@@ -98,7 +75,7 @@ def link_network(
     job: NetworkJob,
     folder: Path,
     say: Callable[[str], None] = lambda text: None,
-) -> Linked:
+) -> tuple[Schedules, list[str]]:
     """Writes the executable of the fastest kernels, and its lock file, to a folder.
 
     Args:
@@ -108,30 +85,33 @@ def link_network(
         folder: of the run.
         say: shows a sentence to the user.
 
+    Returns:
+        The schedules of all kernels, and what the user should know of, a sentence each.
+
     Raises:
         ConfigError: a lock file of other tasks.
     """
     config, settings = job.config, job.settings
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     if config.lock is None:
-        best: Chosen = select(network.tasks, records_of(results), job.limits)
+        measured = RecordStore(records_of(results), job.limits.allowed)
+        store = select(network.tasks, measured, settings, job.limits)
     else:
-        best = read_lock(Path(config.lock), network.tasks, settings)
-    schedules = Schedules(best, settings, job.limits, network.device, job.open_cache())
+        store = read_lock(Path(config.lock), network.tasks, settings)
+    schedules = Schedules(store, settings, job.limits, network.device, job.open_cache())
     with legal(config.lock):
         write_network(network, schedules, folder / FOLDER, settings)
-    text = lock_text(network.tasks, schedules.of_tasks(network.tasks), settings)
-    replace_file(folder / LOCK, text.encode())
+    replace_file(folder / LOCK, lock_text(schedules.of_tasks(network.tasks)).encode())
     notes = []
     if schedules.untuned and results:
         first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
         notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by what is chosen without{first}")
-    return Linked(best, schedules, notes)
+    return schedules, notes
 
 
 def check_linked(
     network: Network,
-    linked: Linked,
+    schedules: Schedules,
     settings: Settings,
     job: NetworkJob,
     say: Callable[[str], None] = lambda text: None,
@@ -140,7 +120,7 @@ def check_linked(
     tolerance = job.config.network.tolerance
     say("checking it")
     try:
-        check = check_network(network, linked.schedules, settings, job.config.seed, tolerance, say)
+        check = check_network(network, schedules, settings, job.config.seed, tolerance, say)
     except RuntimeFailure as error:
         return None, "", f"the network was not checked: {error}"
     if check.max_error <= tolerance:

@@ -15,13 +15,14 @@ from autotune.graph.precision import kernels_of
 from autotune.network.byte_times import byte_seconds
 from autotune.network.precision_times import Kernels, Times, layers_of, saved_seconds
 from autotune.network.schedules import Schedules
-from autotune.network.selection import Chosen, Limits, select
+from autotune.network.selection import Limits, select
 from autotune.network.settling import NARROW, TYPES
 from autotune.network.tasks import tasks_of
+from autotune.schedule_store import MemoryStore
 from autotune.tuning.preparation import reusable_records
+from autotune.tuning.record_store import RecordStore
 from autotune.tuning.settings import Settings
 from measure.database import Database
-from measure.recordlog import RecordLog
 
 BYTES = TYPES.index("int8")
 
@@ -44,7 +45,7 @@ class Seconds:
         self.wide, self.narrow = (self._kernels(graph, full) for full in (kernels_of(graph), ()))
         self.on_bytes = None if layers is None else self._kernels(layers.whole.graph, ())
         all_kernels = [each for each in (self.wide, self.narrow, self.on_bytes) if each is not None]
-        self.times = Times(Schedules({}, settings, limits), _measured(all_kernels, settings, limits, records))
+        self.times = Times(Schedules(None, settings, limits), _measured(all_kernels, settings, limits, records))
         self.times.prepare([workload for each in all_kernels for workload in each.workloads])
         self.times.learn(self.narrow.groups)
         self.times.learn(self.wide.groups)
@@ -133,10 +134,11 @@ def problem_of(
     return Problem(names, at, np.array(rows.saved), np.array(rows.noise).reshape(len(at), -1), may)
 
 
-def _measured(kernels: Sequence[Kernels], settings: Settings, limits: Limits, records: Path | None) -> Chosen:
+def _measured(kernels: Sequence[Kernels], settings: Settings, limits: Limits, records: Path | None) -> MemoryStore:
     if records is None or not records.exists():
-        return {}
+        return MemoryStore()
     tasks = [task for each in kernels for task in tasks_of(each.graph, None, settings.target.alignment)]
     with Database(records, readonly=True) as database:
-        found = RecordLog(r for task in tasks for r in reusable_records(database, task.workload, settings))
-    return select(tasks, found, limits)
+        measured = (r for task in tasks for r in reusable_records(database, task.workload, settings))
+        store = RecordStore(measured, limits.allowed)
+    return select(tasks, store, settings, limits)

@@ -21,14 +21,16 @@ from autotune.network.modes import precision_mode
 from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from autotune.network.schedules import Schedules
-from autotune.network.selection import Chosen, Limits, select
+from autotune.network.selection import Limits, select
 from autotune.network.tasks import tasks_of
 from autotune.pytorch.options import Options
 from autotune.schedule import Schedule
+from autotune.schedule_store import ScheduleStore
+from autotune.tuning.record_store import RecordStore
 from autotune.tuning.result import records_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import CPU, Task
-from autotune.tuning.tune_tasks import Stopped, TaskRequest, round_size, scheduler_of, tune_tasks
+from autotune.tuning.tune_tasks import Stopped, tune_kernels
 from search_space.scratch import ScratchFolder
 from search_space.workloads import Workload
 from targets import registry
@@ -118,9 +120,9 @@ class Plan:
             every = [task for each in graphs for task in tasks_of(each, None, alignment)]
         return list({task.workload.key: task for task in every}.values())
 
-    def schedules(self, best: Chosen) -> Schedules:
-        """Schedules of the tasks that a search has found some for, and the roofline's of the others."""
-        return Schedules(best, self.settings, self.limits, cache=open_cache())
+    def schedules(self, store: ScheduleStore | None = None) -> Schedules:
+        """Returns the schedules of a store, and choices without trials for the kernels that it has none of."""
+        return Schedules(store, self.settings, self.limits, cache=open_cache())
 
     def compiler(self, graph: Graph, chosen: Callable[[Workload], Schedule]) -> Compiler:
         """What writes a graph's executable."""
@@ -138,18 +140,15 @@ class Plan:
         assert isinstance(executable, NativeExecutable), "the CPU's are"
         return executable
 
-    def tuned(self, tasks: Sequence[Task], stop: Stop = lambda: False) -> Chosen:
+    def tuned(self, tasks: Sequence[Task], stop: Stop = lambda: False) -> ScheduleStore:
         """The fastest schedules that a search of all tasks finds, in child processes.
 
         Raises:
             Stopped: it was to stop; children have ended.
             NoLegalSchedule: a task that has none.
         """
-        trials = self.settings.trials
-        settings = self.settings.searching(batch=round_size(self.settings.search.batch, trials, len(tasks)))
-        requests = [TaskRequest(task, settings, algorithms=self.limits.allowed(task.workload)) for task in tasks]
-        scheduler = scheduler_of(settings.search)
-        results = tune_tasks(requests, schedule=lambda tunings: scheduler, budget=trials, stop=stop)
+        results = tune_kernels(tasks, self.settings, self.limits.allowed, stop=stop)
         if stop():
             raise Stopped
-        return select(tasks, records_of(results), self.limits)
+        store = RecordStore(records_of(results), self.limits.allowed)
+        return select(tasks, store, self.settings, self.limits)

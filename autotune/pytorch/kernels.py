@@ -29,7 +29,7 @@ def compile_graph(graph: Graph | GraphAt, options: Options, shapes: ShapeSet = F
     """
     plan = Plan.of(options, shapes)
     ready = plan.lowered(graph) if isinstance(graph, Graph) else plan.lowered_at(graph)
-    best = plan.tuned(plan.tasks(ready)) if options.trials and not options.background else {}
+    best = plan.tuned(plan.tasks(ready)) if options.trials and not options.background else None
     schedules = plan.schedules(best)
     if not options.background:
         return Loaded(plan.built(ready, schedules))

@@ -18,10 +18,10 @@ import numpy as np
 
 from autotune.graph.ir import Graph
 from autotune.network.process import NetworkProcess, of_turns
-from autotune.network.selection import Chosen
 from autotune.pytorch.background import of_process
 from autotune.pytorch.building import Loaded, Plan, Source, Stop
 from autotune.schedule import Schedule
+from autotune.schedule_store import ScheduleStore
 from autotune.tuning.tune_tasks import Stopped
 from autotune.units import latency
 from search_space.scratch import ScratchFolder
@@ -35,7 +35,7 @@ TURNS = 10
 TURN_SECONDS = 0.05
 """Of a turn, as long again to warm up."""
 
-_FOUND: dict[Hashable, Chosen] = {}
+_FOUND: dict[Hashable, ScheduleStore] = {}
 """What searches of this process have found, by the tasks and how they were searched."""
 
 
@@ -103,7 +103,7 @@ class Retuning:
             raise Stopped
         return loaded, loaded.source
 
-    def _searched(self, stop: Stop) -> Chosen:
+    def _searched(self, stop: Stop) -> ScheduleStore:
         """Of a graph that was searched before, as with other parameters, what was found then."""
         tasks, settings = self._plan.tasks(self._held()[1].graph), self._plan.settings
         key = (*(task.workload.key for task in tasks), settings.trials, settings.seed, settings.threads)
@@ -111,7 +111,7 @@ class Retuning:
             _FOUND[key] = self._plan.tuned(tasks, stop)
         return _FOUND[key]
 
-    def _written(self, best: Chosen, before: Path, after: Path, stop: Stop) -> bool:
+    def _written(self, best: ScheduleStore, before: Path, after: Path, stop: Stop) -> bool:
         """Writes the graph by the first schedules and by those found; whether there is anything to compare."""
         _, source = self._held()
         first = source.schedules
@@ -122,7 +122,8 @@ class Retuning:
             return first(workload)
 
         def found(workload: Workload) -> Schedule:
-            return best[workload.key][0] if workload.key in best else kept(workload)
+            answer = best.best(workload, self._plan.settings.target)
+            return answer[0].schedule if answer else kept(workload)
 
         workloads = [task.workload for task in self._plan.tasks(source.graph)]
         if all(found(workload) == kept(workload) for workload in workloads):

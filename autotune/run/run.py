@@ -24,7 +24,7 @@ from autotune.tuning.preparation import source_of
 from autotune.tuning.result import TuneResult, problems_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.tune_tasks import TaskRequest, round_size, scheduler_of, tune_tasks
+from autotune.tuning.tune_tasks import TaskRequest, tune_kernels, tune_tasks
 from measure.database import Database
 from measure.hostlock import alone
 from measure.steadiness import tell_if_busy
@@ -32,7 +32,6 @@ from search_space.extras import missing
 from targets import registry
 
 if TYPE_CHECKING:
-    from autotune.network.selection import Limits
     from autotune.tuning.sizes import SizesResult
 
 
@@ -133,7 +132,6 @@ def _run(
         job = job_of(config)
         network, limits = job.load(again=not resume), job.limits
         tasks = list(network.tasks)
-        settings = settings.searching(batch=round_size(config.search.batch, settings.trials, len(tasks)))
     with errors_at("cost_model.transfer"):
         source = source_of(settings) if settings.trials else None
     folder = run_files.make_folder(config.folder)
@@ -160,19 +158,13 @@ def _run(
         elif pool is not None and database is not None:
             if resume:
                 database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
-            scheduler, budget = (None, None) if network is None else (scheduler_of(config.search), settings.trials)
+            options: dict[str, Any] = {"resume": resume, "source": source, "callbacks": callbacks, "say": say}
             try:
-                results = tune_tasks(
-                    [_request(task, settings, limits) for task in tasks],
-                    pool,
-                    database,
-                    resume=resume,
-                    source=source,
-                    schedule=lambda tunings: scheduler,
-                    budget=budget,
-                    callbacks=callbacks,
-                    say=say,
-                )
+                if limits is None:
+                    requests = [TaskRequest(task, settings) for task in tasks]
+                    results = tune_tasks(requests, pool, database, **options)
+                else:
+                    results = tune_kernels(tasks, settings, limits.allowed, pool, database, **options)
             except NoLegalSchedule as error:
                 raise ConfigError(f"{error.task}: {error}", "") from None
             notes += database.notes
@@ -193,7 +185,7 @@ def _run(
     if network is not None and job is not None and not interrupted:
         from autotune.network.deploy import finish_network
 
-        built, more, wrong = finish_network(network, results, replace(job, settings=settings), folder, measured, say)
+        built, more, wrong = finish_network(network, results, job, folder, measured, say)
         document["network"] = built
         notes += more
     run_files.write_json(document, folder / "summary.json")
@@ -211,11 +203,6 @@ def _run(
     note = tracker.finish(folder, document, interrupted or stopped, time.perf_counter() - start)
     notes += [note] if note else []
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong, stopped)
-
-
-def _request(task: Task, settings: Settings, limits: Limits | None) -> TaskRequest:
-    algorithms = None if limits is None else limits.allowed(task.workload)
-    return TaskRequest(task, settings, algorithms=algorithms)
 
 
 def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Database:

@@ -10,7 +10,7 @@ them only where it was faster than each of their own trials: then it was never t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -110,14 +110,6 @@ def best_of_logs(records: RecordLog, others: RecordLog, finals: Sequence[Record]
     """The same of logs of trials, of which few are read: no more can have been timed again than `finals` are of."""
     few = len({record.trace_key for record in finals}) + 1
     return best_of(records.fastest(few), others.fastest(few), finals)
-
-
-def by_algorithm(records: Iterable[Record]) -> Mapping[str, Best]:
-    """The best candidate of each algorithm, best algorithm first."""
-    found: dict[str, Best] = {}
-    for best in standings(records):
-        found.setdefault(best.record.algorithm, best)
-    return found
 
 
 def _rank(best: Best) -> tuple[float, str]:

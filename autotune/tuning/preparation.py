@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from autotune.config import ConfigError, errors_at
-from autotune.database import open_schedules
 from autotune.search import registry as strategies
 from autotune.search.base import Candidate, NoLegalSchedule
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler, require_legal
+from autotune.tuning.entry_store import EntryStore
 from autotune.tuning.scorer import ModelScorer, UnguidedScorer
 from autotune.tuning.settings import Settings, make_model
-from autotune.tuning.starts import starts
 from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.untimed import without_trials
@@ -101,10 +100,10 @@ def prepare_task(
         tuning.refuse(failure)
     elif how.template is None and how.starts and not isinstance(space, ParameterSpace):
         with errors_at("search.database"):
-            known_before = open_schedules(how.database)
-        found = starts(known_before, space, settings, how.starts)
-        tuning.first = [start.candidate for start in found]
-        if whole and not any(start.exact for start in found):
+            store = EntryStore(settings)
+        starts = store.candidates(space, settings.target, how.starts)
+        tuning.first = list(starts)
+        if whole and not any(starts.values()):
             tuning.choose = partial(_without_trials, tuning)
     if not guided:
         tuning.scorer = UnguidedScorer(space, RandomModel(), settings.generator(key, "unguided"))

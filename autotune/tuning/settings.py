@@ -56,11 +56,15 @@ class Settings:
         return self.measure.threads or self.target.hardware.cores
 
     def of(self, task: Task) -> Settings:
-        """The settings with which a task is tuned: on an accelerator of its own by one thread, with no caches."""
-        if task.target is None or task.target == self.target.name:
+        """Returns the settings with which a task is tuned, see `on`."""
+        return self if task.target is None else self.on(task.target)
+
+    def on(self, target: str) -> Settings:
+        """Returns the settings for a target by its name: an accelerator has one thread, and no caches."""
+        if target == self.target.name:
             return self
         measure = self.measure.model_copy(update={"threads": 1, "cache": "warm"})
-        return replace(self, target=registry.get(task.target), measure=measure)
+        return replace(self, target=registry.get(target), measure=measure)
 
     def searching(self, **changes: Any) -> Settings:
         """The settings with other values in `search`."""

@@ -7,36 +7,38 @@ from pathlib import Path
 from typing import Any
 
 from autotune.config import ConfigError
+from autotune.schedule import Schedule
 from autotune.tuning.task import Task
-from autotune.tuning.untimed import Scheduled
 from search_space import strict_json
 from search_space.operators.checks import nearest
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.space import program_of
+from search_space.workloads import Workload
 from targets.base import BuildError, Target
 
 BEFORE_CODE = ("schedule", "program")
 """Stages of all targets; behind them follow those of `Target.stages`."""
 
 
-def stages(scheduled: Scheduled, target: Target, wanted: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+def stages(
+    workload: Workload, schedule: Schedule, target: Target, wanted: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
     """Yields (stage, text) of the wanted stages in order, by default of all.
 
     Raises:
         ConfigError: a stage that the target does not have, a schedule that does not fit the workload, or one that the
             target has no code for.
     """
-    workload = scheduled.task.workload
     known = (*BEFORE_CODE, *target.stages)
     for name in wanted:
         if name not in known:
             raise ConfigError(f"`--stage` must be one of {', '.join(known)}, but got {name!r}")
     wanted = wanted or known
     if "schedule" in wanted:
-        yield "schedule", f"# {workload.key}\n# algorithm: {scheduled.algorithm}\n{scheduled.trace}"
+        yield "schedule", f"# {workload.key}\n# algorithm: {schedule.algorithm}\n{schedule.trace}"
     try:
-        program = program_of(workload, scheduled.algorithm, scheduled.trace)
+        program = program_of(workload, schedule.algorithm, schedule.trace)
         if "program" in wanted:
             yield "program", str(program)
         if set(wanted) - {*BEFORE_CODE}:
@@ -60,7 +62,7 @@ def task_named(tasks: Sequence[Task], name: str | None) -> Task:
     return found[name]
 
 
-def from_file(task: Task, path: Path) -> Scheduled:
+def from_file(task: Task, path: Path) -> Schedule:
     """The schedule in a file: a trace as a JSON list, or a summary.json, which holds one for each task.
 
     Raises:
@@ -83,7 +85,7 @@ def from_file(task: Task, path: Path) -> Scheduled:
         try:
             trace = Trace.from_json(data)
             program_of(task.workload, algorithm, trace)
-            return Scheduled(task, algorithm, trace)
+            return Schedule(algorithm, trace)
         except ScheduleError as error:
             problems.append(f"{algorithm}: {error}")
     raise ConfigError(f"{path}: a trace must fit {task.workload.key}, but {'; '.join(problems)}")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from autotune import schedulers
-from autotune.config import Search
 from autotune.schedulers import Gradient, TaskScheduler
 from autotune.tuning.callbacks import Callback
 from autotune.tuning.loop import run_rounds
@@ -25,6 +25,7 @@ from measure.notices import notice_if_slow
 from measure.pool import MeasurePool
 from measure.record import Record
 from search_space.space import SearchSpace
+from search_space.workloads import Workload
 
 log = logging.getLogger(__name__)
 
@@ -119,16 +120,34 @@ def tune_tasks(
     return results
 
 
-def round_size(batch: int, trials: int, tasks: int) -> int:
-    """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
-    return min(batch, max(4, trials // (2 * max(1, tasks))))
+def tune_kernels(
+    tasks: Sequence[Task],
+    settings: Settings,
+    allowed: Callable[[Workload], Sequence[str]],
+    pool: MeasurePool | None = None,
+    database: Database | None = None,
+    **options: Any,
+) -> list[TuneResult]:
+    """Tunes the tasks of a network, which share the trials of the settings.
 
+    Rounds are such that half of the trials are left after a round for each task.
 
-def scheduler_of(search: Search) -> TaskScheduler:
-    """Makes the scheduler that a section names."""
-    if search.scheduler == "gradient":
-        return Gradient(patience=search.patience)
-    return schedulers.get(search.scheduler)()
+    Args:
+        tasks: of the network.
+        settings: of the run; `trials` are those of all tasks together.
+        allowed: algorithms that a kernel may be of.
+        pool, database, options: as of `tune_tasks`.
+
+    Raises:
+        NoLegalSchedule, Stopped, ValueError, PoolError: as of `tune_tasks`.
+    """
+    trials, search = settings.trials, settings.search
+    batch = min(search.batch, max(4, trials // (2 * max(1, len(tasks)))))
+    settings = settings.searching(batch=batch)
+    requests = [TaskRequest(task, settings, algorithms=allowed(task.workload)) for task in tasks]
+    gradient = search.scheduler == "gradient"
+    scheduler = Gradient(patience=search.patience) if gradient else schedulers.get(search.scheduler)()
+    return tune_tasks(requests, pool, database, schedule=lambda tunings: scheduler, budget=trials, **options)
 
 
 def prepare_request(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.config import ConfigError
-from autotune.database import open_schedules
-from autotune.database.entry import Entry, lanes_of
+from autotune.database.entry import Entry
 from autotune.database.projection import project
+from autotune.schedule import Schedule
+from autotune.schedule_store import ScheduledWorkload
 from autotune.search.base import Candidate, NoLegalSchedule
 from autotune.search.guided import LEAST, GuidedOptions
 from autotune.search.moves import pick_diverse
 from autotune.search.population import Frame, Population, Seen
 from autotune.search.sampling import LegalSampler
+from autotune.tuning.entry_store import EntryStore
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from costmodel.features import FeatureExtractor, Shared, extractor_of
@@ -55,26 +57,6 @@ and further off the model has seen little that it could know better."""
 
 SPILL_COST = 3.0
 """How much longer a loop takes, by its share of spilling instructions: stores and loads wait for each other."""
-
-
-@dataclass(frozen=True)
-class Scheduled:
-    """A workload with a concrete schedule.
-
-    Attributes:
-        seconds: that the roofline says of it, where it was asked.
-        module: its kernel, where it was built to be looked at, under the name that was asked for.
-        sketch: name of the sketch that it is of; "" where that is not known.
-        choices: an index into the table of each of the sketch's decision groups.
-    """
-
-    task: Task
-    algorithm: str
-    trace: Trace
-    seconds: float = math.nan
-    module: Module | None = field(default=None, compare=False)
-    sketch: str = ""
-    choices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,25 +117,25 @@ def without_trials(
     space: SearchSpace | None = None,
     hardware: Hardware | None = None,
     **options: Any,
-) -> Scheduled:
+) -> ScheduledWorkload:
     """The schedule of a task that is not searched: `chosen` by the settings' pretrained model and database, if it is of
     the workload's own space.
 
     Raises:
         ConfigError: no candidate is legal, or the settings name what there is not.
     """
-    of = settings.of(task)
-    model = None if space is not None else open_pretrained(settings.cost_model.pretrained, of.target.name)
+    target = settings.of(task).target
+    model = None if space is not None else open_pretrained(settings.cost_model.pretrained, target.name)
     like: Sequence[Entry] = ()
     if model is not None:
-        machine, database = hardware or of.target.hardware, open_schedules(settings.search.database)
-        like = database.nearest(
-            task.workload, of.target.name, lanes_of(machine), of.threads, of.measure.cache, settings.search.starts
-        )
+        store = EntryStore(settings, hardware=hardware)
+        like = store.nearest(task.workload, target, settings.search.starts)
     return chosen(task, settings, algorithms, space, hardware, model=model, like=like, **options)
 
 
-def by_roofline(task: Task, settings: Settings, algorithms: Sequence[str] | None = None, **options: Any) -> Scheduled:
+def by_roofline(
+    task: Task, settings: Settings, algorithms: Sequence[str] | None = None, **options: Any
+) -> ScheduledWorkload:
     """What is chosen by the estimate alone: `chosen` without a model, with the same arguments."""
     return chosen(task, settings, algorithms, **options)
 
@@ -167,7 +149,7 @@ def chosen(
     named: Callable[[str, Trace], str | None] = lambda algorithm, trace: None,
     model: CostModel | None = None,
     like: Sequence[Entry] = (),
-) -> Scheduled:
+) -> ScheduledWorkload:
     """The best of a sample of generated code: by the roofline, or by a model of those that it puts near its best.
 
     Of the few that are expected to be best it is the first whose machine code keeps its vectors in registers; where
@@ -242,8 +224,16 @@ def chosen(
             break
         sample(waiting[0])  # all that were looked at spill
     sketch = first.sketch
-    module = built.get(first)
-    return Scheduled(task, sketch.algorithm, first.trace, first.seconds, module, sketch.name, first.candidate.choices)
+    return ScheduledWorkload(
+        workload,
+        settings.target,
+        Schedule(sketch.algorithm, first.trace),
+        first.seconds,
+        provisional=True,
+        sketch=sketch.name,
+        choices=first.candidate.choices,
+        module=built.get(first),
+    )
 
 
 def _sample(

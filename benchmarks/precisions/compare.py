@@ -161,7 +161,7 @@ def compiled(name: str, file: Path, precision: str, folder: Path, plan: Plan) ->
         return config.folder / FOLDER, json.loads(chosen.read_text()) if chosen.exists() else None
     settings, limits = settings_of(config), limits_of(config)
     network = network_of(config)
-    write_network(network, Schedules({}, settings, limits), config.folder / FOLDER, settings)
+    write_network(network, Schedules(None, settings, limits), config.folder / FOLDER, settings)
     return config.folder / FOLDER, None if network.mixture is None else network.mixture.to_json()
 
 

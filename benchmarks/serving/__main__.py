@@ -51,7 +51,7 @@ def prepared(name: str, trials: int, folder: Path) -> None:
         run(config, "benchmark")
     else:
         settings = settings_of(config)
-        write_network(network, Schedules({}, settings, limits_of(config)), config.folder / FOLDER, settings)
+        write_network(network, Schedules(None, settings, limits_of(config)), config.folder / FOLDER, settings)
     onnx.save(network.model, folder / MODEL)
     feeds: dict[str, Any] = make_feeds(network, config.seed)
     np.savez(folder / INPUTS, **feeds)

@@ -111,7 +111,7 @@ def compiled(network: Network, config: RunConfig, settings: Settings, folder: Pa
     if config.trials:
         run(config, WHERE)
         return config.folder / FOLDER
-    write_network(network, Schedules({}, settings, limits_of(config)), folder / FOLDER, settings)
+    write_network(network, Schedules(None, settings, limits_of(config)), folder / FOLDER, settings)
     return folder / FOLDER
 
 

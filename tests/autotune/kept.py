@@ -40,4 +40,4 @@ def kernels() -> KernelCache:
 
 def untuned(settings: Settings, limits: Limits | None = None, device: str | None = None) -> Schedules:
     """The roofline's choices, kept with their kernels; arguments as of `Schedules`."""
-    return Schedules({}, settings, limits, device, cache=kernels())
+    return Schedules(None, settings, limits, device, cache=kernels())

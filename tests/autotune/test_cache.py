@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import autotune
 from autotune.cache import code
-from autotune.cache.kernels import KernelCache, symbol_of
+from autotune.cache.kernels import ChoiceStore, KernelCache, symbol_of
 from autotune.cache.place import folder_of, open_cache
 from autotune.cache.store import TORN_SECONDS, CacheError, Store
 from autotune.cli.app import app
@@ -172,12 +172,13 @@ def test_many_write_and_read_one_entry_at_a_time(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ keys
 def test_keys_differ_by_all_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = KernelCache(Store(tmp_path))
+    first, second = (ChoiceStore(cache, lambda _, seed=seed: {"seed": seed}) for seed in (0, 1))
     other = registry.get("cpu:haswell")
     found = [
-        cache.choice_key(SOFTMAX, TARGET, {"seed": 0}),
-        cache.choice_key(SOFTMAX, TARGET, {"seed": 1}),
-        cache.choice_key(SOFTMAX, other, {"seed": 0}),
-        cache.choice_key(workloads.softmax(4, 8), TARGET, {"seed": 0}),
+        first.key(SOFTMAX, TARGET),
+        second.key(SOFTMAX, TARGET),
+        first.key(SOFTMAX, other),
+        first.key(workloads.softmax(4, 8), TARGET),
         cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), TARGET),
         cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "b"), TARGET),
         cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), other),
@@ -186,7 +187,7 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     monkeypatch.setattr("autotune.cache.kernels.code_digest", lambda: "another version")
     found += [
-        cache.choice_key(SOFTMAX, TARGET, {"seed": 0}),
+        first.key(SOFTMAX, TARGET),
         cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), TARGET),
     ]
     assert None not in found
@@ -195,7 +196,7 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_targets_whose_code_is_not_known_by_its_program_are_not_kept(tmp_path: Path) -> None:
     cache = KernelCache(Store(tmp_path))
-    assert cache.choice_key(SOFTMAX, registry.get("vta"), {}) is None
+    assert ChoiceStore(cache, lambda _: {}).key(SOFTMAX, registry.get("vta")) is None
     assert cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), registry.get("c")) is None
 
 

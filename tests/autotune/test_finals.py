@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.tuning.finals import ROUNDS, by_algorithm, finalists, is_final, standings
+from autotune.tuning.finals import ROUNDS, finalists, is_final, standings
 from autotune.tuning.loop import run_rounds
 from measure.errors import ErrorClass
 from measure.outcome import Outcome
@@ -50,12 +50,6 @@ def test_of_equally_fast_candidates_the_same_is_best_in_whatever_order_they_were
     for given in (finals, finals[::-1]):
         assert standings([record("a", 1.1), record("b", 1.0), *given])[0].record.trace_key == "a"
         assert [r.trace_key for r in finalists([record(best.trace_key, 1.0) for best in given], 2)] == ["a", "b"]
-
-
-def test_each_algorithm_has_its_best() -> None:
-    given = [record("a", 1.0), record("b", 1.1, algorithm="winograd2"), record("a", 1.2, True)]
-    assert {name: best.seconds for name, best in by_algorithm(given).items()} == {"direct": 1.2, "winograd2": 1.1}
-    assert next(iter(by_algorithm(given))) == "direct"
 
 
 def test_what_comes_later_stands_first_only_where_no_trial_was_as_fast() -> None:

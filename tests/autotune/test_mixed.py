@@ -33,6 +33,7 @@ from autotune.network.process import RuntimeFailure
 from autotune.network.selection import Limits
 from autotune.network.settling import settled
 from autotune.run.workloads import network_of
+from autotune.schedule_store import MemoryStore
 from tests.autotune.fakes import settings_with
 from tests.autotune.kept import untuned
 from tests.autotune.test_network import call, two_layers
@@ -178,12 +179,13 @@ def test_one_measurement_scales_the_estimates_of_the_others() -> None:
     first, second = (wide.groups[name].workload for name in ("layer0", "layer1"))
     narrowed = narrow.groups["layer0"].workload
     assert first is not None and second is not None and narrowed is not None
-    times = Times(SCHEDULES, {first.key: (SCHEDULES(first), 3 * SCHEDULES.estimate(first))})
+    estimated = SCHEDULES.scheduled(first)
+    times = Times(SCHEDULES, MemoryStore([replace(estimated, seconds=3 * estimated.seconds)]))
     times.learn(narrow.groups)
     times.learn(wide.groups)
-    assert times("layer0", first) == 3 * SCHEDULES.estimate(first)
-    assert times("layer0", narrowed) == pytest.approx(3 * SCHEDULES.estimate(narrowed))
-    assert times("layer1", second) == pytest.approx(3 * SCHEDULES.estimate(second))
+    assert times("layer0", first) == 3 * SCHEDULES.scheduled(first).seconds
+    assert times("layer0", narrowed) == pytest.approx(3 * SCHEDULES.scheduled(narrowed).seconds)
+    assert times("layer1", second) == pytest.approx(3 * SCHEDULES.scheduled(second).seconds)
 
 
 def test_without_openvino_its_accuracy_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ from autotune.network.load import load_network
 from autotune.network.options import CompileOptions
 from autotune.network.selection import Limits, extra_bytes, select
 from autotune.network.tasks import tasks_of
+from autotune.tuning.record_store import RecordStore
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from measure.outcome import Outcome
 from measure.pool import Trial
@@ -251,13 +253,15 @@ def test_limits_decide_between_algorithms() -> None:
         record(large, "direct", 4.0),
         record(large, "winograd4", 3.5),
     ]
-    chosen = {key: found.algorithm for key, (found, _) in select([small, large], records).items()}
-    assert set(chosen.values()) == {"winograd4"}
+
+    def chosen_of(limits: Limits) -> dict[str, str]:
+        store = RecordStore(records, limits.allowed)
+        return {each.workload.key: each.algorithm for each in select([small, large], store, Settings(), limits)}
+
+    assert set(chosen_of(Limits()).values()) == {"winograd4"}
     most = 2 * extra_bytes(conv, "winograd4")
-    chosen = {k: f.algorithm for k, (f, _) in select([small, large], records, Limits(max_extra_bytes=most)).items()}
-    assert chosen == {small.workload.key: "winograd4", large.workload.key: "direct"}
-    chosen = {k: f.algorithm for k, (f, _) in select([small, large], records, Limits(max_extra_bytes=0)).items()}
-    assert set(chosen.values()) == {"direct"}
+    assert chosen_of(Limits(max_extra_bytes=most)) == {small.workload.key: "winograd4", large.workload.key: "direct"}
+    assert set(chosen_of(Limits(max_extra_bytes=0)).values()) == {"direct"}
 
 
 def pooled_layers(path: Path) -> Path:

@@ -47,7 +47,7 @@ def test_the_layer_agrees_with_onnx_runtime(name: str) -> None:
     first = next(group for group in partition(network.graph) if group.workload is not None)
     assert (first.through is None) == (name in ("one pixel", "groups"))
     settings = settings_with()
-    check = check_network(network, Schedules({}, settings), settings)
+    check = check_network(network, Schedules(None, settings), settings)
     assert check.reference == "onnxruntime"
     assert check.max_error < 1e-5
 

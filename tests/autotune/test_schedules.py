@@ -16,6 +16,7 @@ from autotune.network import crew, schedules
 from autotune.network.schedules import FEWEST, Schedules
 from autotune.network.selection import Limits, extra_bytes
 from autotune.schedule import Kernel, Schedule, kernel_of, module_of
+from autotune.schedule_store import ScheduledWorkload
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from search_space.schedule.errors import ScheduleError
@@ -35,14 +36,14 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_one_by_one(workloads: list[Workload], settings: Settings, limits: Limits) -> list[Any]:
-    chosen = Schedules({}, settings, limits)
+    chosen = Schedules(None, settings, limits)
     return [chosen(workload) for workload in workloads]
 
 
 @pytest.mark.usefixtures("two_cores")
 def test_processes_choose_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(hardware=registry.get("cpu").hardware, max_error=1e-3)
-    chosen = Schedules({}, SETTINGS, limits)
+    chosen = Schedules(None, SETTINGS, limits)
     chosen.prepare([*WORKLOADS, WORKLOADS[0]])
     chosen.close()
 
@@ -65,15 +66,16 @@ def test_constants_are_held_to_the_bytes_allowed(monkeypatch: pytest.MonkeyPatch
     seconds = {(small.key, "winograd4"): 9e-6, (small.key, "direct"): 10e-6}
     seconds |= {(large.key, "winograd4"): 100e-6, (large.key, "direct"): 200e-6}
 
-    def chosen(task: Task, settings: Settings, limits: Limits) -> schedules._Found:
+    def chosen(task: Task, settings: Settings, limits: Limits) -> ScheduledWorkload:
         name = "winograd4" if "winograd4" in limits.allowed(task.workload) else "direct"
-        return schedules._Found((Schedule(name, Trace()), seconds[task.workload.key, name]))
+        latency = seconds[task.workload.key, name]
+        return ScheduledWorkload(task.workload, settings.target, Schedule(name, Trace()), latency, provisional=True)
 
     monkeypatch.setattr(schedules, "_choice", chosen)
     bytes_of = {w.key: extra_bytes(w, "winograd4") for w in (small, large)}
     every = 2 * bytes_of[small.key] + bytes_of[large.key]
     for most, kept in ((every, {small.key, large.key}), (every - 1, {large.key}), (0, set())):
-        found = Schedules({}, SETTINGS, Limits(max_extra_bytes=most))
+        found = Schedules(None, SETTINGS, Limits(max_extra_bytes=most))
         found.keep_within([small, large, small])
         assert {w.key for w in (small, large) if extra_bytes(w, found(w).algorithm)} == kept
 
@@ -89,7 +91,7 @@ def test_the_machine_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatc
         return child(options, program)
 
     monkeypatch.setattr(crew, "Child", noted)
-    with closing(Schedules({}, SETTINGS)) as chosen:
+    with closing(Schedules(None, SETTINGS)) as chosen:
         chosen.prepare(WORKLOADS)
     assert asked == [registry.get("cpu").hardware.to_json()] * 2
 
@@ -98,12 +100,12 @@ def test_the_machine_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("two_cores")
 def test_few_are_chosen_without_processes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "Child", None)
-    Schedules({}, SETTINGS).prepare(WORKLOADS[:count])
+    Schedules(None, SETTINGS).prepare(WORKLOADS[:count])
 
 
 @pytest.mark.usefixtures("two_cores")
 def test_a_workload_without_a_schedule_says_why() -> None:
-    chosen = Schedules({}, settings_with(target="vta"))
+    chosen = Schedules(None, settings_with(target="vta"))
     with closing(chosen), pytest.raises(ConfigError, match="there is no sketch for it on this target"):
         chosen.prepare(WORKLOADS)
 
@@ -118,7 +120,7 @@ def test_a_process_that_is_killed_ends_the_choice_with_a_sentence(monkeypatch: p
         return made
 
     monkeypatch.setattr(crew, "Child", doomed)
-    chosen = Schedules({}, SETTINGS)
+    chosen = Schedules(None, SETTINGS)
     with closing(chosen), pytest.raises(RuntimeError, match="must stay alive, but it was killed"):
         chosen.prepare(WORKLOADS)
 
@@ -126,7 +128,7 @@ def test_a_process_that_is_killed_ends_the_choice_with_a_sentence(monkeypatch: p
 @pytest.mark.usefixtures("two_cores")
 def test_processes_build_what_this_one_would() -> None:
     """Kernels come in the order in which they are asked for, the same to the byte, whoever has built them."""
-    chosen = Schedules({}, SETTINGS)
+    chosen = Schedules(None, SETTINGS)
     chosen.prepare(WORKLOADS)
     kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
     with closing(chosen):
@@ -141,7 +143,7 @@ def test_processes_build_what_this_one_would() -> None:
 @pytest.mark.usefixtures("two_cores")
 def test_what_was_built_to_be_chosen_is_not_built_again(processes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     target = SETTINGS.target
-    with closing(Schedules({}, SETTINGS)) as chosen:
+    with closing(Schedules(None, SETTINGS)) as chosen:
         if processes:
             chosen.prepare(WORKLOADS)
         found = [Kernel(w, s, {}, str(symbol_of(w, s, {}, target))) for w, s in ((w, chosen(w)) for w in WORKLOADS)]
@@ -157,7 +159,7 @@ def test_what_was_built_to_be_chosen_is_not_built_again(processes: bool, monkeyp
 
 @pytest.mark.usefixtures("two_cores")
 def test_what_cannot_be_built_is_refused_as_by_this_process() -> None:
-    chosen = Schedules({}, SETTINGS)
+    chosen = Schedules(None, SETTINGS)
     chosen.prepare(WORKLOADS)
     kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
     kernels[3] = Kernel(WORKLOADS[3], chosen(softmax(8, 8)), {}, "other")
@@ -170,5 +172,5 @@ def test_what_cannot_be_built_is_refused_as_by_this_process() -> None:
 
 
 def test_a_kernel_is_the_same_as_plain_data() -> None:
-    kernel = Kernel(WORKLOADS[0], Schedules({}, SETTINGS)(WORKLOADS[0]), {"a": (64, 1)}, "kernel")
+    kernel = Kernel(WORKLOADS[0], Schedules(None, SETTINGS)(WORKLOADS[0]), {"a": (64, 1)}, "kernel")
     assert kernel_of(json.loads(json.dumps(kernel.to_json()))) == kernel

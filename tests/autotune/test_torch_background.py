@@ -24,7 +24,6 @@ from torch import nn
 
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.network.process import RuntimeFailure
-from autotune.network.selection import Chosen
 from autotune.pytorch import backend as backends
 from autotune.pytorch import retuning
 from autotune.pytorch.backend import autotune_backend
@@ -33,6 +32,7 @@ from autotune.pytorch.building import Loaded, Plan, Stop, Stopped
 from autotune.pytorch.kernels import compile_graph
 from autotune.pytorch.options import Options, options_of
 from autotune.schedule import Schedule
+from autotune.schedule_store import MemoryStore, ScheduledWorkload
 from autotune.tuning.task import Task
 from measure.errors import PoolError
 from search_space.space import generate
@@ -68,15 +68,15 @@ def finished(loaded: Loaded) -> None:
     until(lambda: loaded.source is None)
 
 
-def another(plan: Plan, tasks: Sequence[Task], stop: Stop) -> Chosen:
+def another(plan: Plan, tasks: Sequence[Task], stop: Stop) -> MemoryStore:
     """In place of a search: some legal schedule of each task, which is not the roofline's."""
-    found = {}
+    found = MemoryStore()
     for task in tasks:
         workload, rng = task.workload, np.random.default_rng(0)
         sketch = generate(workload, plan.settings.target.hardware, plan.limits.allowed(workload)).sketches[-1]
         rows = np.stack([rng.integers(len(group.table), size=500) for group in sketch.groups], axis=1).astype(np.int32)
         row = rows[sketch.legal(rows)][-1]
-        found[workload.key] = Schedule(sketch.algorithm, sketch.trace(row)), 1.0
+        found.add(ScheduledWorkload(workload, plan.settings.target, Schedule(sketch.algorithm, sketch.trace(row)), 1.0))
     return found
 
 
@@ -86,7 +86,7 @@ class Gate:
     def __init__(self) -> None:
         self.begun, self.open, self.stopped = threading.Event(), threading.Event(), threading.Event()
 
-    def __call__(self, plan: Plan, tasks: Sequence[Task], stop: Stop) -> Chosen:
+    def __call__(self, plan: Plan, tasks: Sequence[Task], stop: Stop) -> MemoryStore:
         self.begun.set()
         while not self.open.wait(0.01):
             if stop():
@@ -161,7 +161,7 @@ def test_what_is_not_faster_stays_out(
 def test_a_failure_is_told_of_once_and_the_next_job_is_done(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(*_: object) -> Chosen:
+    def fails(*_: object) -> MemoryStore:
         raise PoolError("workers must start, but did not\nat all")
 
     monkeypatch.setattr(Plan, "tuned", fails)

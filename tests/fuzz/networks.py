@@ -83,7 +83,7 @@ def check(model: onnx.ModelProto, seed: int) -> None:
 @cache
 def _schedules() -> tuple[Schedules, Settings]:
     settings = settings_with(threads=2)
-    return Schedules({}, settings), settings
+    return Schedules(None, settings), settings
 
 
 def compiled_outputs(network: Any, feeds: dict[str, Array], schedules: Schedules, settings: Settings) -> list[Array]:

@@ -216,4 +216,4 @@ def _perturbed(model: onnx.ModelProto, given: dict[str, Array], rng: np.random.G
 @cache
 def _schedules() -> tuple[Schedules, Settings]:
     settings = settings_with(threads=2)
-    return Schedules({}, settings, Limits(max_error=0.0)), settings
+    return Schedules(None, settings, Limits(max_error=0.0)), settings

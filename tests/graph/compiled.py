@@ -105,7 +105,7 @@ def main(pattern: str = "") -> None:
     """Prints how many tests pass through kernels, which do not and why, and why others are left out."""
     chosen = [case for case in passing() if re.search(pattern, case.name)]
     settings = settings_with()
-    failed = failing(chosen, Schedules({}, settings), settings)
+    failed = failing(chosen, Schedules(None, settings), settings)
     for name, why in failed.items():
         print(f"{name}: {why}")
     good = [case for case in chosen if case.name not in failed]

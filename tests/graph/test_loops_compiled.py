@@ -80,7 +80,7 @@ def layers(
 
 def executable_of(graph: Graph, folder: Path, threads: int = 1) -> Executable:
     """A graph on the CPU, without trials."""
-    Compiler(graph, Schedules({}, settings_with(threads=threads)), "cpu", threads).write(
+    Compiler(graph, Schedules(None, settings_with(threads=threads)), "cpu", threads).write(
         folder
     )  # chosen one by one, in this process
     return load(folder, threads)
@@ -143,7 +143,7 @@ def test_layers_compiled_are_what_onnxruntime_computes(op: str, given: dict[str,
 def test_the_check_compiles_the_loops() -> None:
     model, _ = layers("GRU", 10, states=False)
     network, options = load_network(model, "gru"), settings_with()
-    assert check_network(network, Schedules({}, options), options).max_error < 1e-5
+    assert check_network(network, Schedules(None, options), options).max_error < 1e-5
 
 
 def test_neither_graph_nor_code_grows_with_the_steps(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 import autotune.graph.precision
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.mixed import Mixture, Problem, assign, front, noise_between, places_of, sensitivities
-from autotune.graph.mixed.assignment import point_of
+from autotune.graph.mixed import Mixture, Problem, assign, assignment, front, noise_between, places_of, sensitivities
+from autotune.graph.mixed.assignment import TIE, point_of
 from autotune.graph.mixed.mixture import Candidate, graph_digest
 from autotune.graph.mixed.sensitivity import LOUD, rounded, rounded_at, to
 from autotune.graph.passes import optimise
@@ -62,27 +63,43 @@ def of_two(at: NDArray[np.bool_], saved: NDArray[np.float64], noise: NDArray[np.
     return Problem([str(k) for k in range(kernels)], both, saved, noise, np.ones((kernels, 2), bool))
 
 
-def best_of_all(problem: Problem, noise: float) -> float:
-    """Seconds saved by the best of all choices."""
-    found = []
-    for types in itertools.product(*(np.flatnonzero(may) for may in problem.may)):
+def best_of_all(problem: Problem, noise: float) -> tuple[float, list[int]]:
+    """Seconds saved by the best of all choices, and of equally good ones the widest."""
+    choices = []
+    for types in itertools.product(*(np.flatnonzero(may).tolist() for may in problem.may)):
         saved, loud = problem.totals(np.array(types))
-        if (loud <= noise).all():
-            found.append(saved)
-    return max(found)
+        if (loud <= noise * (1 + 1e-9)).all():
+            late = sum(kind * (number / len(types)) ** 2 for number, kind in enumerate(types))
+            choices.append((saved, sum(types) + 1e-3 * late, list(types)))
+    most = max(saved for saved, _, _ in choices)
+    return min((rank, saved, types) for saved, rank, types in choices if saved >= most - 1e-9)[1:]
 
 
 @settings(max_examples=30, deadline=None)
 @given(problems(), st.floats(0.05, 5.0))
-def test_a_choice_keeps_its_bound_and_is_near_the_best_of_all(problem: Problem, noise: float) -> None:
+def test_a_choice_is_the_best_of_all_that_keep_the_bound(problem: Problem, noise: float) -> None:
     choice = assign(problem, noise)
     assert problem.may[np.arange(len(choice)), choice].all()
     saved, loud = problem.totals(choice)
     assert (loud <= noise * (1 + 1e-9)).all()
-    best = best_of_all(problem, noise)
-    assert 0 <= saved <= best * (1 + 1e-9)
-    assert saved >= 0.5 * best
+    assert saved == pytest.approx(best_of_all(problem, noise)[0], abs=2 * TIE * float(np.abs(problem.saved).sum()))
     assert np.array_equal(choice, assign(problem, noise))
+
+
+@settings(max_examples=20, deadline=None)
+@given(problems(), st.integers(1, 4))
+def test_of_equally_fast_choices_it_is_the_widest_and_the_first(problem: Problem, noise: int) -> None:
+    """Whole numbers of seconds and noise, of which many choices have as many."""
+    coarse = replace(problem, saved=np.sign(problem.saved) * (np.abs(problem.saved) > 1), noise=np.ceil(problem.noise))
+    assert assign(coarse, float(noise)).tolist() == best_of_all(coarse, float(noise))[1]
+
+
+def test_a_search_that_is_stopped_leaves_what_keeps_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = of_neighbours(np.random.default_rng(0), 2)
+    noise = 0.3 * float(problem.noise.sum())
+    assert assign(problem, noise).any()
+    monkeypatch.setattr(assignment, "PATIENCE", 0.0)
+    assert (problem.totals(assign(problem, noise))[1] <= noise).all()
 
 
 def of_neighbours(rng: np.random.Generator, types: int) -> Problem:
@@ -100,14 +117,11 @@ def of_neighbours(rng: np.random.Generator, types: int) -> Problem:
 
 
 @pytest.mark.parametrize("types", [2, 3])
-def test_most_choices_of_small_problems_are_the_best_of_all(types: int) -> None:
-    exact, behind = 0, []
-    for seed in range(12):
+def test_kernels_that_share_places_are_chosen_together(types: int) -> None:
+    for seed in range(6):
         problem = of_neighbours(np.random.default_rng(seed), types)
         noise = 0.3 * float(problem.noise.sum())
-        behind.append(1 - problem.totals(assign(problem, noise))[0] / best_of_all(problem, noise))
-        exact += behind[-1] < 1e-9
-    assert exact >= 9 and np.mean(behind) < 0.02
+        assert problem.totals(assign(problem, noise))[0] == pytest.approx(best_of_all(problem, noise)[0], rel=1e-6)
 
 
 @settings(max_examples=20, deadline=None)
@@ -115,7 +129,7 @@ def test_most_choices_of_small_problems_are_the_best_of_all(types: int) -> None:
 def test_a_laxer_bound_is_never_slower(problem: Problem, one: int, other: int) -> None:
     strict, lax = max(one, other), min(one, other)
     saved = [problem.totals(assign(problem, 10 ** (-decibels / 10)))[0] for decibels in (strict, lax)]
-    assert saved[0] <= saved[1]
+    assert saved[0] <= saved[1] + 2 * TIE * float(np.abs(problem.saved).sum())
 
 
 def test_the_front_gets_faster_and_noisier() -> None:

@@ -73,7 +73,7 @@ def test_samples_first_is_another_order_of_the_same(op: str) -> None:
 @pytest.mark.parametrize(("op", "attrs"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})])
 def test_a_layer_compiled_is_what_onnxruntime_computes(op: str, attrs: dict[str, Any]) -> None:
     network = load_network(inferred(layer(op, direction="bidirectional", **attrs)), op)
-    check = check_network(network, Schedules({}, settings_with()), settings_with())
+    check = check_network(network, Schedules(None, settings_with()), settings_with())
     assert check.max_error < 1e-5
 
 

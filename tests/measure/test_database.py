@@ -46,8 +46,6 @@ def test_an_empty_file_answers(path):
     with Database(path) as database:
         assert len(database) == 0
         assert list(database) == []
-        assert database.best("w", "cpu") is None
-        assert not database.has("w", "cpu", "t", "warm")
         database.check_compatible("cpu")
     assert path.read_bytes() == b""
 
@@ -63,39 +61,10 @@ def test_records_come_back_in_order_after_reopening(path):
         assert len(database) == 3
 
 
-def test_best_is_the_fastest_that_worked(path):
-    fill(
-        path,
-        record(3e-3, step=1),
-        failure(),
-        record(2e-3, step=2),
-        record(1e-3, step=3, threads=4),
-        record(1.5e-3, step=4, target="cuda"),
-    )
-    with Database(path, readonly=True) as database:
-        key = record().workload_key
-        assert database.best(key, "cpu", threads=1).seconds == 2e-3
-        assert database.best(key, "cpu").trial.threads == 4
-        assert database.best(key, "cuda").seconds == 1.5e-3
-        assert database.best(key, "vta") is None
-        assert database.best(key, "cpu", cache="network") is None
-
-
-def test_has_knows_failures_and_the_cache_state(path):
-    crashed = failure()
-    fill(path, crashed)
-    with Database(path) as database:
-        assert database.has(crashed.workload_key, "cpu", crashed.trace_key, "warm")
-        assert database.has(crashed.workload_key, "cpu", crashed.trace_key, "warm", threads=1)
-        assert not database.has(crashed.workload_key, "cpu", crashed.trace_key, "warm", threads=2)
-        assert not database.has(crashed.workload_key, "cpu", crashed.trace_key, "network")
-        assert not database.has(crashed.workload_key, "cuda", crashed.trace_key, "warm")
-
-
 def test_an_append_is_visible_at_once(path):
     with Database(path) as database, Database(path, readonly=True):
         database.append(record(1e-3))
-        assert database.best(record().workload_key, "cpu").seconds == 1e-3
+        assert [each.seconds for each in database.records(record().workload_key, "cpu")] == [1e-3]
         assert path.read_bytes().endswith(b"\n")
         with Database(path, readonly=True) as other:
             assert len(other) == 1

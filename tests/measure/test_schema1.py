@@ -60,7 +60,7 @@ def test_a_file_may_hold_lines_of_both_and_a_torn_one_of_the_first(tmp_path):
     with Database(path) as database:
         assert "was cut off" in database.repaired and len(database) == 3
         database.append(record())
-        assert database.best(database.records().__next__().workload_key, "cpu").seconds < 1e-3
+        assert min(each.seconds for each in database if each.ok) < 1e-3
     assert path.read_bytes() == old + record().to_line()
     path.write_bytes(old.rstrip())
     with Database(path) as database:

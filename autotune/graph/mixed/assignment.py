@@ -3,9 +3,12 @@
 Types are numbered from 0, float32, to the narrowest. Numbers are stored or multiplied in a type where one of some
 kernels is in it (`Place`), which saves time, or costs some where they have to be converted, and adds noise. So seconds
 and noise are sums over places, each of which is there or not, and a choice is a multiple-choice knapsack (Sinha and
-Zoltners, "The Multiple-Choice Knapsack Problem", 1979) whose items share weights and worths. It is searched by taking
-what saves most for its noise, by giving up of the whole what saves least for it, and by exchanging pairs until nothing
-is gained.
+Zoltners, "The Multiple-Choice Knapsack Problem", 1979) whose items share weights and worths. It is solved exactly, as a
+mixed-integer linear program by HiGHS (Huangfu and Hall, "Parallelizing the dual revised simplex method", 2018).
+
+A choice depends on the problem alone: the solver draws no random numbers, and is bounded by nodes of its search, not by
+time. Of choices that save the same within `TIE`, it is the one with the least sum of type numbers, so that what gains
+nothing stays in float32; of these, the one whose narrow kernels come first.
 """
 
 from __future__ import annotations
@@ -22,14 +25,21 @@ Bits = NDArray[np.bool_]
 Choice = NDArray[np.int64]
 """(kernels,): the type of each; 0 is float32."""
 
-LADDER = 60
-"""Decibels above the wanted ones from which bounds are laxed one by one."""
+TIE = 1e-8
+"""Part of the seconds of all places by which savings must differ; solvers tell no less apart."""
 
-Move = tuple[int, int]
-"""A kernel, and the type that it is brought to."""
+NODES = 20_000
+"""Nodes of a search, after which the best choice by then is taken; networks have needed fewer than ten."""
 
-TINY = 1e-12
-"""Part of all seconds below which nothing is gained."""
+PATIENCE = 120.0
+"""Seconds after which it is taken, too, in case that nodes take unusually long."""
+
+_SCALE = 1e3
+"""Sum of all savings as the solver is given them, beside its absolute tolerance of 1e-6."""
+_MARGIN = 2e-6
+"""By which a bound is tightened where a choice passes it, by the solver's tolerance."""
+_ROUNDING = 1e-9
+"""Part of a bound by which sums of floats may pass it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,17 +85,7 @@ class Problem:
 
     def there(self, choice: Choice) -> Bits:
         """(places,): which are there."""
-        return np.asarray(self.items[self.items_of(choice)].any(0))
-
-    @cached_property
-    def items(self) -> Bits:
-        """(kernels x types, places): `at`, an item of the knapsack a row."""
-        places, kernels, types = self.at.shape
-        return np.ascontiguousarray(self.at.reshape(places, kernels * types).T)
-
-    def items_of(self, choice: Choice) -> Choice:
-        """(kernels,): rows of `items` that are chosen."""
-        return np.asarray(np.arange(len(choice)) * self.at.shape[2] + choice)
+        return np.asarray(self.at[:, np.arange(len(choice)), choice].any(1))
 
     @cached_property
     def before(self) -> float:
@@ -125,132 +125,122 @@ def point_of(problem: Problem, choice: Choice) -> Point:
 
 
 def assign(problem: Problem, noise: float) -> Choice:
-    """The fastest choice that is found with no more than `noise` over signal in any output.
+    """Returns the fastest choice with no more than `noise` over signal in any output, see the module for ties.
 
-    Raises:
-        ValueError: a bound that is not above 0.
-    """
-    return front(problem, noise)[-1].choice
-
-
-def front(problem: Problem, noise: float) -> list[Point]:
-    """Choices from all in float32 to the fastest of at most `noise`, each faster and noisier than the one before.
-
-    They are found for one bound after the other, a decibel apart, and none is given up for a slower one: so no laxer
-    bound has a slower choice.
+    Where the solver is stopped by `NODES` or `PATIENCE` it is the best choice by then; without any, all in float32.
 
     Raises:
         ValueError: a bound that is not above 0.
     """
     if not noise > 0:
         raise ValueError(f"`noise` must be above 0, but got noise={noise}")
-    decibels = -10 * math.log10(noise)
-    steps = [float(n) for n in range(math.ceil(decibels + LADDER), math.floor(decibels), -1) if n > decibels]
-    best = problem.full
-    found = [point_of(problem, best)]
-    for step in [*steps, decibels]:
-        best = _better(_Search(problem, 10 ** (-step / 10)), best)
-        point = point_of(problem, best)
-        if point.saved > found[-1].saved:
-            found.append(point)
-    return found
+    for share in (1.0, 1.0 - _MARGIN):
+        program = _Program(problem, noise * share)
+        choice = program.fastest()
+        if choice is None or (problem.totals(choice)[1] <= noise * (1 + _ROUNDING)).all():
+            break
+    if choice is None or not problem.totals(choice)[0] > 0:
+        return problem.full
+    widest = program.widest(problem.totals(choice)[0])
+    if widest is None or not (problem.totals(widest)[1] <= noise * (1 + _ROUNDING)).all():
+        return choice
+    return widest
 
 
-def _better(search: _Search, known: Choice) -> Choice:
-    problem = search.problem
-    wholes = [problem.all_in(kind) for kind in range(1, problem.may.shape[1])]
-    starts = [search.filled(start) for start in (known, problem.full, *map(search.emptied, wholes))]
-    distinct = list({choice.tobytes(): choice for choice in starts}.values())
-    return max((search.exchanged(start) for start in distinct), key=lambda choice: problem.totals(choice)[0])
+def front(problem: Problem, noise: float) -> list[Point]:
+    """Returns choices from all in float32 to the fastest of at most `noise`, each faster and noisier than the last.
+
+    They are the fastest of bounds that are a decibel apart.
+
+    Raises:
+        ValueError: a bound that is not above 0.
+    """
+    point = point_of(problem, assign(problem, noise))
+    points, decibels = [point], math.floor(-10 * math.log10(noise)) + 1
+    while point.choice.any():
+        if math.isinf(point.decibels):
+            point = point_of(problem, problem.full)
+        else:
+            decibels = max(decibels, math.floor(point.decibels) + 1)  # up to its own noise a choice stays the fastest
+            point = point_of(problem, assign(problem, 10 ** (-decibels / 10)))
+            decibels += 1
+        if point.saved >= points[-1].saved:
+            points.pop()
+        points.append(point)
+    return points[::-1]
 
 
-class _Search:
-    """Moves within one bound. Of noise only places count that are there; kernels share them."""
+class _Program:
+    """Integer program of a problem within a bound.
+
+    Unknowns are `x`, (kernels, types), 1 where a kernel is in a type, and `y`, (places,), 1 where a place is there,
+    which follows from `x`. Places of the same kernels in the same types are one.
+    """
 
     def __init__(self, problem: Problem, noise: float) -> None:
-        self.problem = problem
-        self._weights = np.hstack([problem.saved[:, None], problem.noise / noise])  # (places, 1 + outputs)
-        self._least = TINY * float(np.abs(problem.saved).sum())
-        self._items = problem.items.astype(np.float64)
-        several = problem.at & (problem.at.sum(2, keepdims=True) > 1)  # places of a kernel in more than one type
-        self._place, self._kernel, kind = np.nonzero(several)
-        self._item = self._kernel * problem.at.shape[2] + kind
+        places, kernels, types = problem.at.shape
+        rows = (problem.at & problem.may).reshape(places, kernels * types)
+        distinct, merged = np.unique(rows, axis=0, return_inverse=True)
+        self.at = distinct.reshape(-1, kernels, types)  # (distinct, kernels, types)
+        self.may = problem.may
+        saved, shares = np.zeros(len(distinct)), np.zeros((len(distinct), problem.noise.shape[1]))
+        np.add.at(saved, merged.reshape(-1), problem.saved)
+        np.add.at(shares, merged.reshape(-1), problem.noise / noise)
+        self.unit = _SCALE / (float(np.abs(problem.saved).sum()) or 1.0)
+        self.before = problem.before
+        self.saved = saved * self.unit
+        self.loud: Bits = np.asarray(np.any(shares > 1 + _ROUNDING, axis=1))  # these cannot be there
+        self.shares = np.where(self.loud[:, None], 0.0, shares)
 
-    def changes(self, choice: Choice) -> NDArray[np.float64]:  # (kernels, types, 1 + outputs)
-        """By bringing each kernel to each type: seconds saved more, and noise added as a share of the bound."""
-        mine = self._items[self.problem.items_of(choice)]  # (kernels, places)
-        counts = mine.sum(0)
-        alone = self._weights * (counts == 1)[:, None]  # of places that are there by one kernel
-        found = self._items @ (self._weights * (counts == 0)[:, None])
-        if len(self._item):  # what a kernel alone keeps there in its new type, too
-            stays = mine[self._kernel, self._place][:, None] * alone[self._place]
-            np.add.at(found, self._item, stays)
-        lost = mine @ alone
-        changes: NDArray[np.float64] = found.reshape(*self.problem.may.shape, -1) - lost[:, None]
-        changes[np.arange(len(choice)), choice] = 0.0
-        return changes
+    def fastest(self) -> Choice | None:
+        """Solves for the greatest savings."""
+        return self._solved(np.zeros(self.may.shape), -self.saved, -np.inf)
 
-    def sums(self, choice: Choice) -> NDArray[np.float64]:  # (1 + outputs,)
-        """Seconds saved, and noise as a share of the bound."""
-        return np.asarray(self._weights[self.problem.there(choice)].sum(0))
+    def widest(self, saved: float) -> Choice | None:
+        """Solves for the widest types, and the first kernels, of choices that save so many seconds."""
+        kernels, types = self.may.shape
+        later = 1 + 1e-3 * (np.arange(kernels) / max(1, kernels)) ** 2
+        weights = _SCALE * later[:, None] * np.arange(types)
+        least = (saved + self.before) * self.unit - TIE * _SCALE
+        return self._solved(weights, np.zeros(len(self.saved)), least)
 
-    def filled(self, choice: Choice) -> Choice:
-        """With the changes made that save most for their noise, one by one."""
-        found = choice.copy()
-        while True:
-            changes, sums = self.changes(found), self.sums(found)
-            legal = self._keeps(sums, changes) & (changes[:, :, 0] > self._least)
-            if not legal.any():
-                return found
-            noise = changes[:, :, 1:].max(2, initial=0.0)
-            rate = np.where(legal, changes[:, :, 0] / np.maximum(noise, TINY), -np.inf)
-            kernel, kind = divmod(int(np.argmax(rate)), rate.shape[1])
-            found[kernel] = kind
+    def _solved(self, x_cost: NDArray[np.float64], y_cost: NDArray[np.float64], least: float) -> Choice | None:
+        from scipy import sparse  # it takes long to import, and most networks are in one type
+        from scipy.optimize import Bounds, LinearConstraint, milp
 
-    def emptied(self, choice: Choice) -> Choice:
-        """The choice with kernels in wider types, those that lose least for the noise they lose, until it keeps the
-        bound."""
-        found = choice.copy()
-        wider = np.arange(self.problem.may.shape[1])
-        while (sums := self.sums(found))[1:].max(initial=0.0) > 1 and found.any():
-            changes = self.changes(found)
-            worst = 1 + int(np.argmax(sums[1:]))
-            lost, less = -changes[:, :, 0], -changes[:, :, worst]
-            legal = self.problem.may & (wider < found[:, None])
-            rate = np.where(legal, np.maximum(lost, self._least) / np.maximum(less, TINY), np.inf)
-            kernel, kind = divmod(int(np.argmin(rate)), rate.shape[1])
-            found[kernel] = kind
-        return found
-
-    def exchanged(self, choice: Choice) -> Choice:
-        """With one or two kernels at a time in other types as long as that saves seconds."""
-        found = choice.copy()
-        while True:
-            moves = [self._best_move(found, ())]
-            if moves[0][0] <= self._least:
-                may = self.problem.may.copy()
-                may[np.arange(len(found)), found] = False
-                firsts = zip(*(axis.tolist() for axis in np.nonzero(may)), strict=True)
-                moves = [self._best_move(found, (first,)) for first in firsts]
-            gain, changed = max(moves, key=lambda move: move[0], default=(0.0, ()))
-            if gain <= self._least:
-                return found
-            for kernel, kind in changed:
-                found[kernel] = kind
-
-    def _best_move(self, choice: Choice, before: tuple[Move, ...]) -> tuple[float, tuple[Move, ...]]:
-        """Seconds gained by the best change after some others, and all changes."""
-        start, tried = self.sums(choice), choice.copy()
-        for kernel, kind in before:
-            tried[kernel] = kind
-        sums, changes = self.sums(tried), self.changes(tried)
-        gains = np.where(self._keeps(sums, changes), sums[0] + changes[:, :, 0] - start[0], -np.inf)
-        if not gains.size:
-            return 0.0, ()
-        kernel, kind = divmod(int(np.argmax(gains)), gains.shape[1])
-        return float(gains[kernel, kind]), (*before, (kernel, kind))
-
-    def _keeps(self, sums: NDArray[np.float64], changes: NDArray[np.float64]) -> Bits:
-        """(kernels, types): which changes are allowed, and keep the bound."""
-        kept: Bits = self.problem.may & ((sums[1:] + changes[:, :, 1:]).max(2, initial=0.0) <= 1)
-        return kept
+        distinct, kernels, types = self.at.shape
+        count = kernels * types
+        if not count:
+            return None
+        place, kernel = np.nonzero(self.at.any(2))  # y is at least the sum of a kernel's x there
+        lower = sparse.csr_matrix(
+            (
+                self.at[place, kernel].reshape(-1).astype(float),
+                (
+                    np.repeat(np.arange(len(place)), types),
+                    (kernel[:, None] * types + np.arange(types)).reshape(-1),
+                ),
+            ),
+            shape=(len(place), count),
+        )
+        picked = sparse.csr_matrix((np.ones(len(place)), (np.arange(len(place)), place)), shape=(len(place), distinct))
+        every = sparse.csr_matrix(self.at.reshape(distinct, count).astype(float))  # and at most the sum of all
+        one = sparse.kron(sparse.identity(kernels), np.ones((1, types)))
+        blocks = [
+            (sparse.hstack([one, sparse.csr_matrix((kernels, distinct))]), 1.0, 1.0),
+            (sparse.hstack([lower, -picked]), -np.inf, 0.0),
+            (sparse.hstack([-every, sparse.identity(distinct)]), -np.inf, 0.0),
+            (sparse.hstack([sparse.csr_matrix((self.shares.shape[1], count)), self.shares.T]), -np.inf, 1.0),
+            (sparse.hstack([sparse.csr_matrix((1, count)), self.saved[None]]), least, np.inf),
+        ]
+        answer = milp(
+            np.concatenate([x_cost.reshape(-1), y_cost]),
+            integrality=np.concatenate([np.ones(count), np.zeros(distinct)]),
+            bounds=Bounds(0.0, np.concatenate([self.may.reshape(-1).astype(float), 1.0 - self.loud])),
+            constraints=[LinearConstraint(matrix.tocsr(), low, high) for matrix, low, high in blocks],
+            options={"mip_rel_gap": 0.0, "node_limit": NODES, "time_limit": PATIENCE},
+        )
+        if answer.x is None:
+            return None
+        choice: Choice = answer.x[:count].reshape(kernels, types).argmax(1)
+        return choice

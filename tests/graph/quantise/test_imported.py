@@ -175,7 +175,7 @@ def test_networks_are_checked_against_their_model(tmp_path: Path) -> None:
     model = quantised_by_peer(residual(), tmp_path, "uint8", True)
     network = load_network(model, "residual")
     assert network.imported is not None and network.imported.layers == LAYERS[residual]
-    assert check_network(network, Schedules({}, settings_with()), settings_with()).max_error < 1e-5
+    assert check_network(network, Schedules(None, settings_with()), settings_with()).max_error < 1e-5
     graph, found = lowered(model)
     wrong = {**found.graph.constants}
     layer = next(n for n in found.graph.nodes if n.op == "conv2d")
