@@ -8,7 +8,6 @@ outcome; what kills the process is the parent's to notice.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import resource
 import signal
@@ -18,19 +17,18 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from measure import kernel_call
 from measure.check import Comparison
+from measure.child_main import open_parent, requests
 from measure.errors import ErrorClass, TrialFailure
-from measure.host import end_with
 from measure.interface import Executor, Task, bind_rotated, load_executor
 from measure.interleaved_worker import InterleavedRunner
 from measure.output_check import OutputCheck, References
 from measure.pool import TaskKey, Trial
 from measure.timing import TimingPolicy, measure
-from measure.wire import pack, unpack
+from measure.wire import pack
 from targets.base import RunError
 
 _GRACE = 1.0
@@ -139,25 +137,20 @@ def _refused(comparison: Comparison) -> Header:
 
 def main() -> None:
     """Serves requests until the parent hangs up."""
-    options = json.loads(sys.argv[1])
+    options, channel = open_parent()
     _confine(options)
-    connection: Connection[Any, Any] = Connection(options["descriptor"])
     executor = load_executor(options["executor"])
     gc.set_threshold(GARBAGE)
     worker = _ROLES[options["role"]](executor, options)
-    connection.send_bytes(pack({"stage": "ready"}))
-    while True:
-        try:
-            request, blob = unpack(connection.recv_bytes())
-        except EOFError:
-            return
+    channel.send(pack({"stage": "ready"}))
+    for request, blob in requests(channel):
         _arm(request["prepare_timeout"])
 
         def prepared(request: Header = request) -> None:
             _arm(request["timeout"])
-            connection.send_bytes(pack({"stage": "prepared"}))
+            channel.send(pack({"stage": "prepared"}))
 
-        connection.send_bytes(_outcome(worker, request, blob, prepared))
+        channel.send(_outcome(worker, request, blob, prepared))
         _arm(0)
 
 
@@ -203,14 +196,11 @@ def _arm(seconds: float) -> None:
 
 
 def _confine(options: Header) -> None:
-    """Sets affinity, memory limit and signals of this process."""
-    os.sched_setaffinity(0, options["cores"])
+    """Sets memory limit and signals of this process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if options["memory_bytes"]:
         resource.setrlimit(resource.RLIMIT_AS, (options["memory_bytes"], options["memory_bytes"]))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    if "parent" in options:
-        end_with(options["parent"])
 
 
 def _held_bytes(task: Task, references: References | None) -> int:

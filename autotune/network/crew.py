@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
 from measure.child import Child
@@ -47,8 +47,8 @@ class Crew:
         """
         todo = deque(range(len(requests)))
         found: dict[int, Answer] = {}
-        given: dict[Connection[Any, Any], tuple[Child, deque[int]]] = {
-            child.connection: (child, deque()) for child in self._children
+        given: dict[int, tuple[Child, deque[int]]] = {
+            child.channel.fileno(): (child, deque()) for child in self._children
         }
 
         def give() -> None:
@@ -59,9 +59,9 @@ class Crew:
                         numbers.append(todo.popleft())
 
         def take(timeout: float | None) -> None:
-            ready = wait([connection for connection, (_, numbers) in given.items() if numbers], timeout)
-            for connection, (child, numbers) in given.items():
-                if connection in ready:
+            ready = wait([number for number, (_, numbers) in given.items() if numbers], timeout)
+            for number, (child, numbers) in given.items():
+                if number in ready:
                     found[numbers.popleft()] = _received(child)
 
         give()

@@ -6,12 +6,9 @@ The processes that choose schedules then build the kernels.
 from __future__ import annotations
 
 import gc
-import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from multiprocessing.connection import Connection
 from typing import Any
 
 from autotune.cache.kernels import KernelCache, symbol_of
@@ -23,8 +20,8 @@ from autotune.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from costmodel.pretrained import digest_of
-from measure.host import allowed_cores, end_with
-from measure.wire import pack, unpack
+from measure.child_main import answer_requests, open_parent
+from measure.host import allowed_cores
 from measure.worker import GARBAGE
 from search_space.hardware import Hardware
 from search_space.schedule.errors import ScheduleError
@@ -278,10 +275,8 @@ def _chosen(answer: Answer) -> _Found:
 
 def main() -> None:
     """Answers requests for schedules and for kernels until the parent hangs up."""
-    options = json.loads(sys.argv[1])
-    end_with(options["parent"])
+    options, channel = open_parent()
     gc.set_threshold(GARBAGE)
-    connection: Connection[Any, Any] = Connection(options["descriptor"])
     limited = options["limited"]
     limits = Limits(**{**options["limits"], "hardware": None if limited is None else Hardware.from_json(limited)})
     hardware = {name: Hardware.from_json(data) for name, data in options["hardware"].items()}
@@ -299,13 +294,7 @@ def main() -> None:
     def build(request: dict[str, Any]) -> Answer:
         return {}, module_of(kernel_of(request), settings.target).to_bytes()
 
-    while True:
-        try:
-            request, _ = unpack(connection.recv_bytes())
-        except EOFError:
-            return
-        try:
-            header, code = (build if request["what"] == "build" else choose)(request)
-        except (ConfigError, BuildError, ScheduleError) as error:
-            header, code = {"refused": str(error)}, b""
-        connection.send_bytes(pack(header, code))
+    def answer(request: dict[str, Any], blob: bytes) -> Answer:
+        return (build if request["what"] == "build" else choose)(request)
+
+    answer_requests(channel, answer, (ConfigError, BuildError, ScheduleError))
