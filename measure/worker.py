@@ -8,6 +8,7 @@ outcome; what kills the process is the parent's to notice.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import resource
 import signal
@@ -16,18 +17,20 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from measure import kernel_call
+from measure.bench import Bench, Interleaved, Sequential, Timeable
 from measure.check import Comparison
 from measure.child_main import open_parent, requests
 from measure.errors import ErrorClass, TrialFailure
 from measure.interface import Executor, Task, bind_rotated, load_executor
-from measure.interleaved_worker import InterleavedRunner
 from measure.output_check import OutputCheck, References
 from measure.pool import TaskKey, Trial
-from measure.timing import TimingPolicy, measure
+from measure.timing import TimingPolicy
 from measure.wire import pack
 from targets.base import RunError
 
@@ -94,24 +97,11 @@ class Runner:
     def _run(
         self, trial: Trial, module: bytes, task: Task, references: References | None, policy: TimingPolicy
     ) -> tuple[Header, bytes]:
-        bound, rotation = bind_rotated(self._executor, trial, module, task, policy.rotation_bytes)
-        check = OutputCheck(bound, task, references, trial.threads)
-        comparison = check.before()
-        if not comparison.ok:
-            return _refused(comparison), b""
-        if bound.deterministic:
-            policy = replace(policy, min_samples=1, max_samples=1)
-        check.begin()
-        timing = measure(
-            lambda iterations: bound.time(iterations, trial.threads),
-            policy,
-            None if bound.deterministic else trial.best_seconds,
-            check.run_seconds,
-        )
-        comparison = check.after(last=not timing.cut)
-        if not comparison.ok:
-            return _refused(comparison), b""
-        output = check.output
+        kernel = TimedKernel(self._executor, trial, module, task, references, policy.rotation_bytes)
+        (timing,) = Bench(Sequential(policy, trial.best_seconds)).time([kernel])
+        if isinstance(timing, TrialFailure):
+            return _refused(timing, kernel.max_error), b""
+        output = kernel.output_check.output
         copied = b"" if references is not None else output.tobytes()
         cut = f"cut short after one sample: over {policy.cut_ratio:g}x the best" if timing.cut else ""
         described = {} if references is not None else {"output": {"dtype": str(output.dtype), "shape": output.shape}}
@@ -121,18 +111,112 @@ class Runner:
             "seconds": timing.seconds,
             "spread": timing.spread,
             "message": cut,
-            "max_error": check.max_error,
-            "rotation_bytes": rotation,
-            "metrics": bound.metrics(),
+            "max_error": kernel.max_error,
+            "rotation_bytes": kernel.rotation_bytes,
+            "metrics": kernel.bound.metrics(),
         }, copied
 
 
-def _refused(comparison: Comparison) -> Header:
-    return {
-        "error": ErrorClass.wrong_output,
-        "message": comparison.message,
-        "max_error": comparison.max_error,
-    }
+class GroupRunner:
+    """Answers requests to time a group of built trials in turns, see `measure.interleaved`.
+
+    Args:
+        executor: loads and binds kernels.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
+        """Times the trials of `request`, whose modules are one after the other in `blob`."""
+        results: list[Header] = []
+        kernels: dict[int, TimedKernel] = {}
+        tasks: dict[TaskKey, tuple[Task, References | None]] = {}
+        end = 0
+        for place, (data, built) in enumerate(zip(request["trials"], request["built"], strict=True)):
+            trial, module = Trial.from_json(data), blob[end : end + built["bytes"]]
+            end += built["bytes"]
+            results.append({name: built[name] for name in ("error", "message") if name in built})
+            if results[-1]:
+                continue
+            key = trial.task_key
+            if key not in tasks:
+                task = self._executor.prepare(trial, request["check"])
+                tasks[key] = task, References.of(task)
+            prepared()  # the time that it may take begins anew
+            try:
+                held = (*tasks[key], request["rotation_bytes"], request["check"])
+                kernels[place] = TimedKernel(self._executor, trial, module, *held)
+            except TrialFailure as failure:
+                results[place] = _refused(failure)
+        policy = Interleaved(request["rounds"], request["burst_seconds"], seed=request["seed"])
+        timings = Bench(policy, prepared).time(list(kernels.values()))
+        for (place, kernel), timing in zip(kernels.items(), timings, strict=True):
+            if isinstance(timing, TrialFailure):
+                results[place] = _refused(timing)
+            else:
+                found = {"latencies": timing.latencies, "rotation_bytes": kernel.rotation_bytes}
+                results[place] = {**found, "metrics": kernel.bound.metrics()}
+        return {"results": results}, b""
+
+
+class TimedKernel(Timeable):
+    """A built trial that is bound to the inputs of its task.
+
+    Args:
+        executor: binds it.
+        trial, module: the trial, and its machine code.
+        task, references: inputs, and what the output is held against; None: nothing is compared here.
+        rotation_bytes: most memory for rotated copies of constants.
+        checks: whether the output is looked at after the timing.
+
+    Attributes:
+        bound: the kernel with its inputs.
+        rotation_bytes: bytes of the copies; 0 where nothing rotates.
+        output_check: of its outputs.
+        max_error: of the comparison that failed, or the largest of all.
+
+    Raises:
+        TrialFailure: it cannot be bound.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        trial: Trial,
+        module: bytes,
+        task: Task,
+        references: References | None,
+        rotation_bytes: int,
+        checks: bool = True,
+    ) -> None:
+        self.bound, self.rotation_bytes = bind_rotated(executor, trial, module, task, rotation_bytes)
+        self.output_check = OutputCheck(self.bound, task, references, trial.threads)
+        self.deterministic = self.bound.deterministic
+        self._checks, self._threads, self.max_error = checks, trial.threads, math.nan
+
+    def prepare(self) -> float:
+        self._judge(self.output_check.before())
+        self.output_check.begin()
+        return self.output_check.run_seconds
+
+    def time(self, iterations: int) -> NDArray[np.float64]:
+        return self.bound.time(iterations, self._threads)
+
+    def check(self, last: bool) -> None:
+        if self._checks:
+            self._judge(self.output_check.after(last))
+
+    def _judge(self, comparison: Comparison) -> None:
+        if not comparison.ok:
+            self.max_error = comparison.max_error
+            raise TrialFailure(ErrorClass.wrong_output, comparison.message)
+        self.max_error = self.output_check.max_error
+
+
+def _refused(failure: TrialFailure, max_error: float | None = None) -> Header:
+    header: Header = {"error": failure.error, "message": failure.message}
+    return header if max_error is None else {**header, "max_error": max_error}
 
 
 def main() -> None:
@@ -157,7 +241,7 @@ def main() -> None:
 _ROLES: dict[str, Callable[[Executor, Header], Worker]] = {
     "build": lambda executor, options: Builder(executor),
     "run": lambda executor, options: Runner(executor, options["task_bytes"]),
-    "interleaved": lambda executor, options: InterleavedRunner(executor),
+    "interleaved": lambda executor, options: GroupRunner(executor),
 }
 
 
