@@ -37,14 +37,17 @@ class Crew:
         """The answers to requests, in the order of the requests, each as soon as it is there.
 
         All that a process was given is worked on while nobody asks for the next answer. One call must be at its end
-        before the next begins.
+        before the next begins; one that is given up, as by Ctrl-C, ends the processes, as their answers would be taken
+        for those to other requests.
 
         Args:
             ahead: requests that a process has at once: with 2 it goes on while its answer waits to be read.
 
         Raises:
-            RuntimeError: a process has ended.
+            RuntimeError: a process has ended, or all have after a call that was given up.
         """
+        if not self._children:
+            raise RuntimeError("processes that choose schedules must be open to be asked, but they have ended")
         todo = deque(range(len(requests)))
         found: dict[int, Answer] = {}
         given: dict[int, tuple[Child, deque[int]]] = {
@@ -64,14 +67,18 @@ class Crew:
                 if number in ready:
                     found[numbers.popleft()] = _received(child)
 
-        give()
-        for number in range(len(requests)):
-            take(0.0)
-            while number not in found:
-                take(None)
-                give()
+        try:
             give()
-            yield found.pop(number)
+            for number in range(len(requests)):
+                take(0.0)
+                while number not in found:
+                    take(None)
+                    give()
+                give()
+                yield found.pop(number)
+        finally:
+            if any(numbers for _, numbers in given.values()):
+                self.close()
 
     def close(self) -> None:
         """Ends the processes."""
