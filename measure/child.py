@@ -140,14 +140,33 @@ class Process(Closing):
         end = time.monotonic() + seconds
         try:
             self.put(message, min(seconds, SEND_SECONDS))
+        except BaseException:
+            self.kill()
+            raise
+        return self.follow(end - time.monotonic(), stop, seconds)
+
+    def follow(self, seconds: float, stop: Callable[[], bool] | None = None, whole: float | None = None) -> bytes:
+        """Returns the next message of an answer, see `exchange`.
+
+        Args:
+            seconds: until it is there.
+            stop: see `exchange`.
+            whole: seconds that the error names in place of these.
+
+        Raises:
+            ChildError: there is none.
+        """
+        end = time.monotonic() + seconds
+        try:
             while True:
-                left = end - time.monotonic()
+                left = max(0.0, end - time.monotonic())
                 try:
                     answer = self.take(left if stop is None else min(_POLL_SECONDS, left))
                     break
                 except TimeoutError:
                     if time.monotonic() >= end:
-                        self._give_up(ErrorClass.run_timeout, f"was killed after its time-out of {seconds:g} s")
+                        limit = seconds if whole is None else whole
+                        self._give_up(ErrorClass.run_timeout, f"was killed after its time-out of {limit:g} s")
                     if stop is not None and stop():
                         raise KeyboardInterrupt from None
         except BaseException:
@@ -264,7 +283,18 @@ class Child(Process):
         Raises:
             ChildError: there is no answer.
         """
-        answer = self._unpack(self.exchange(pack(header, blob), seconds, stop))
+        return self._answer(self.exchange(pack(header, blob), seconds, stop))
+
+    def next_answer(self, seconds: float) -> tuple[dict[str, Any], bytes]:
+        """Returns the next message of an answer that has several.
+
+        Raises:
+            ChildError: there is none.
+        """
+        return self._answer(self.follow(seconds))
+
+    def _answer(self, frame: bytes) -> tuple[dict[str, Any], bytes]:
+        answer = self._unpack(frame)
         if answer is None:
             raise ChildError(self.death()[1])
         return answer

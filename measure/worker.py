@@ -82,7 +82,8 @@ class Runner:
         trial = Trial.from_json(request["trial"])
         task, references = self._prepare(trial, request.get("check", True))
         prepared()
-        return self._run(trial, blob, task, references, TimingPolicy(**request["timing"]))
+        policy = Sequential(TimingPolicy(**request["timing"]), request.get("best_seconds", trial.best_seconds))
+        return self._run(trial, blob, task, references, policy)
 
     def _prepare(self, trial: Trial, check: bool) -> tuple[Task, References | None]:
         key = (trial.task_key, check)
@@ -95,10 +96,11 @@ class Runner:
         return self._tasks[key]
 
     def _run(
-        self, trial: Trial, module: bytes, task: Task, references: References | None, policy: TimingPolicy
+        self, trial: Trial, module: bytes, task: Task, references: References | None, how: Sequential
     ) -> tuple[Header, bytes]:
+        policy = how.policy
         kernel = TimedKernel(self._executor, trial, module, task, references, policy.rotation_bytes)
-        (timing,) = Bench(Sequential(policy, trial.best_seconds)).time([kernel])
+        (timing,) = Bench(how).time([kernel])
         if isinstance(timing, TrialFailure):
             return _refused(timing, kernel.max_error), b""
         output = kernel.output_check.output

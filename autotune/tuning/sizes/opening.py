@@ -14,7 +14,7 @@ from search_space.schedule.opened import variants
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
 from targets import registry
-from targets.base import Kernel
+from targets.base import Kernel, Module
 
 Define = Callable[[Any], Sequence[te.Tensor]]
 """A size, as a number or as a variable → inputs..., output."""
@@ -57,16 +57,21 @@ def opened(define: Define, trace: Trace, low: int, high: int, size: str = "n") -
     raise ScheduleError(f"a trace must hold for {size} from {low} to {high}, but got {trace}")
 
 
-def built(define: Define, opening: Opening, target: str, size: str) -> Kernel:
-    """The kernel of all sizes for which a trace holds.
+def code_of(define: Define, opening: Opening, target: str, size: str) -> Module:
+    """Machine code for all sizes for which a trace holds.
 
     Raises:
         BuildError: the target has no code for it.
         ScheduleError: the trace does not hold.
     """
-    on: Any = registry.get(target)
     state = state_at(define, opening.low, opening.high, size)
-    kernel: Kernel = on.load(on.build(cleanup(lower(opening.trace.apply(state)))))
+    return registry.get(target).build(cleanup(lower(opening.trace.apply(state))))
+
+
+def built(define: Define, opening: Opening, target: str, size: str) -> Kernel:
+    """The kernel of all sizes for which a trace holds, see `code_of`."""
+    on: Any = registry.get(target)
+    kernel: Kernel = on.load(code_of(define, opening, target, size))
     return kernel
 
 
