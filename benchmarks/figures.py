@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autotune.network.process import of_turns
-from measure.steadiness import disagreement, halves_of, spread_of
+from autotune.network.process import NetworkProcess, time_in_turns
+from measure.steadiness import disagreement, halves_of, spread_of, steady_seconds
 
 
 def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -17,11 +17,16 @@ def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """
     halves = {label: halves_of(turns) for label, turns in took.items()}
     return {
-        "seconds": {label: of_turns(turns) for label, turns in took.items()},
+        "seconds": {label: steady_seconds(turns) for label, turns in took.items()},
         "spread": {label: spread_of(turns) for label, turns in took.items()},
         "halves": {label: list(each) for label, each in halves.items() if each[0] == each[0]},
         "unsteady": max(map(disagreement, halves.values())),
     }
+
+
+def figures_in_turns(processes: Sequence[NetworkProcess], turns: int) -> dict[str, Any]:
+    """Figures of networks in processes of their own, which take turns."""
+    return figures({label: timing.latencies for label, timing in time_in_turns(processes, turns).items()})
 
 
 def milliseconds(row: Mapping[str, Any]) -> str:

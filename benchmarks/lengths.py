@@ -80,7 +80,7 @@ class Bert:
         """Of a length."""
         alone, folder = self._compiled(str(n), {"shapes": {"tokens": (1, n)}})
         with NetworkProcess("autotune", self._options.threads, folder=folder) as each:
-            found = compared(n, {**self._running, "each": each}, self._options, self._place)
+            found = compared(n, {**self._running, "each": each}, self._options)
         return {**found, **self._facts, "seconds_to_compile_alone": alone}
 
     def _compiled(self, name: str, given: Mapping[str, Any]) -> tuple[float, str]:
@@ -90,12 +90,10 @@ class Bert:
         return time.perf_counter() - start, str(output / "network")
 
 
-def compared(
-    n: int, running: Mapping[str, NetworkProcess], options: argparse.Namespace, folder: Path
-) -> dict[str, Any]:
+def compared(n: int, running: Mapping[str, NetworkProcess], options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of all at a length, in turns, and how far outputs differ."""
     tokens = np.random.default_rng([options.seed, n]).integers(0, WORDS, (1, n))
-    outputs = {who: next(iter(process.infer({"tokens": tokens}, folder).values())) for who, process in running.items()}
+    outputs = {who: next(iter(process.infer({"tokens": tokens}).values())) for who, process in running.items()}
     errors = {who: float(relative_error(found, outputs["all"])) for who, found in outputs.items()}
     turns = {who: Turns(process) for who, process in running.items()}
     return {"n": n, "errors": errors, **figures(turns_of(turns, options.repeat, pause=0.06, warm_seconds=0.04))}

@@ -24,11 +24,11 @@ from autotune.graph.onnx_model import load_model
 from autotune.graph.quantise import TEST_INPUTS, Feeds, random_feeds
 from autotune.network.load import load_network
 from autotune.network.options import CompileOptions
-from autotune.network.process import NetworkProcess, interleaved
+from autotune.network.process import NetworkProcess
 from autotune.run.workloads import settings_of
 from benchmarks import tables
 from benchmarks.collected import collect
-from benchmarks.figures import figures
+from benchmarks.figures import figures_in_turns
 from benchmarks.stacks import STACKS, Stack
 from benchmarks.subjects import add_options, outputs, signal_to_noise, subjects
 from benchmarks.survey.one import compiled
@@ -111,7 +111,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
     row |= {"layers": network.accuracy.quantised_layers, "float_layers": network.accuracy.float_layers}
     row |= {"decibels": {}, "seconds": {}, "spread": {}, "halves": {}}
     with NetworkProcess("onnxruntime", options.threads, model=str(file)) as process:
-        exact = outputs(process, test, folder)
+        exact = outputs(process, test)
     opened = [("autotune", "autotune", {"folder": str(place)})]
     for recipe in RECIPES:
         quantised = {"model": str(peer_model(file, recipe, train, folder))}
@@ -121,11 +121,11 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
         for label, runtime, facts in opened:
             process = stack.enter_context(NetworkProcess(runtime, options.threads, **facts))
             process.runtime = label  # several of a peer's take turns
-            row["decibels"][label] = signal_to_noise(exact, outputs(process, test, folder))
+            row["decibels"][label] = signal_to_noise(exact, outputs(process, test))
             processes.append(process)
         if options.turns:
             with alone():
-                row |= figures(interleaved(processes, options.turns))
+                row |= figures_in_turns(processes, options.turns)
     return row
 
 

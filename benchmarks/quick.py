@@ -26,9 +26,9 @@ from autotune.graph.errors import ModelError
 from autotune.graph.onnx_model import load_model
 from autotune.network.build import make_feeds
 from autotune.network.load import load_network
-from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved
+from autotune.network.process import NetworkProcess, RuntimeFailure
 from benchmarks import results
-from benchmarks.figures import figures, noise_of, ratio_text
+from benchmarks.figures import figures_in_turns, noise_of, ratio_text
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.provenance import ROOT
@@ -139,17 +139,17 @@ def compare(file: Path, trees: Mapping[str, Path], folders: Mapping[str, Path], 
         RuntimeFailure: it cannot be run.
     """
     feeds = make_feeds(load_network(load_model(str(file)), file.stem), 0)
-    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="autotune-quick-") as place:
+    with ExitStack() as stack:
         processes = []
         for label, tree in trees.items():
             folder = compiled(tree, file, folders[label], threads)
             kind = type("TreeProcess", (NetworkProcess,), {"tree": tree})
             process = stack.enter_context(kind("autotune", threads, folder=str(folder)))
-            process.infer(feeds, Path(place))
+            process.infer(feeds)
             process.runtime = label  # both are ours
             processes.append(process)
         with alone():
-            return figures(interleaved(processes, turns))
+            return figures_in_turns(processes, turns)
 
 
 def lines_of(rows: Mapping[str, Row], slower: float) -> tuple[list[list[object]], list[str]]:

@@ -106,9 +106,9 @@ def _natural(text: str) -> int:
     return value
 
 
-def outputs(process: NetworkProcess, feeds: Sequence[Feeds], folder: Path) -> list[dict[str, Array]]:
-    """Of every set of inputs."""
-    return [process.infer(feed, folder) for feed in feeds]
+def outputs(process: NetworkProcess, feeds: Sequence[Feeds]) -> list[dict[str, Array]]:
+    """Outputs of every set of inputs."""
+    return [process.infer(feed) for feed in feeds]
 
 
 def signal_to_noise(exact: Sequence[Mapping[str, Array]], found: Sequence[Mapping[str, Array]]) -> float:

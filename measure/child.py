@@ -1,25 +1,29 @@
-"""A disposable worker process: started fresh (never forked), spoken to over one socket, killed at will.
+"""Child processes: started afresh (never forked), asked by messages within a time, killed with all that they start.
 
-It is started as a new interpreter and not through `multiprocessing`, because that would import the user's
-main module into every worker, and with it whatever that module imports. Messages are JSON and bytes, never
-pickles.
+A process of ours is a new interpreter and not one of `multiprocessing`, because that would import the user's main
+module into every worker, and with it whatever that module imports. Messages are JSON and bytes, never pickles. The
+child's side is `measure.child_main`.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
-from measure.errors import ErrorClass
+from measure.channel import MOST_BYTES, Channel, ChannelError, LineChannel
+from measure.closing import Closing
+from measure.errors import ErrorClass, MeasureError
 from measure.host import worker_environment
 from measure.oom import oom_kills
 from measure.wire import pack, unpack
@@ -29,92 +33,15 @@ WORKER = "measure.worker"
 _TAIL_BYTES = 2000
 HELD_SECONDS = 10.0
 """After which a killed process that has not ended is left behind."""
-
-
-class Child:
-    """One worker process.
-
-    Args:
-        options: what the program reads; `measure.worker.main` role, executor, cores, memory limit.
-        program: module whose `main` it runs. It finds its options, and the `descriptor` of its socket among them, as
-            JSON in its first argument.
-    """
-
-    def __init__(self, options: Mapping[str, Any], program: str = WORKER) -> None:
-        ours, theirs = socket.socketpair()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
-        with theirs:
-            arguments = json.dumps({**options, "descriptor": theirs.fileno()})
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", f"from {program} import main; main()", arguments],
-                env=worker_environment([path or "." for path in sys.path]),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                start_new_session=True,  # Ctrl-C is the parent's to handle
-            )
-        self._oom_kills = oom_kills()
-        self.connection: Connection[Any, Any] = Connection(ours.detach())
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
-
-    def send(self, header: Mapping[str, Any], blob: bytes = b"") -> None:
-        """Sends a message; to a dead process it is lost, which the next `receive` tells."""
-        self._oom_kills = oom_kills()
-        with suppress(OSError):
-            self.connection.send_bytes(pack(header, blob))
-
-    def receive(self) -> tuple[dict[str, Any], bytes] | None:
-        """Receives a message; None when the process has died."""
-        try:
-            return unpack(self.connection.recv_bytes())
-        except (EOFError, OSError):
-            return None
-
-    def kill(self) -> int:
-        """Ends the process, however stuck it is, and returns its exit code (negative: a signal).
-
-        One that a driver does not let go, as for a kernel that never ends, is left behind, and counts as killed.
-        """
-        self.connection.close()
-        self._process.kill()
-        try:
-            return self._process.wait(HELD_SECONDS)
-        except subprocess.TimeoutExpired:
-            return -signal.SIGKILL
-
-    def reap(self) -> int:
-        """Exit code of a process that has closed its end of the socket."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=1.0)
-        return self.kill()
-
-    def death(self) -> tuple[int, Death]:
-        """Exit code of a process that has closed its end of the socket, and why it ended."""
-        code, before = self.reap(), self._oom_kills
-        after = oom_kills()
-        count = None if before is None or after is None else after - before
-        return code, cause_of_death(code, self.last_words(), count)
-
-    def last_words(self) -> str:
-        """End of what the process wrote to its standard streams."""
-        size = self._output.seek(0, 2)
-        self._output.seek(max(0, size - _TAIL_BYTES))
-        return self._output.read().decode(errors="replace").strip()
-
-    def close(self) -> None:
-        """Ends the process and frees what belongs to it."""
-        self.kill()
-        self._output.close()
+SEND_SECONDS = 60.0
+"""After which a process that does not take a message counts as stuck."""
+_POLL_SECONDS = 0.25
+_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 @dataclass(frozen=True)
 class Death:
-    """How a process ended of itself.
+    """How a process ended.
 
     Attributes:
         error: class of the failure.
@@ -127,8 +54,294 @@ class Death:
     outside: bool = False
 
 
+class ChildError(MeasureError, RuntimeError):
+    """A process that did not answer: it died, took too long, or broke the protocol.
+
+    Attributes:
+        death: how it ended; it has ended, whatever the reason.
+    """
+
+    def __init__(self, death: Death) -> None:
+        super().__init__(f"a process must answer, but it {death.how}")
+        self.death = death
+
+
+class Process(Closing):
+    """A process that leads a session of its own, so that what it starts ends with it.
+
+    Args:
+        command: words of the command.
+        channel: to it.
+        options: of `subprocess.Popen`.
+    """
+
+    def __init__(self, command: Sequence[str], channel: Channel, **options: Any) -> None:
+        self.channel = channel
+        try:
+            # In a session of its own: Ctrl-C is the parent's to handle.
+            self._process = subprocess.Popen(command, start_new_session=True, **options)
+        except BaseException:
+            channel.close()
+            raise
+        self._oom_kills = oom_kills()
+        self._fault: Death | None = None  # why this side has given it up
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Tells whether it has not ended yet; one that has stays unreaped, so that its number is nobody else's."""
+        try:
+            return self._process.returncode is None and not os.waitid(os.P_PID, self.pid, _ENDED)
+        except ChildProcessError:  # the system reaps by itself
+            return False
+
+    def put(self, message: bytes, seconds: float = SEND_SECONDS) -> None:
+        """Sends a message; to a dead process it is lost, which the next `take` tells. One that is stuck is given up."""
+        self._oom_kills = oom_kills()
+        try:
+            self.channel.send(message, seconds)
+        except ConnectionError:
+            pass
+        except TimeoutError:
+            self._give_up(ErrorClass.run_timeout, f"did not take a message within {seconds:g} s")
+
+    def take(self, seconds: float = math.inf) -> bytes | None:
+        """Receives a message; None when the process has died or breaks the protocol.
+
+        Raises:
+            TimeoutError: it did not come in time.
+        """
+        if self._fault is not None:
+            return None
+        try:
+            return self.channel.receive(seconds)
+        except ChannelError as error:
+            self._give_up(ErrorClass.unknown, f"broke the protocol: {error}")
+            return None
+
+    def exchange(self, message: bytes, seconds: float = math.inf, stop: Callable[[], bool] | None = None) -> bytes:
+        """Sends a request and returns its answer.
+
+        A process that does not answer is killed, as is one whose answer nobody waits for any more: it would be taken
+        for that to the next request.
+
+        Args:
+            message: the request.
+            seconds: until the answer is there.
+            stop: asked meanwhile; true: it ends with KeyboardInterrupt.
+
+        Raises:
+            ChildError: there is no answer.
+        """
+        end = time.monotonic() + seconds
+        try:
+            self.put(message, min(seconds, SEND_SECONDS))
+        except BaseException:
+            self.kill()
+            raise
+        return self.follow(end - time.monotonic(), stop, seconds)
+
+    def follow(self, seconds: float, stop: Callable[[], bool] | None = None, whole: float | None = None) -> bytes:
+        """Returns the next message of an answer, see `exchange`.
+
+        Args:
+            seconds: until it is there.
+            stop: see `exchange`.
+            whole: seconds that the error names in place of these.
+
+        Raises:
+            ChildError: there is none.
+        """
+        end = time.monotonic() + seconds
+        try:
+            while True:
+                left = max(0.0, end - time.monotonic())
+                try:
+                    answer = self.take(left if stop is None else min(_POLL_SECONDS, left))
+                    break
+                except TimeoutError:
+                    if time.monotonic() >= end:
+                        limit = seconds if whole is None else whole
+                        self._give_up(ErrorClass.run_timeout, f"was killed after its time-out of {limit:g} s")
+                    if stop is not None and stop():
+                        raise KeyboardInterrupt from None
+        except BaseException:
+            self.kill()
+            raise
+        if answer is None:
+            raise ChildError(self.death()[1])
+        return answer
+
+    def kill(self) -> int:
+        """Ends the process, however stuck it is, and all that it has started; returns its exit code, see `Popen`.
+
+        One that a driver does not let go, as for a kernel that never ends, is left behind, and counts as killed.
+        """
+        self.channel.close()
+        if self._fault is None and self.alive:
+            self._give_up(ErrorClass.crash, "was ended")
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        try:
+            return self._process.wait(HELD_SECONDS)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
+
+    def reap(self) -> int:
+        """Ends a process that has hung up, and returns its exit code."""
+        if self._fault is None:
+            self.wait(1.0)
+            if self.alive:
+                self._give_up(ErrorClass.crash, "hung up and did not end")
+        return self.kill()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the process ends by itself, or for this long."""
+        end, pause = time.monotonic() + seconds, 0.0005
+        while self.alive and time.monotonic() < end:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+
+    def death(self) -> tuple[int, Death]:
+        """Exit code of a process that has hung up or was given up, and why it ended."""
+        code, before = self.reap(), self._oom_kills
+        if self._fault is not None:
+            return code, self._fault
+        after = oom_kills()
+        count = None if before is None or after is None else after - before
+        return code, cause_of_death(code, self.last_words(), count)
+
+    def last_words(self) -> str:
+        """Returns the end of what the process wrote to its standard streams, as far as that is kept."""
+        return ""
+
+    def close(self) -> None:
+        """Ends the process and frees what belongs to it; may be called twice."""
+        self.kill()
+
+    def _give_up(self, error: ErrorClass, how: str) -> None:
+        self._fault = Death(error, how)
+
+
+class Child(Process):
+    """A process of ours that answers messages.
+
+    Args:
+        options: that the program reads by `measure.child_main.open_parent`; `measure.worker.main` role, executor,
+            cores, memory limit.
+        program: module whose `main` it runs.
+        path: folders of its packages; None: those of this process.
+        prelude: statement that it runs first.
+        most: bytes of the largest message that it may send.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        program: str = WORKER,
+        path: Sequence[str] | None = None,
+        prelude: str = "",
+        most: int = MOST_BYTES,
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+        with theirs:
+            code = f"{prelude}\nfrom {program} import main; main()"
+            super().__init__(
+                [sys.executable, "-P", "-c", code, json.dumps({**options, "descriptor": theirs.fileno()})],
+                Channel(ours.detach(), most=most),
+                env=worker_environment([folder or "." for folder in (sys.path if path is None else path)]),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+            )
+
+    def send(self, header: Mapping[str, Any], blob: bytes = b"") -> None:
+        """Sends a message, see `put`."""
+        self.put(pack(header, blob))
+
+    def receive(self, seconds: float = math.inf) -> tuple[dict[str, Any], bytes] | None:
+        """Receives a message, see `take`."""
+        frame = self.take(seconds)
+        return None if frame is None else self._unpack(frame)
+
+    def ask(
+        self,
+        header: Mapping[str, Any],
+        blob: bytes = b"",
+        seconds: float = math.inf,
+        stop: Callable[[], bool] | None = None,
+    ) -> tuple[dict[str, Any], bytes]:
+        """Sends a request and returns its answer, see `exchange`.
+
+        Raises:
+            ChildError: there is no answer.
+        """
+        return self._answer(self.exchange(pack(header, blob), seconds, stop))
+
+    def next_answer(self, seconds: float) -> tuple[dict[str, Any], bytes]:
+        """Returns the next message of an answer that has several.
+
+        Raises:
+            ChildError: there is none.
+        """
+        return self._answer(self.follow(seconds))
+
+    def _answer(self, frame: bytes) -> tuple[dict[str, Any], bytes]:
+        answer = self._unpack(frame)
+        if answer is None:
+            raise ChildError(self.death()[1])
+        return answer
+
+    def last_words(self) -> str:
+        size = self._output.seek(0, 2)
+        self._output.seek(max(0, size - _TAIL_BYTES))
+        return self._output.read().decode(errors="replace").strip()
+
+    def close(self) -> None:
+        super().close()
+        self._output.close()
+
+    def _unpack(self, frame: bytes) -> tuple[dict[str, Any], bytes] | None:
+        try:
+            header, blob = unpack(frame)
+            if not isinstance(header, dict):
+                raise ValueError(f"a header must be an object, but got {header!r:.80}")
+            return header, blob
+        except ValueError as error:
+            self._give_up(ErrorClass.unknown, f"broke the protocol: {error}")
+            return None
+
+
+class Program(Process):
+    """A program that is not ours, which reads lines and answers each with one; its standard error is this process'.
+
+    Args:
+        command: words of the command.
+        most: bytes of the longest line that it may answer with.
+
+    Raises:
+        OSError, ValueError, IndexError: it cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], most: int = MOST_BYTES) -> None:
+        reads, output = os.pipe()
+        source, writes = os.pipe()
+        try:
+            super().__init__(command, LineChannel(reads, writes, most), stdin=source, stdout=output)
+        finally:
+            os.close(output)
+            os.close(source)
+
+
 def cause_of_death(code: int, last_words: str, killed_for_memory: int | None = 0) -> Death:
-    """Why a process died.
+    """Explains why a process died.
 
     Args:
         code: exit code, negative for a signal.

@@ -10,23 +10,23 @@ What a pool has measured before was checked by it, and is not checked again unle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from measure.building import ParallelBuild
-from measure.child import Child, Death
+from measure.child import ChildError
 from measure.closing import Closing
 from measure.errors import ErrorClass, OutcomeError, PoolError, TrialFailure
-from measure.host import cores_for
 from measure.hostlock import POLL_SECONDS, HostLock
 from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
 from measure.supervisor import Answer
 from measure.timing import counted
+from measure.timing_process import TimingProcess
 
 _SHARE = 1 / 40
 """Of the time-out of one kernel, that a round has for each kernel besides."""
@@ -79,48 +79,48 @@ class InterleavedTimer(Closing):
         settings: LocalSettings | None = None,
         seed: int = 0,
     ) -> None:
-        self.timing, self.settings, self.threads = timing or InterleavedTiming(), settings or LocalSettings(), threads
+        self.timing, self.settings = timing or InterleavedTiming(), settings or LocalSettings()
         self._rng = np.random.default_rng(seed)
         self._lock = HostLock(self.settings.host_lock)
         self._builders = ParallelBuild(self.settings)
-        self._child: Child | None = None
+        self._process = TimingProcess("interleaved", threads, self.settings)
 
     def time(self, trials: Sequence[Trial], stop: Callable[[], bool] = lambda: False) -> list[TrialResult]:
-        """Times kernels, at most `timing.group` at a time.
+        """Times kernels, at most `timing.group` at a time, see `groups`; returns all results."""
+        return [result for group in self.groups(trials, stop) for result in group]
+
+    def groups(self, trials: Sequence[Trial], stop: Callable[[], bool] = lambda: False) -> Iterator[list[TrialResult]]:
+        """Times kernels, at most `timing.group` at a time, and yields the results of each group as soon as it is done.
 
         Args:
             trials: of one workload and one seed for each group, or inputs are made for each anew.
             stop: is asked before each group, and while others use the machine.
 
-        Returns:
-            A result for each trial, in order; those of the groups before it was to stop. `latencies` are medians of
-            bursts. A group in which a kernel fails as it runs or takes the process along, or that is too large for the
-            memory, is timed again in halves, until the culprit is alone with its failure; one whose process somebody
-            else killed is timed once more as it is.
+        Yields:
+            A result for each trial, in order, until it is to stop. `latencies` are medians of bursts. A group in which
+            a kernel fails as it runs or takes the process along, or that is too large for the memory, is timed again in
+            halves, until the culprit is alone with its failure.
         """
-        found: list[TrialResult] = []
         for first in range(0, len(trials), self.timing.group):
             while not self._lock.acquire("time", POLL_SECONDS):  # others build or time
                 if stop():
-                    return found
+                    return
             if stop():
-                return found
+                return
             try:
                 group = list(trials[first : first + self.timing.group])
-                found += self._group(group, self._builders.build(group), first)
+                results = self._group(group, self._builders.build(group), first)
             finally:
                 self._lock.release()
-        return found
+            yield results
 
     def close(self) -> None:
         """Ends the process; may be called twice."""
-        if self._child is not None:
-            self._child.close()
-            self._child = None
+        self._process.close()
         self._builders.close()
         self._lock.close()
 
-    def _group(self, trials: list[Trial], built: list[Answer], first: int, again: bool = False) -> list[TrialResult]:
+    def _group(self, trials: list[Trial], built: list[Answer], first: int) -> list[TrialResult]:
         request = {
             "trials": [trial.to_json() for trial in trials],
             "built": [{**answer.header, "bytes": len(answer.blob)} for answer in built],
@@ -129,53 +129,31 @@ class InterleavedTimer(Closing):
             "rotation_bytes": self.timing.rotation_bytes,
             "check": self.timing.check,
             "seed": int(self._rng.integers(1 << 31)),
-            "prepare_timeout": self.settings.prepare_timeout,
-            "timeout": self.timing.timeout_seconds * (1.0 + _SHARE * len(trials)),
         }
-        child = self._started()
-        child.send(request, b"".join(answer.blob for answer in built))
-        answer = child.receive()
-        while answer is not None and answer[0]["stage"] == "prepared":
-            answer = child.receive()
-        death = child.death()[1] if answer is None else None
-        failure = _failure(death, None if answer is None else answer[0])
-        if failure is not None:
-            child.close()
-            self._child = None
-            if death is not None and death.outside and not again:
-                return self._group(trials, built, first, again=True)
-            if len(trials) == 1:
-                return [TrialResult(trials[0], first, Outcome.failed(failure.error, failure.message))]
-            half = len(trials) // 2
-            return self._group(trials[:half], built[:half], first) + self._group(
-                trials[half:], built[half:], first + half
-            )
-        assert answer is not None
-        return [
-            TrialResult(trial, first + place, _outcome(of))
-            for place, (trial, of) in enumerate(zip(trials, answer[0]["results"], strict=True))
-        ]
-
-    def _started(self) -> Child:
-        if self._child is None:
-            options = {"executor": self.settings.executor, "memory_bytes": None, "task_bytes": self.settings.task_bytes}
-            self._child = Child({**options, "role": "interleaved", "cores": cores_for(self.threads)})
-            if self._child.receive() is None:
-                words = self._child.last_words()
-                self.close()
-                raise PoolError(f"a process that times must come up, but it died: {words}")
-        return self._child
+        blob, limit = b"".join(answer.blob for answer in built), self.timing.timeout_seconds
+        try:
+            answer = self._process.ask(request, blob, limit * (1.0 + _SHARE * len(trials)))
+            failure = _failure(answer)
+        except ChildError as error:
+            failure = TrialFailure(error.death.error, f"the kernel's process {error.death.how}")
+        if failure is None:
+            return [
+                TrialResult(trial, first + place, _outcome(of))
+                for place, (trial, of) in enumerate(zip(trials, answer["results"], strict=True))
+            ]
+        self._process.close()
+        if len(trials) == 1:
+            return [TrialResult(trials[0], first, Outcome.failed(failure.error, failure.message))]
+        half = len(trials) // 2
+        return self._group(trials[:half], built[:half], first) + self._group(trials[half:], built[half:], first + half)
 
 
-def _failure(death: Death | None, header: dict[str, Any] | None) -> TrialFailure | None:
-    """Why a group could not be timed; None where it was. `header` is None where the process died.
+def _failure(header: dict[str, Any]) -> TrialFailure | None:
+    """Why a group could not be timed; None where it was.
 
     Raises:
         PoolError: for a fault of ours, which no smaller group would be without.
     """
-    if header is None:
-        assert death is not None
-        return TrialFailure(death.error, f"the kernel's process {death.how}")
     if "error" not in header:
         return None
     error = ErrorClass(header["error"])

@@ -47,7 +47,7 @@ class Messages:
         self._awaited, self._prepared = awaited, prepared
         if self._loop is None:
             self._loop = loop
-            loop.add_reader(self._child.connection.fileno(), self._heard)
+            loop.add_reader(self._child.channel.fileno(), self._heard)
         self._allow(loop, seconds)
         try:
             return await awaited
@@ -57,13 +57,16 @@ class Messages:
     def close(self) -> None:
         """Does not listen any more; before the child is closed. May be called twice."""
         if self._loop is not None:
-            self._loop.remove_reader(self._child.connection.fileno())
+            self._loop.remove_reader(self._child.channel.fileno())
             self._loop = None
 
     def _heard(self) -> None:
         """Takes the message that is there."""
         assert self._loop is not None
-        message = self._child.receive()
+        try:
+            message = self._child.receive(0.0)
+        except TimeoutError:  # the rest of it is on its way
+            return
         if message is None:
             self.close()
         elif message[0]["stage"] == "prepared":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from measure.steadiness import spread_of, steady_seconds
 
 Timer = Callable[[int], NDArray[np.float64]]
 """iterations -> seconds of each, `(iterations,)`, timed in native code."""
@@ -78,6 +80,11 @@ class Timing:
     spread: float
     cut: bool = False
 
+    @property
+    def steady(self) -> float:
+        """Median of the faster half of the latencies: what others do on the machine makes the rest slower."""
+        return steady_seconds(self.latencies)
+
 
 def measure(
     time: Timer, policy: TimingPolicy, best_seconds: float | None = None, checked_seconds: float = math.inf
@@ -146,11 +153,15 @@ def counted(samples: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(samples == 0, TICK, samples)
 
 
+def summary(latencies: Sequence[float] | NDArray[np.float64]) -> Timing:
+    """Timing of latencies, in order of time."""
+    seconds = counted(np.asarray(latencies, np.float64)).tolist()
+    return Timing(tuple(seconds), float(np.median(seconds)), spread_of(seconds))
+
+
 def _summary(samples: NDArray[np.float64], keep: int, cut: bool = False) -> Timing:
     samples = counted(samples)
     group = math.ceil(len(samples) / keep)
     whole = len(samples) // group * group  # the last, incomplete group is left out
     latencies = np.median(samples[:whole].reshape(-1, group), axis=1)
-    low, middle, high = np.quantile(latencies, (0.25, 0.5, 0.75))
-    spread = float((high - low) / middle) if middle > 0 else 0.0
-    return Timing(tuple(latencies.tolist()), float(np.median(latencies)), spread, cut)
+    return replace(summary(latencies), cut=cut)

@@ -17,7 +17,13 @@ def pack(header: Mapping[str, Any], blob: bytes = b"") -> bytes:
 
 
 def unpack(frame: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and blob of a frame."""
+    """Header and blob of a frame.
+
+    Raises:
+        ValueError: it is none.
+    """
     start = _LENGTH.size
+    if len(frame) < start:
+        raise ValueError(f"a frame must have at least {start} bytes, but got {len(frame)}")
     end = start + _LENGTH.unpack_from(frame)[0]
     return json.loads(frame[start:end]), frame[end:]

@@ -8,7 +8,7 @@ outcome; what kills the process is the parent's to notice.
 from __future__ import annotations
 
 import gc
-import json
+import math
 import os
 import resource
 import signal
@@ -17,20 +17,21 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
-from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from measure import kernel_call
+from measure.bench import Bench, Interleaved, Sequential, Timeable
 from measure.check import Comparison
+from measure.child_main import open_parent, requests
 from measure.errors import ErrorClass, TrialFailure
-from measure.host import end_with
 from measure.interface import Executor, Task, bind_rotated, load_executor
-from measure.interleaved_worker import InterleavedRunner
 from measure.output_check import OutputCheck, References
 from measure.pool import TaskKey, Trial
-from measure.timing import TimingPolicy, measure
-from measure.wire import pack, unpack
+from measure.timing import TimingPolicy
+from measure.wire import pack
 from targets.base import RunError
 
 _GRACE = 1.0
@@ -81,7 +82,8 @@ class Runner:
         trial = Trial.from_json(request["trial"])
         task, references = self._prepare(trial, request.get("check", True))
         prepared()
-        return self._run(trial, blob, task, references, TimingPolicy(**request["timing"]))
+        policy = Sequential(TimingPolicy(**request["timing"]), request.get("best_seconds", trial.best_seconds))
+        return self._run(trial, blob, task, references, policy)
 
     def _prepare(self, trial: Trial, check: bool) -> tuple[Task, References | None]:
         key = (trial.task_key, check)
@@ -94,26 +96,14 @@ class Runner:
         return self._tasks[key]
 
     def _run(
-        self, trial: Trial, module: bytes, task: Task, references: References | None, policy: TimingPolicy
+        self, trial: Trial, module: bytes, task: Task, references: References | None, how: Sequential
     ) -> tuple[Header, bytes]:
-        bound, rotation = bind_rotated(self._executor, trial, module, task, policy.rotation_bytes)
-        check = OutputCheck(bound, task, references, trial.threads)
-        comparison = check.before()
-        if not comparison.ok:
-            return _refused(comparison), b""
-        if bound.deterministic:
-            policy = replace(policy, min_samples=1, max_samples=1)
-        check.begin()
-        timing = measure(
-            lambda iterations: bound.time(iterations, trial.threads),
-            policy,
-            None if bound.deterministic else trial.best_seconds,
-            check.run_seconds,
-        )
-        comparison = check.after(last=not timing.cut)
-        if not comparison.ok:
-            return _refused(comparison), b""
-        output = check.output
+        policy = how.policy
+        kernel = TimedKernel(self._executor, trial, module, task, references, policy.rotation_bytes)
+        (timing,) = Bench(how).time([kernel])
+        if isinstance(timing, TrialFailure):
+            return _refused(timing, kernel.max_error), b""
+        output = kernel.output_check.output
         copied = b"" if references is not None else output.tobytes()
         cut = f"cut short after one sample: over {policy.cut_ratio:g}x the best" if timing.cut else ""
         described = {} if references is not None else {"output": {"dtype": str(output.dtype), "shape": output.shape}}
@@ -123,48 +113,137 @@ class Runner:
             "seconds": timing.seconds,
             "spread": timing.spread,
             "message": cut,
-            "max_error": check.max_error,
-            "rotation_bytes": rotation,
-            "metrics": bound.metrics(),
+            "max_error": kernel.max_error,
+            "rotation_bytes": kernel.rotation_bytes,
+            "metrics": kernel.bound.metrics(),
         }, copied
 
 
-def _refused(comparison: Comparison) -> Header:
-    return {
-        "error": ErrorClass.wrong_output,
-        "message": comparison.message,
-        "max_error": comparison.max_error,
-    }
+class GroupRunner:
+    """Answers requests to time a group of built trials in turns, see `measure.interleaved`.
+
+    Args:
+        executor: loads and binds kernels.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
+        """Times the trials of `request`, whose modules are one after the other in `blob`."""
+        results: list[Header] = []
+        kernels: dict[int, TimedKernel] = {}
+        tasks: dict[TaskKey, tuple[Task, References | None]] = {}
+        end = 0
+        for place, (data, built) in enumerate(zip(request["trials"], request["built"], strict=True)):
+            trial, module = Trial.from_json(data), blob[end : end + built["bytes"]]
+            end += built["bytes"]
+            results.append({name: built[name] for name in ("error", "message") if name in built})
+            if results[-1]:
+                continue
+            key = trial.task_key
+            if key not in tasks:
+                task = self._executor.prepare(trial, request["check"])
+                tasks[key] = task, References.of(task)
+            prepared()  # the time that it may take begins anew
+            try:
+                held = (*tasks[key], request["rotation_bytes"], request["check"])
+                kernels[place] = TimedKernel(self._executor, trial, module, *held)
+            except TrialFailure as failure:
+                results[place] = _refused(failure)
+        policy = Interleaved(request["rounds"], request["burst_seconds"], seed=request["seed"])
+        timings = Bench(policy, prepared).time(list(kernels.values()))
+        for (place, kernel), timing in zip(kernels.items(), timings, strict=True):
+            if isinstance(timing, TrialFailure):
+                results[place] = _refused(timing)
+            else:
+                found = {"latencies": timing.latencies, "rotation_bytes": kernel.rotation_bytes}
+                results[place] = {**found, "metrics": kernel.bound.metrics()}
+        return {"results": results}, b""
+
+
+class TimedKernel(Timeable):
+    """A built trial that is bound to the inputs of its task.
+
+    Args:
+        executor: binds it.
+        trial, module: the trial, and its machine code.
+        task, references: inputs, and what the output is held against; None: nothing is compared here.
+        rotation_bytes: most memory for rotated copies of constants.
+        checks: whether the output is looked at after the timing.
+
+    Attributes:
+        bound: the kernel with its inputs.
+        rotation_bytes: bytes of the copies; 0 where nothing rotates.
+        output_check: of its outputs.
+        max_error: of the comparison that failed, or the largest of all.
+
+    Raises:
+        TrialFailure: it cannot be bound.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        trial: Trial,
+        module: bytes,
+        task: Task,
+        references: References | None,
+        rotation_bytes: int,
+        checks: bool = True,
+    ) -> None:
+        self.bound, self.rotation_bytes = bind_rotated(executor, trial, module, task, rotation_bytes)
+        self.output_check = OutputCheck(self.bound, task, references, trial.threads)
+        self.deterministic = self.bound.deterministic
+        self._checks, self._threads, self.max_error = checks, trial.threads, math.nan
+
+    def prepare(self) -> float:
+        self._judge(self.output_check.before())
+        self.output_check.begin()
+        return self.output_check.run_seconds
+
+    def time(self, iterations: int) -> NDArray[np.float64]:
+        return self.bound.time(iterations, self._threads)
+
+    def check(self, last: bool) -> None:
+        if self._checks:
+            self._judge(self.output_check.after(last))
+
+    def _judge(self, comparison: Comparison) -> None:
+        if not comparison.ok:
+            self.max_error = comparison.max_error
+            raise TrialFailure(ErrorClass.wrong_output, comparison.message)
+        self.max_error = self.output_check.max_error
+
+
+def _refused(failure: TrialFailure, max_error: float | None = None) -> Header:
+    header: Header = {"error": failure.error, "message": failure.message}
+    return header if max_error is None else {**header, "max_error": max_error}
 
 
 def main() -> None:
     """Serves requests until the parent hangs up."""
-    options = json.loads(sys.argv[1])
+    options, channel = open_parent()
     _confine(options)
-    connection: Connection[Any, Any] = Connection(options["descriptor"])
     executor = load_executor(options["executor"])
     gc.set_threshold(GARBAGE)
     worker = _ROLES[options["role"]](executor, options)
-    connection.send_bytes(pack({"stage": "ready"}))
-    while True:
-        try:
-            request, blob = unpack(connection.recv_bytes())
-        except EOFError:
-            return
+    channel.send(pack({"stage": "ready"}))
+    for request, blob in requests(channel):
         _arm(request["prepare_timeout"])
 
         def prepared(request: Header = request) -> None:
             _arm(request["timeout"])
-            connection.send_bytes(pack({"stage": "prepared"}))
+            channel.send(pack({"stage": "prepared"}))
 
-        connection.send_bytes(_outcome(worker, request, blob, prepared))
+        channel.send(_outcome(worker, request, blob, prepared))
         _arm(0)
 
 
 _ROLES: dict[str, Callable[[Executor, Header], Worker]] = {
     "build": lambda executor, options: Builder(executor),
     "run": lambda executor, options: Runner(executor, options["task_bytes"]),
-    "interleaved": lambda executor, options: InterleavedRunner(executor),
+    "interleaved": lambda executor, options: GroupRunner(executor),
 }
 
 
@@ -203,14 +282,11 @@ def _arm(seconds: float) -> None:
 
 
 def _confine(options: Header) -> None:
-    """Sets affinity, memory limit and signals of this process."""
-    os.sched_setaffinity(0, options["cores"])
+    """Sets memory limit and signals of this process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if options["memory_bytes"]:
         resource.setrlimit(resource.RLIMIT_AS, (options["memory_bytes"], options["memory_bytes"]))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    if "parent" in options:
-        end_with(options["parent"])
 
 
 def _held_bytes(task: Task, references: References | None) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from measure.arrays import pack_arrays, unpack_arrays
-from measure.child import Child
+from measure.child import Child, ChildError
 from search_space.ir.stmt import LoopProgram
 from targets.base import Module, RunError, Target
 
@@ -71,15 +71,11 @@ def run_module(
     }
     if not _children:
         _children.append(Child({}, "tests.native_child"))
-    child = _children[0]
-    child.send(request, code + data)
-    late = not child.connection.poll(SECONDS)
-    answer = None if late else child.receive()
-    if answer is None:
-        how = f"must end within {SECONDS:g} s" if late else f"must run, but the process {child.death()[1].how}"
+    try:
+        header, blob = _children[0].ask(request, code + data, SECONDS)
+    except ChildError as error:
         close_child()
-        raise KernelCrash(f"the kernel {how}\n{text}")
-    header, blob = answer
+        raise KernelCrash(f"the kernel must run, but the process {error.death.how}\n{text}") from None
     if "refused" in header:
         raise RunError(header["refused"])
     assert not header["damage"], f"{header['damage']}\n{text}"

@@ -81,17 +81,12 @@ def retime(
                 break
             if not task.records:
                 continue
-            turns = InterleavedTiming(task.rounds)
-            with InterleavedTimer(task.threads, turns, settings) as timer:
-                for first in range(0, len(task.records), turns.group):
-                    group = task.records[first : first + turns.group]
-                    results = timer.time([record.to_trial() for record in group], lambda: interrupt.requested)
+            trials, again = [record.to_trial() for record in task.records], iter(task.records)
+            with InterleavedTimer(task.threads, InterleavedTiming(task.rounds), settings) as timer:
+                for results in timer.groups(trials, lambda: interrupt.requested):
                     now = time.time()
-                    records = [
-                        Record.of(result, known.provenance.again(Kind.retimed, now), host)
-                        for result, known in zip(results, group, strict=False)  # none after Ctrl-C
-                    ]
-                    database.extend(records)
-                    timed += len(records)
+                    known = [next(again).provenance.again(Kind.retimed, now) for _ in results]
+                    database.extend([Record.of(*pair, host) for pair in zip(results, known, strict=True)])
+                    timed += len(results)
             say(f"{timed}/{total} programs timed again  {task.name}")
         return timed, interrupt.requested

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from autotune.graph.single_op import SingleOp, UnsupportedOperator, blocked_op, single_op, with_weights_drawn
+from measure.bench import Timeable
 from measure.timing import rotation_copies
 from search_space.workloads import Workload
 
@@ -27,7 +28,7 @@ MOST_SESSIONS = 256
 REFUSALS = (state.NotImplemented, state.InvalidGraph, state.InvalidArgument, state.Fail)
 
 
-class OrtRunner:
+class OrtRunner(Timeable):
     """Interleaved sessions of one layer, all of them on the same activations.
 
     Args:

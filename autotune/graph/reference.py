@@ -1,30 +1,22 @@
-"""How fast ONNX Runtime computes given workloads, timed in a process of its own.
-
-The process reads one JSON request from its standard input and answers one JSON line a workload.
-"""
+"""How fast ONNX Runtime computes given workloads, timed in a process of its own."""
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from measure.host import cores_for, last_level_cache_bytes, worker_environment
-from measure.hostlock import POLL_SECONDS
+from measure.child import Child, ChildError
+from measure.child_main import Message, answer_requests, open_parent
+from measure.errors import ErrorClass
+from measure.host import cores_for, last_level_cache_bytes
 from search_space.extras import missing
 from search_space.workloads import Workload
 from targets.threads import check_threads
 
-_ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = ("-m", "autotune.graph.reference")
-"""What the process that times runs."""
+PROGRAM = "autotune.graph.reference"
+"""Module whose `main` the process that times runs."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -88,85 +80,57 @@ def onnxruntime_seconds(
     if why := missing("reference latencies", "onnxruntime"):
         _LOG.warning(why)
         return [None] * len(workloads)
-    policy = policy or ReferencePolicy()
     request = {
         "workloads": [w.to_json() for w in workloads],
         "threads": threads,
         "cache": cache,
-        "policy": asdict(policy),
+        "policy": asdict(policy or ReferencePolicy()),
     }
-    answers = [json.loads(line) for line in _ask(json.dumps(request), timeout, stop).splitlines()]
-    return [answer["seconds"] for answer in answers]
+    try:
+        with Child({"cores": cores_for(threads)}, PROGRAM) as child:
+            header, _ = child.ask(request, seconds=timeout, stop=stop)
+    except ChildError as error:
+        if error.death.error is ErrorClass.run_timeout:
+            rule = f"`timeout` must cover all reference timings, but got timeout={timeout} seconds"
+            raise ReferenceFailure(rule) from error
+        raise ReferenceFailure(f"the process that times ONNX Runtime must answer, but it {error.death.how}") from error
+    return list(header["seconds"])
 
 
-def _ask(request: str, timeout: float, stop: Callable[[], bool] | None) -> str:
-    """What a process of its own answers. Ctrl-C is the caller's, who says by `stop` that it was pressed."""
-    command = [sys.executable, *PROGRAM]
-    pipe, end = subprocess.PIPE, time.monotonic() + timeout
-    environment = worker_environment([str(_ROOT)])
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
-    ) as process:
-        given: str | None = request
-        try:
-            while True:
-                try:
-                    out, errors = process.communicate(given, max(0.0, min(POLL_SECONDS, end - time.monotonic())))
-                    break
-                except subprocess.TimeoutExpired as error:
-                    given = None  # it has been sent
-                    if stop is not None and stop():
-                        raise KeyboardInterrupt from None
-                    if time.monotonic() >= end:
-                        raise ReferenceFailure(
-                            f"`timeout` must cover all reference timings, but got timeout={timeout} seconds"
-                        ) from error
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode:
-        last = (errors.strip() or "no message").splitlines()[-1]
-        raise ReferenceFailure(f"the process that times ONNX Runtime ended with code {process.returncode}: {last}")
-    return out
-
-
-def serve(request: dict[str, Any]) -> list[dict[str, Any]]:
+def serve(request: dict[str, Any], blob: bytes = b"") -> Message:
     """Times the workloads of one request in this process."""
     import numpy as np
 
     from autotune.graph import ort_runner
-    from measure.timing import TimingPolicy, measure
+    from measure.bench import Bench, Sequential
+    from measure.timing import Timing, TimingPolicy
 
     policy, threads = ReferencePolicy(**request["policy"]), request["threads"]
     timing = TimingPolicy(budget_seconds=policy.budget_seconds, min_samples=policy.samples, max_samples=100_000)
+    bench = Bench(Sequential(timing))
+
+    def timed(runners: Sequence[ort_runner.OrtRunner]) -> list[float]:
+        return [found.seconds for found in bench.time(runners) if isinstance(found, Timing)]
+
     ort_runner.set_up(threads)
     call = ort_runner.call_seconds(threads)
-    answers = []
+    answers: list[float | None] = []
     for item in request["workloads"]:
         workload = Workload.from_json(item)
         rng = np.random.default_rng(policy.seed)
         arrays = workload.make_inputs(policy.seed)
         runners = ort_runner.candidates(workload, arrays, threads, rng)
-        seconds = {name: measure(runner.time, timing).seconds for name, runner in runners.items()}
+        seconds = dict(zip(runners, timed(list(runners.values())), strict=True))
         best = min(seconds, key=seconds.__getitem__, default=None)
         if best is not None and request["cache"] == "network":
             runners.clear()
             copies = ort_runner.copies_for(workload, last_level_cache_bytes(), policy.rotation_bytes)
-            runner = ort_runner.runner_of(workload, arrays, threads, best, rng, copies)
-            seconds[best] = measure(runner.time, timing).seconds
-        answers.append({"seconds": None if best is None else max(seconds[best] - call, 1e-9), "variant": best})
-    return answers
+            (seconds[best],) = timed([ort_runner.runner_of(workload, arrays, threads, best, rng, copies)])
+        answers.append(None if best is None else max(seconds[best] - call, 1e-9))
+    return {"seconds": answers}, b""
 
 
 def main() -> None:
-    """Answers the request on standard input."""
-    replies = os.dup(1)
-    os.dup2(2, 1)  # what a library prints must not mix with the answers
-    request = json.load(sys.stdin)
-    os.sched_setaffinity(0, cores_for(request["threads"]))
-    with os.fdopen(replies, "w") as stream:
-        stream.writelines(json.dumps(answer) + "\n" for answer in serve(request))
-
-
-if __name__ == "__main__":
-    main()
+    """Answers requests until the parent hangs up."""
+    _, channel = open_parent()
+    answer_requests(channel, serve)

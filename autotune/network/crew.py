@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
 from measure.child import Child
@@ -37,18 +37,21 @@ class Crew:
         """The answers to requests, in the order of the requests, each as soon as it is there.
 
         All that a process was given is worked on while nobody asks for the next answer. One call must be at its end
-        before the next begins.
+        before the next begins; one that is given up, as by Ctrl-C, ends the processes, as their answers would be taken
+        for those to other requests.
 
         Args:
             ahead: requests that a process has at once: with 2 it goes on while its answer waits to be read.
 
         Raises:
-            RuntimeError: a process has ended.
+            RuntimeError: a process has ended, or all have after a call that was given up.
         """
+        if not self._children:
+            raise RuntimeError("processes that choose schedules must be open to be asked, but they have ended")
         todo = deque(range(len(requests)))
         found: dict[int, Answer] = {}
-        given: dict[Connection[Any, Any], tuple[Child, deque[int]]] = {
-            child.connection: (child, deque()) for child in self._children
+        given: dict[int, tuple[Child, deque[int]]] = {
+            child.channel.fileno(): (child, deque()) for child in self._children
         }
 
         def give() -> None:
@@ -59,19 +62,23 @@ class Crew:
                         numbers.append(todo.popleft())
 
         def take(timeout: float | None) -> None:
-            ready = wait([connection for connection, (_, numbers) in given.items() if numbers], timeout)
-            for connection, (child, numbers) in given.items():
-                if connection in ready:
+            ready = wait([number for number, (_, numbers) in given.items() if numbers], timeout)
+            for number, (child, numbers) in given.items():
+                if number in ready:
                     found[numbers.popleft()] = _received(child)
 
-        give()
-        for number in range(len(requests)):
-            take(0.0)
-            while number not in found:
-                take(None)
-                give()
+        try:
             give()
-            yield found.pop(number)
+            for number in range(len(requests)):
+                take(0.0)
+                while number not in found:
+                    take(None)
+                    give()
+                give()
+                yield found.pop(number)
+        finally:
+            if any(numbers for _, numbers in given.values()):
+                self.close()
 
     def close(self) -> None:
         """Ends the processes."""

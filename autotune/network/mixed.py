@@ -176,7 +176,7 @@ def openvino_outputs(
         onnx.save(model, file)
         try:
             with NetworkProcess("openvino-as-installed", threads, model=str(file)) as process:
-                return [process.infer(feed, Path(place)) for feed in feeds]
+                return [process.infer(feed) for feed in feeds]
         except RuntimeFailure as error:
             raise ValueError(
                 f"`accuracy` must be decibels where OpenVINO does not run the model, but got {AS_OPENVINO!r}: {error}"

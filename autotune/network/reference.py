@@ -33,7 +33,7 @@ def reference_outputs(
     onnx.save(model, file)
     try:
         with NetworkProcess("onnxruntime", threads, model=str(file)) as process:
-            return "onnxruntime", process.infer(feeds, folder)
+            return "onnxruntime", process.infer(feeds)
     except RuntimeLacksOperator:
         pass
     except RuntimeFailure as error:

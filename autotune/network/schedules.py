@@ -6,12 +6,9 @@ The processes that choose schedules then build the kernels.
 from __future__ import annotations
 
 import gc
-import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from multiprocessing.connection import Connection
 from typing import Any
 
 from autotune.cache.kernels import ChoiceStore, KernelCache, symbol_of
@@ -24,8 +21,8 @@ from autotune.schedule_store import Ordered, ScheduledWorkload, ScheduleStore
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from costmodel.pretrained import digest_of
-from measure.host import allowed_cores, end_with
-from measure.wire import pack, unpack
+from measure.child_main import answer_requests, open_parent
+from measure.host import allowed_cores
 from measure.worker import GARBAGE
 from search_space.hardware import Hardware
 from search_space.schedule.errors import ScheduleError
@@ -261,10 +258,8 @@ def _chosen(answer: Answer, workload: Workload, target: Target) -> ScheduledWork
 
 def main() -> None:
     """Answers requests for schedules and for kernels until the parent hangs up."""
-    options = json.loads(sys.argv[1])
-    end_with(options["parent"])
+    options, channel = open_parent()
     gc.set_threshold(GARBAGE)
-    connection: Connection[Any, Any] = Connection(options["descriptor"])
     limited = options["limited"]
     limits = Limits(**{**options["limits"], "hardware": None if limited is None else Hardware.from_json(limited)})
     hardware = {name: Hardware.from_json(data) for name, data in options["hardware"].items()}
@@ -281,13 +276,7 @@ def main() -> None:
     def build(request: dict[str, Any]) -> Answer:
         return {}, module_of(kernel_of(request), settings.target).to_bytes()
 
-    while True:
-        try:
-            request, _ = unpack(connection.recv_bytes())
-        except EOFError:
-            return
-        try:
-            header, code = (build if request["what"] == "build" else choose)(request)
-        except (ConfigError, BuildError, ScheduleError) as error:
-            header, code = {"refused": str(error)}, b""
-        connection.send_bytes(pack(header, code))
+    def answer(request: dict[str, Any], blob: bytes) -> Answer:
+        return (build if request["what"] == "build" else choose)(request)
+
+    answer_requests(channel, answer, (ConfigError, BuildError, ScheduleError))

@@ -16,7 +16,8 @@ from autotune.network.build import make_feeds
 from autotune.network.comparison import Rounding
 from autotune.network.load import Network
 from autotune.network.precisions import model_precision, own_precision
-from autotune.network.process import RUNTIMES, NetworkProcess, RuntimeFailure, interleaved, of_turns
+from autotune.network.process import NetworkProcess, RuntimeFailure, time_in_turns
+from autotune.network.runtimes import RUNTIMES
 from autotune.titles import title_of
 from autotune.tuning.settings import Settings
 from autotune.units import certainty, latency
@@ -104,7 +105,7 @@ def time_network(
     with ScratchFolder("time") as place, ExitStack() as stack:
         file = Path(place) / "model.onnx"
         onnx.save(network.model, file)
-        beside = _Beside(make_feeds(network, settings.seed), Path(place))
+        beside = _Beside(make_feeds(network, settings.seed))
         stack.callback(beside.close)
         beside.open("autotune", NetworkProcess("autotune", settings.threads, folder=str(folder)))
         for precision, another in also.items():
@@ -116,10 +117,11 @@ def time_network(
         processes = beside.processes
         titles = {p.runtime: _title(p, network) for p in processes}
         say(f"timing the network, in turns with {', '.join(titles[p.runtime] for p in processes[1:]) or 'nobody'}")
-        took = interleaved(processes, turns)
+        took = time_in_turns(processes, turns)
         memory = {process.runtime: process.memory() for process in processes}
-    seconds = {name: of_turns(each) for name, each in took.items()}
-    return Timing(seconds, memory, beside.missing, took, titles, decibels)
+    seconds = {name: timing.steady for name, timing in took.items()}
+    medians = {name: timing.latencies for name, timing in took.items()}
+    return Timing(seconds, memory, beside.missing, medians, titles, decibels)
 
 
 def _title(process: NetworkProcess, network: Network) -> str:
@@ -134,15 +136,14 @@ class _Beside:
 
     Args:
         feeds: inputs by name.
-        place: folder of files that live as long as the processes.
 
     Attributes:
         processes: in the order in which they were opened.
         missing: runtimes that are not there or refuse the model, as one that has no 16-bit floats, and why.
     """
 
-    def __init__(self, feeds: Mapping[str, Array], place: Path) -> None:
-        self._feeds, self._place = feeds, place
+    def __init__(self, feeds: Mapping[str, Array]) -> None:
+        self._feeds = feeds
         self._outputs: dict[str, list[Array]] = {}
         self.processes: list[NetworkProcess] = []
         self.missing: dict[str, str] = {}
@@ -155,7 +156,7 @@ class _Beside:
         """
         process.runtime = label
         try:
-            self._outputs[label] = list(process.infer(self._feeds, self._place).values())
+            self._outputs[label] = list(process.infer(self._feeds).values())
         except RuntimeFailure:
             process.close()
             raise
@@ -176,7 +177,7 @@ class _Beside:
         if exact is None:
             try:
                 with NetworkProcess(EXACT, threads, model=str(file)) as process:
-                    exact = list(process.infer(self._feeds, self._place).values())
+                    exact = list(process.infer(self._feeds).values())
             except RuntimeFailure:
                 return {}  # as without it; nothing was asked of it
         return {

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from autotune.graph.ir import Graph
-from autotune.network.process import NetworkProcess, of_turns
+from autotune.network.process import NetworkProcess, time_in_turns
 from autotune.pytorch.background import of_process
 from autotune.pytorch.building import Loaded, Plan, Source, Stop
 from autotune.schedule import Schedule
@@ -149,14 +149,15 @@ def in_turns(before: Path, after: Path, threads: int, stop: Stop) -> tuple[float
         Stopped: it was to stop; the processes have ended.
         RuntimeFailure: one of them cannot run.
     """
+
+    def unless_stopped() -> None:
+        if stop():
+            raise Stopped
+
     with (
         NetworkProcess("autotune", threads, folder=str(before)) as first,
         NetworkProcess("autotune", threads, folder=str(after)) as second,
     ):
-        took: list[tuple[NetworkProcess, list[float]]] = [(first, []), (second, [])]
-        count = max(1, round(TURN_SECONDS / max(first.time(1)[0], 1e-6)))
-        for process, seconds in took * TURNS:
-            if stop():
-                raise Stopped
-            seconds.append(process.median(count))
-    return of_turns(took[0][1]), of_turns(took[1][1])
+        first.runtime, second.runtime = "before", "after"
+        took = time_in_turns((first, second), TURNS, TURN_SECONDS, pause=0.0, least=1, tick=unless_stopped)
+    return took["before"].steady, took["after"].steady

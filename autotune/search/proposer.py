@@ -9,15 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import queue
 import shlex
-import signal
-import subprocess
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +22,7 @@ from numpy.typing import NDArray
 from autotune.search.base import Bounds, Candidate, Scorer
 from autotune.search.evolution import Evolution, EvolutionOptions
 from autotune.search.population import Population
+from measure.child import ChildError, Program
 from search_space import strict_json
 from search_space.decisions import Decisions, Space
 from search_space.schedule.errors import ScheduleError
@@ -39,6 +34,8 @@ _REASONS = 16
 """Most rejected proposals of a round that it is told of."""
 _FAREWELL = 0.2
 """Seconds that a program has to end once its input is closed."""
+MOST_BYTES = 64 << 20
+"""Bytes of the longest answer; a program that says more is ended."""
 
 
 @dataclass(frozen=True)
@@ -228,42 +225,23 @@ class _Replay:
 
 
 class _Program:
-    """A program that is asked by a line of JSON and answers by one; its standard error is ours.
-
-    It is the leader of a session of its own, so that what it has started ends with it.
-    """
+    """A program that is asked by a line of JSON and answers by one; its standard error is ours."""
 
     def __init__(self, command: str, timeout: float) -> None:
         try:
-            self._process = subprocess.Popen(
-                shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-            )
+            self._process = Program(shlex.split(command), MOST_BYTES)
         except (OSError, ValueError, IndexError) as error:
             raise ValueError(
                 f"`command` of proposer must be a program to start, but got {command!r}: {error}"
             ) from None
-        self._timeout, self._lines = timeout, queue.SimpleQueue[bytes | None]()
-        threading.Thread(target=_forward, args=(self._process.stdout, self._lines), daemon=True).start()
+        self._timeout = timeout
         weakref.finalize(self, _end, self._process)
 
     def ask(self, request: Mapping[str, Any]) -> Any:
-        """The answer; `GONE` where the program has ended, or takes too long, and is ended then.
-
-        One that does not read blocks who writes to it, so it is ended by a clock, whatever is being waited for.
-        """
-        clock = threading.Timer(self._timeout, _kill, (self._process,))
-        clock.start()
+        """The answer; `GONE` where the program has ended, or takes too long or says too much, and is ended then."""
         try:
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-            line = self._lines.get()
-        except OSError:
-            line = None
-        finally:
-            clock.cancel()
-        if line is None:
-            _end(self._process)
+            line = self._process.exchange(json.dumps(request).encode(), self._timeout)
+        except ChildError:
             return GONE
         try:
             return strict_json.loads(line)
@@ -271,26 +249,8 @@ class _Program:
             return line.decode(errors="replace")  # no answer, as it is told
 
 
-def _forward(stream: Any, lines: queue.SimpleQueue[bytes | None]) -> None:
-    try:
-        with stream:
-            for line in stream:
-                lines.put(line)
-    finally:
-        lines.put(None)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Program) -> None:
     """Closes the program's input, which tells it, and ends what is left of it soon after."""
-    with suppress(OSError):
-        assert process.stdin is not None
-        process.stdin.close()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_FAREWELL)
-    _kill(process)
-    process.wait()
+    process.channel.close()
+    process.wait(_FAREWELL)
+    process.close()

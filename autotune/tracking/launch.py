@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from autotune.tracking.spool import pending
 from autotune.tracking.uploader import only_uploader
+from measure.child import Child
 
-_COMMAND = "from autotune.tracking.uploader import main; main()"
+_PROGRAM = "autotune.tracking.uploader"
 _POLL = 0.05
 
 
@@ -26,42 +23,39 @@ class Uploads:
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None  # neither Ctrl-C nor the terminal's end is meant for its session
         self._assigned = False
 
     def prepare(self) -> None:
         """Starts the process, if it does not live; it imports what it needs and waits for a folder."""
-        if self._process is None or self._process.poll() is not None:
-            self._assigned = False
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMMAND, self._backend],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # neither Ctrl-C nor the end of the terminal is meant for it
-            )
+        if self._child is None or not self._child.alive:
+            self._let_go()
+            self._child, self._assigned = Child({"backend": self._backend}, _PROGRAM), False
 
     def start(self, run_folder: Path) -> None:
         """Lets the process upload from a run folder, which it does until it is done."""
         self.prepare()
-        if self._process is not None and self._process.stdin is not None and not self._assigned:
+        if self._child is not None and not self._assigned:
             self._assigned = True
-            with suppress(BrokenPipeError):  # it has died, and the next call starts another
-                self._process.stdin.write(f"{run_folder.absolute()}\n".encode())
-                self._process.stdin.close()
+            self._child.send({"folder": str(run_folder.absolute())})  # one that has died is replaced by the next call
+            self._child.channel.close()
 
     def at_work(self, run_folder: Path) -> bool:
         """Whether somebody uploads from a run folder: this process, or one that was there before it."""
-        if self._process is not None and self._process.poll() is None:
+        if self._child is not None and self._child.alive:
             return True
         with only_uploader(run_folder) as alone:
             return not alone
 
     def stop(self) -> None:
         """Lets a process go that was prepared for nothing."""
-        if self._process is not None and self._process.stdin is not None and not self._assigned:
-            self._process.stdin.close()
+        if not self._assigned:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Hangs up, which ends a process that has no folder."""
+        if self._child is not None:
+            self._child.channel.close()
 
 
 def wait(spool: Path, seconds: float, at_work: Callable[[], bool]) -> bool:

@@ -30,6 +30,7 @@ from autotune.tracking.spool import (
     write_state,
 )
 from autotune.tracking.store import Input, Point, Store, StoreError
+from measure.child_main import open_parent, requests
 from measure.filelock import lock_within
 from measure.hostlock import HostLock
 
@@ -223,17 +224,18 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def main() -> None:
-    """The process beside a run, with the name of the backend as its argument and the run folder on standard input.
+    """The process beside a run, with the name of the backend among its options, and the run folder in a message.
 
     It imports what it needs before it reads the folder, so that it can be started before there is one; it ends when
     everything is uploaded, or after some tries, or where no folder comes.
     """
+    options, channel = open_parent()
     with suppress(ImportError), _untimed():  # reported later, where somebody reads it
-        registry.get(sys.argv[1])
-    line = sys.stdin.readline().strip()
-    if not line:
+        registry.get(options["backend"])
+    message = next(requests(channel), None)
+    if message is None:
         return
-    folder = Path(line)
+    folder = Path(message[0]["folder"])
     log = os.open(folder / FOLDER / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 import autotune
 from autotune.config import Measure, Model, Search
-from autotune.network.process import OPENVINO_FLOATS
+from autotune.network.runtimes import OPENVINO_FLOATS
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from autotune.tuning.untimed import by_roofline

@@ -20,12 +20,12 @@ from autotune.network.build import write_network
 from autotune.network.compile_from_records import FOLDER
 from autotune.network.load import load_network
 from autotune.network.options import CompileOptions
-from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved
+from autotune.network.process import NetworkProcess, RuntimeFailure
 from autotune.network.schedules import Schedules
 from autotune.run.run import run
 from autotune.run.workloads import limits_of, network_of, settings_of
 from autotune.run_files import PRECISION
-from benchmarks.figures import figures
+from benchmarks.figures import figures_in_turns
 from benchmarks.networks_table import NARROW_PEERS
 from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, TorchProcess
 from benchmarks.subjects import Subject, outputs, signal_to_noise
@@ -104,7 +104,7 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
             try:
                 process = stack.enter_context(kind(label.split()[0], plan.threads, **facts))
                 process.runtime = label  # several of ours take turns
-                answers[label] = outputs(process, feeds, folder)
+                answers[label] = outputs(process, feeds)
             except RuntimeFailure as error:
                 row["missing"][label] = str(error)
                 continue
@@ -115,7 +115,7 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
         processes = [process for process in processes if not _is_another(process, row)]
         if plan.turns:
             with alone():
-                row |= figures(interleaved(processes, plan.turns))
+                row |= figures_in_turns(processes, plan.turns)
     return row
 
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from autotune.network import process
-from autotune.network.process import Array, NetworkProcess, Opener, timed
+from autotune.network import runtimes
+from autotune.network.process import NetworkProcess
+from autotune.network.runtimes import Array, Opener, timed
 from benchmarks.survey.exports import made
 from benchmarks.survey.models import Model
 from measure.host import cores_for
@@ -97,5 +98,6 @@ class TorchProcess(NetworkProcess):
     server = "benchmarks.precisions.torch_runtime"
 
 
-if __name__ == "__main__":
-    process.main(RUNTIMES)
+def main() -> None:
+    """Serves one of these runtimes."""
+    runtimes.main(RUNTIMES)

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.network.process import Array, RuntimeFailure, interleaved
-from benchmarks.figures import figures
+from autotune.network.process import RuntimeFailure
+from autotune.network.runtimes import Array
+from benchmarks.figures import figures_in_turns
 from benchmarks.pytorch.runtime import EAGER, ModelProcess
 from benchmarks.survey.process import Facts
 from measure.hostlock import alone
@@ -59,7 +60,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
         facts.begin("timing")
         if request["turns"]:
             with alone():
-                facts.add(**figures(interleaved(processes, request["turns"])))
+                facts.add(**figures_in_turns(processes, request["turns"]))
     for runtime in cold:
         facts.begin(f"compile by {runtime} once more")
         with _opened(runtime, request, "warm") as process:
@@ -93,7 +94,7 @@ def _opened(runtime: str, request: Mapping[str, Any], run: str) -> ModelProcess:
 
 def _first(runtime: str, process: ModelProcess, request: Mapping[str, Any], run: str) -> tuple[Array, float]:
     """Output and seconds of a process's first inference, which compiles."""
-    output = process.infer({}, Path(request["folder"]))["0"]
+    output = process.infer({})["0"]
     return output, Facts(_notes(runtime, request, run)).all()["first_seconds"]
 
 

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.network import process
-from autotune.network.process import Array, NetworkProcess, Opener, timed
+from autotune.network import runtimes
+from autotune.network.process import NetworkProcess
+from autotune.network.runtimes import Array, Opener, timed
 from benchmarks.survey.exports import made
 from benchmarks.survey.models import Model
 from benchmarks.survey.process import Facts
@@ -105,5 +106,6 @@ class ModelProcess(NetworkProcess):
     server = "benchmarks.pytorch.runtime"
 
 
-if __name__ == "__main__":
-    process.main(RUNTIMES)
+def main() -> None:
+    """Serves one of these runtimes."""
+    runtimes.main(RUNTIMES)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autotune.network.process import OPENVINO_FLOATS, ORT_FLOATS
+from autotune.network.runtimes import OPENVINO_FLOATS, ORT_FLOATS
 from benchmarks.peers.base import Array, PeerError, answer_all
 from benchmarks.serving.callers import Call, served
 from measure.host import cores_for

@@ -27,7 +27,7 @@ from autotune.network.comparison import Check, against_float64, errors_of
 from autotune.network.compile_from_records import FOLDER
 from autotune.network.load import Network, load_network
 from autotune.network.options import CompileOptions
-from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
+from autotune.network.process import NetworkProcess, RuntimeFailure, time_in_turns
 from autotune.network.schedules import Schedules
 from autotune.network.timing import Timing
 from autotune.run.run import run
@@ -83,8 +83,9 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
         facts.add(missing=runtimes.missing, **agreement(network, runtimes.outputs, runtimes.feeds))
         facts.begin("timing")
         with alone():
-            took = interleaved(runtimes.processes, request["turns"])
-    timing = Timing({name: of_turns(each) for name, each in took.items()}, {}, {}, took)
+            took = time_in_turns(runtimes.processes, request["turns"])
+    turns = {name: each.latencies for name, each in took.items()}
+    timing = Timing({name: each.steady for name, each in took.items()}, {}, {}, turns)
     facts.add(seconds=dict(timing.seconds), unsteady=timing.unsteady)
 
     facts.begin("profile")
@@ -142,7 +143,7 @@ class Beside:
                 try:
                     process = NetworkProcess(runtime, threads, **opened)
                     self.processes.append(process)
-                    made = process.infer(self.feeds, folder)
+                    made = process.infer(self.feeds)
                 except RuntimeFailure as error:
                     if runtime == "autotune":
                         raise

@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 from autotune.cli.app import app
 from autotune.config import load_config
 from autotune.network import deploy
-from autotune.network.process import NetworkProcess, serve
+from autotune.network.process import NetworkProcess
+from autotune.network.runtimes import Server
+from measure.child_main import Message
 from targets.cuda.target import CudaTarget
 from tests.autotune.fakes import HashPool
 from tests.autotune.test_network import two_layers
@@ -30,14 +32,13 @@ class InProcess(NetworkProcess):
     """The same answers without a process."""
 
     def __init__(self, runtime: str, threads: int, **facts: str) -> None:
-        self.runtime, self._state = runtime, dict[str, Any]()
-        self._ask({"open": {"runtime": runtime, "threads": threads, **facts}})
+        self.runtime, self._server = runtime, Server({"runtime": runtime, "threads": threads, **facts})
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return serve(request, self._state)
+    def _ask(self, request: Mapping[str, Any], blob: bytes = b"") -> Message:
+        return self._server.answer(dict(request), blob)
 
     def close(self) -> None:
-        self._state.clear()
+        """Has nothing to end."""
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from autotune.graph.copies import executable_graph
-from autotune.graph.ir import Array, Builder, TensorType
+from autotune.graph.ir import Builder, TensorType
 from autotune.graph.onnx_model import inferred, load_model
 from autotune.graph.passes import optimise
 from autotune.network.build import compile_network, make_feeds
@@ -20,7 +20,6 @@ from autotune.network.check import TOLERANCE, check_network
 from autotune.network.load import Network, load_network
 from autotune.network.lowered import stored_values
 from autotune.network.options import CompileOptions
-from autotune.network.process import _loaded, _save
 from autotune.network.tasks import types_of
 from autotune.network.timing import time_network
 from autotune.tracking import facts
@@ -128,14 +127,6 @@ def test_runtimes_that_refuse_it_are_missing(executable: tuple[Executable, Netwo
     timing = time_network(network, run.folder, SETTINGS, ["onnxruntime"], turns=1)
     assert timing.seconds["autotune"] > 0
     assert ("onnxruntime" in timing.missing) == (network.precision == "bfloat16")
-
-
-def test_arrays_travel_between_processes(tmp_path: Path) -> None:
-    arrays: dict[str, Array] = {"a": np.arange(3.0), "b": np.ones((2, 3), ml_dtypes.bfloat16), "c": np.float16([[2]])}
-    _save(tmp_path / "x.npz", arrays)
-    found = _loaded(tmp_path / "x.npz", list(arrays))
-    assert {name: str(array.dtype) for name, array in found.items()} == {n: str(a.dtype) for n, a in arrays.items()}
-    assert all((found[name] == array).all() for name, array in arrays.items())
 
 
 @pytest.mark.parametrize("dtype", NARROW)

@@ -139,6 +139,19 @@ def test_processes_build_what_this_one_would() -> None:
     assert again == alone[::-1]
 
 
+@pytest.mark.usefixtures("two_cores")
+def test_answers_that_nobody_waits_for_are_not_taken_for_others() -> None:
+    chosen = Schedules({}, SETTINGS)
+    chosen.prepare(WORKLOADS)
+    kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
+    with closing(chosen):
+        given_up = chosen.built(kernels)
+        next(given_up)
+        given_up.close()
+        with pytest.raises(RuntimeError, match="must be open to be asked"):
+            next(iter(chosen.built(kernels[::-1])))
+
+
 @pytest.mark.parametrize("processes", [False, True])
 @pytest.mark.usefixtures("two_cores")
 def test_what_was_built_to_be_chosen_is_not_built_again(processes: bool, monkeypatch: pytest.MonkeyPatch) -> None:

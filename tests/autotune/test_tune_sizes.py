@@ -108,7 +108,7 @@ def test_what_was_measured_is_kept_and_not_measured_again(tmp_path: Path, monkey
     def never(*given: Any) -> None:
         raise AssertionError("timed again")
 
-    monkeypatch.setattr(clock, "timed", never)
+    monkeypatch.setattr(clock.TimingProcess, "ask", never)
     again = HashPool()
     second = tuned(sizes, again, records=path, search_at=[1, 20], carried=4)
     assert not again.measured

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from autotune.network.process import of_turns
 from benchmarks import interleave
 from benchmarks.interleave import geometric_mean, turns_of
 from benchmarks.rows import ROWS, select
+from measure.steadiness import steady_seconds
 
 
 @dataclass
@@ -39,7 +39,7 @@ def test_peers_alternate_and_an_outlying_turn_does_not_count() -> None:
     slow, fast = Scripted("a", [1.0, 9.0, 1.0], log), Scripted("b", [2.0], log)
     found = turns_of({"a": slow, "b": fast}, repeat=20, pause=0.0, warm_seconds=0.2)
     assert found == {"a": [9.0] + [1.0] * 19, "b": [2.0] * 20}
-    assert of_turns(found["a"]) == 1.0
+    assert steady_seconds(found["a"]) == 1.0
     assert log == ["a", "b"] + ["a warms up for 0.2 s", "a", "b warms up for 0.2 s", "b"] * 20
 
 
@@ -85,7 +85,7 @@ def test_selection_keeps_order_and_names_what_there_is() -> None:
 
 def test_slow_turns_count_for_nobody() -> None:
     peer = Scripted("a", [1.0, *(1.4 if turn % 2 else 1.0 for turn in range(5 * 20)), 1.0], [])
-    assert of_turns(turns_of({"a": peer}, pause=0.0)["a"]) == 1.0
+    assert steady_seconds(turns_of({"a": peer}, pause=0.0)["a"]) == 1.0
 
 
 # Four processes, so that together they are seen at work however busy the machine is with other tests.

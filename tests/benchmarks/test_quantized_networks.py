@@ -18,6 +18,7 @@ from autotune.graph.quantise.formats import MOST_DECIBELS
 from benchmarks import quantized_networks, tables
 from benchmarks.stacks import STACKS, Stack
 from benchmarks.subjects import signal_to_noise
+from measure.timing import Timing, summary
 from tests.autotune.test_network import two_layers
 
 
@@ -84,11 +85,11 @@ def test_a_stack_of_layers_keeps_the_size_of_its_activations(name: str, tmp_path
 def test_ours_and_the_peers_of_both_recipes_take_turns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sessions: list[list[str]] = []
 
-    def interleaved(processes: Any, turns: int) -> dict[str, list[float]]:
+    def in_turns(processes: Any, turns: int) -> dict[str, Timing]:
         sessions.append([process.runtime for process in processes])
-        return {process.runtime: [2.0, 2.0, 2.0, 1.0, 1.0, 1.0] for process in processes}
+        return {process.runtime: summary([2.0, 2.0, 2.0, 1.0, 1.0, 1.0]) for process in processes}
 
-    monkeypatch.setattr(quantized_networks, "interleaved", interleaved)
+    monkeypatch.setattr("benchmarks.figures.time_in_turns", in_turns)
     monkeypatch.setattr(quantized_networks, "PEERS", quantized_networks.PEERS[:1])
     options = argparse.Namespace(seed=0, trials=0, turns=4, threads=1)
     row = quantized_networks.compare("two", two_layers(tmp_path / "two.onnx"), tmp_path, options)

@@ -10,9 +10,9 @@ import pytest
 from measure.errors import ErrorClass, PoolError
 from measure.hostlock import HostLock
 from measure.interleaved import InterleavedTimer, InterleavedTiming
-from measure.interleaved_worker import InterleavedRunner
 from measure.pool import Trial
 from measure.settings import LocalSettings
+from measure.worker import GroupRunner
 from search_space import workloads
 from tests.measure.candidates import candidates
 from tests.measure.fake_executor import FakeBound, FakeExecutor
@@ -135,7 +135,7 @@ def test_a_host_that_is_slow_most_of_the_time_is_seen_through():
         "seed": 0,
         "check": False,
     }
-    answer, _ = InterleavedRunner(Executor()).handle(request, b"".join(modules), lambda: None)
+    answer, _ = GroupRunner(Executor()).handle(request, b"".join(modules), lambda: None)
     fastest = [min(result["latencies"]) for result in answer["results"]]
     assert fastest == pytest.approx(seconds)
     assert {len(result["latencies"]) for result in answer["results"]} == {40}

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property, partial
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -18,18 +18,20 @@ from autotune.tuning.finals import ROUNDS
 from autotune.tuning.preparation import reusable_records
 from autotune.tuning.settings import Settings
 from autotune.tuning.sizes.choice import Timed
-from autotune.tuning.sizes.opening import Define, Opening, built, lowered
+from autotune.tuning.sizes.opening import Define, Opening, code_of, lowered
+from measure.child import ChildError
 from measure.database import Database
+from measure.errors import ErrorClass
 from measure.host import describe_host
 from measure.hostlock import POLL_SECONDS, HostLock
 from measure.outcome import Outcome
 from measure.pool import Trial
 from measure.provenance import Kind, Provenance
 from measure.record import Record
-from measure.timing import TimingPolicy, rotation_copies
-from measure.timing import measure as timed
+from measure.settings import LocalSettings
+from measure.timing_process import TimingProcess
 from search_space.workloads import Workload
-from targets.base import BuildError, Kernel, RunError
+from targets.base import BuildError, RunError
 
 NEAR = 1.15
 """Times the fastest at a size: what takes no longer is timed again."""
@@ -40,12 +42,12 @@ PATIENCE = 60.0
 MOST_AGAIN = 12
 """Schedules that are timed again at a size."""
 
-Task = tuple[list[NDArray[Any]], NDArray[Any]]
-"""Inputs, and what the reference makes of them."""
+LOCAL = LocalSettings(task_bytes=1 << 40)
+"""Settings of the process that times: it keeps the references of all sizes, which each schedule is compared with."""
 
 
 class Clock:
-    """Times schedules at all sizes that they hold for, in this process.
+    """Times schedules at all sizes that they hold for, in a process of their own that checks their outputs.
 
     Args:
         define: what they compute, by its size.
@@ -71,8 +73,7 @@ class Clock:
         self._define, self._workloads, self._settings, self._size = define, workloads, settings, size
         self._database, self._callbacks = database, callbacks
         self._fastest = dict.fromkeys(workloads, math.inf)
-        self._tasks: dict[int, Task] = {}
-        self._kernels: dict[Opening, Kernel | None] = {}
+        self._modules: dict[Opening, bytes | None] = {}
         self._done = self._total = 0
         self._times: dict[tuple[int, str], list[float]] = {}  # of a trace at a size, by round
         for n, workload in workloads.items() if resume else ():
@@ -95,12 +96,13 @@ class Clock:
             stop: whether somebody wants an end; what is not timed at all of its sizes by then is left out.
 
         Raises:
-            RunError: a kernel computes something else than the definition.
+            RunError: a kernel computes something else than the definition, or ends its process.
+            PoolError: the process that times cannot be started.
         """
         pairs = [(opening, n) for opening in openings for n in self._sizes_of(opening)]
-        with closing(HostLock()) as lock:
+        with closing(HostLock()) as lock, TimingProcess("run", self._settings.threads, LOCAL) as process:
             for number in range(ROUNDS):
-                self._round(self._near(pairs, number) if number else pairs, number, lock, stop)
+                self._round(self._near(pairs, number) if number else pairs, number, lock, process, stop)
         found: list[Timed] = []
         for opening in openings:
             seconds = {n: self._seconds(opening, n, ROUNDS) for n in self._sizes_of(opening)}
@@ -129,7 +131,12 @@ class Clock:
         return [pair for pair in pairs if pair in near]
 
     def _round(
-        self, pairs: Sequence[tuple[Opening, int]], number: int, lock: HostLock, stop: Callable[[], bool]
+        self,
+        pairs: Sequence[tuple[Opening, int]],
+        number: int,
+        lock: HostLock,
+        process: TimingProcess,
+        stop: Callable[[], bool],
     ) -> None:
         """Times what has fewer times than this round is to leave; between schedules others on this host may build."""
         self._total += len(pairs)
@@ -139,8 +146,8 @@ class Clock:
                 return
             times = self._times.setdefault((n, opening.trace.key), [])
             if len(times) <= number:
-                kernel = self._kernel(opening)
-                if kernel is None:
+                module = self._module(opening)
+                if module is None:
                     self._total -= 1
                     continue
                 if opening is not last:
@@ -149,7 +156,7 @@ class Clock:
                     end = time.monotonic() + PATIENCE
                     while not lock.acquire("time", POLL_SECONDS) and not stop() and time.monotonic() < end:
                         pass
-                times.append(self._timed(kernel, opening, n))
+                times.append(self._timed(process, module, opening, n))
             self._fastest[n] = min(self._fastest[n], times[number])
             self._done += 1
             progress = SizeProgress(self._done, self._total, self._size, n, times[number], self._fastest[n])
@@ -157,43 +164,37 @@ class Clock:
                 callback.on_size(progress)
         lock.release()
 
-    def _kernel(self, opening: Opening) -> Kernel | None:
-        """None where there is no code."""
-        if opening not in self._kernels:
+    def _module(self, opening: Opening) -> bytes | None:
+        """Machine code of a schedule; None where there is none."""
+        if opening not in self._modules:
             try:
-                self._kernels[opening] = built(self._define, opening, self._settings.target.name, self._size)
+                module = code_of(self._define, opening, self._settings.target.name, self._size)
+                self._modules[opening] = module.to_bytes()
             except BuildError:
-                self._kernels[opening] = None
-        return self._kernels[opening]
+                self._modules[opening] = None
+        return self._modules[opening]
 
-    def _timed(self, kernel: Kernel, opening: Opening, n: int) -> float:
-        """Of a call at one of the sizes, once its output is checked; written down."""
-        workload, settings, policy = self._workloads[n], self._settings, TimingPolicy()
-        if n not in self._tasks:
-            inputs = workload.make_inputs(settings.seed)
-            self._tasks[n] = inputs, workload.reference(*inputs)
-        inputs, expected = self._tasks[n]
-        start = time.perf_counter()
-        bound = kernel.bind(inputs, self._copies(workload, inputs, policy))
-        rtol, atol = workload.tolerance
-        output = bound.run(settings.threads)
-        if not np.allclose(output.astype(np.float64), expected.astype(np.float64), rtol, atol, equal_nan=True):
-            raise RunError(f"a kernel must compute its definition, but at {self._size} = {n} it does not")
+    def _timed(self, process: TimingProcess, module: bytes, opening: Opening, n: int) -> float:
+        """Seconds of a call at a size, once its output is checked; infinite after a time-out; written down."""
+        trial = self._trial(self._workloads[n], opening)
+        # Beside the trial, whose own would have the target refuse what spills: it may be the only one for all sizes.
         best = None if math.isinf(self._fastest[n]) else self._fastest[n]
-        timing = timed(partial(bound.time, threads=settings.threads), policy, best)
+        request = {"trial": trial.to_json(), "timing": LOCAL.timing.to_json(), "best_seconds": best}
+        try:
+            answer = process.ask(request, module, trial.run_timeout)
+        except ChildError as error:
+            if error.death.error is ErrorClass.run_timeout:
+                return math.inf
+            raise RunError(f"a kernel must run, but at {self._size} = {n} its process {error.death.how}") from error
+        if "error" in answer:
+            said = f"at {self._size} = {n} it does not: {answer['message']}"
+            raise RunError(f"a kernel must compute its definition, but {said}")
         if self._database is not None:
-            spent = time.perf_counter() - start
-            outcome = Outcome.of_samples(timing.latencies, run_seconds=spent, host=self._host)
-            self._database.append(Record(self._trial(workload, opening), outcome, self._provenance(opening)))
-        return timing.seconds
-
-    def _copies(self, workload: Workload, inputs: Sequence[NDArray[Any]], policy: TimingPolicy) -> int:
-        """Sets of constants, of which there are several where they are to be cold."""
-        pairs = zip(inputs, workload.inputs, strict=True)
-        constant_bytes = sum(array.nbytes for array, spec in pairs if spec.constant)
-        if self._settings.measure.cache != "network" or not constant_bytes:
-            return 1
-        return max(2, rotation_copies(constant_bytes, self._settings.target.cache_bytes, policy.rotation_bytes))
+            first, last = answer["span"]
+            facts = {name: answer[name] for name in ("max_error", "rotation_bytes", "metrics")}
+            outcome = Outcome.of_samples(tuple(answer["latencies"]), run_seconds=last - first, host=self._host, **facts)
+            self._database.append(Record(trial, outcome, self._provenance(opening)))
+        return float(answer["seconds"])
 
     def _trial(self, workload: Workload, opening: Opening) -> Trial:
         settings = self._settings

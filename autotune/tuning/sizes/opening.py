@@ -15,7 +15,7 @@ from search_space.schedule.opened import variants
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
 from targets import registry
-from targets.base import Kernel
+from targets.base import Kernel, Module
 
 Define = Callable[[Any], Sequence[te.Tensor]]
 """A size, as a number or as a variable → inputs..., output."""
@@ -58,15 +58,20 @@ def lowered(define: Define, opening: Opening, size: str) -> OpenTrace:
     return OpenTrace(opening.trace, cleanup(lower(opening.trace.apply(state))))
 
 
-def built(define: Define, opening: Opening, target: str, size: str) -> Kernel:
-    """The kernel of all sizes for which a trace holds.
+def code_of(define: Define, opening: Opening, target: str, size: str) -> Module:
+    """Machine code for all sizes for which a trace holds.
 
     Raises:
         BuildError: the target has no code for it.
         ScheduleError: the trace does not hold.
     """
+    return registry.get(target).build(lowered(define, opening, size).program)
+
+
+def built(define: Define, opening: Opening, target: str, size: str) -> Kernel:
+    """Loads the kernel of all sizes for which a trace holds, see `code_of`."""
     on: Any = registry.get(target)
-    kernel: Kernel = on.load(on.build(lowered(define, opening, size).program))
+    kernel: Kernel = on.load(code_of(define, opening, target, size))
     return kernel
 
 
