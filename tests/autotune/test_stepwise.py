@@ -15,6 +15,7 @@ import pytest
 
 import autotune
 import autotune.network.check
+import autotune.network.probing
 from autotune.config import Quantisation
 from autotune.executable.stepwise import StepwiseExecutable
 from autotune.graph.evaluate import evaluate
@@ -178,7 +179,8 @@ def test_the_check_sees_one_number_that_is_one_off(
         graph = Graph(network.graph.name, network.graph.inputs, constants, network.graph.nodes, network.graph.outputs)
         return compile_whole(replace(network, graph=graph), schedules, place, settings)
 
-    monkeypatch.setattr(autotune.network.check, "compile_network", changed)
+    for module in (autotune.network.check, autotune.network.probing):
+        monkeypatch.setattr(module, "compile_network", changed)
     assert check_network(network, schedules(), SETTINGS).max_error == 1
 
 
