@@ -379,7 +379,7 @@ class Target(ABC):
         """Writes to `folder` what runs a network, its weights not included.
 
         Returns:
-            What the network's manifest has of it: `schema`, that of its executable's `format`, the bytes of further
+            What the network's manifest has of it: `kind`, that of its executable's `format`, the bytes of further
             `memory` by what they are for, and whatever else the executable needs.
 
         Raises:

@@ -5,8 +5,6 @@ A process that only runs networks imports this, the module `executable` of their
 
 from __future__ import annotations
 
-import io
-import mmap
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.files import replace_file
-from targets.arrays import aligned
+from targets.bundle import copy_files, joined, read_weights, writable
 from targets.calling import Array, checked, handed_back, in_order
 from targets.manifest import (
     SEAL,
     ExecutableError,
     Format,
     contents,
-    digest,
-    files_of,
     parameters_of,
     read_manifest,
     sizes_of,
@@ -48,6 +44,7 @@ class Executable(ABC):
         weights: the bytes of the weights in place of the file, where the class `holds_weights`: in parts (n,) one after
             the other, which are copied, or in an array (n,) that is the executable's from then on, on a 64-byte
             boundary and of 64 bytes at least.
+        entry: name of the entry point, where the folder has several.
 
     Attributes:
         format: of its manifests.
@@ -70,11 +67,12 @@ class Executable(ABC):
         threads: int | None = None,
         mapped: bool = False,
         weights: Sequence[Array] | Array | None = None,
+        entry: str | None = None,
     ) -> None:
-        self.folder = Path(folder)
+        self.folder, self._entry = Path(folder), entry
         self._given = weights
         self._in_memory: Array | None = None  # what was given, as one
-        self.manifest = read_manifest(self.folder, self.format)
+        self.manifest = read_manifest(self.folder, self.format, entry)
         self.name: str = self.manifest["name"]
         self.threads = int(self.manifest["threads"]) if threads is None else threads
         self.mapped = mapped
@@ -106,21 +104,16 @@ class Executable(ABC):
         Raises:
             ExecutableError: another network has been written over this one's files meanwhile.
         """
-        place = Path(folder)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ExecutableError(
-                f"`folder` must be one that can be written, but got {place}: {error.strerror}"
-            ) from None
+        place = writable(folder)
         if place.resolve() == self.folder.resolve():
             self._write_weights()
             return place
-        for file, sha256 in files_of(self.manifest):
-            if self._in_memory is not None and file == self.manifest["weights"]["file"]:
-                replace_file(place / file, self._in_memory[: self.weights_bytes].data)
-            else:
-                replace_file(place / file, contents(self.folder / file, sha256))
+        copy_files(self.manifest, self.folder, place)
+        facts = self.manifest["weights"]
+        if self._in_memory is None:
+            replace_file(place / facts["file"], contents(self.folder / facts["file"], facts["sha256"]))
+        else:
+            replace_file(place / facts["file"], self._in_memory[: self.weights_bytes].data)
         write_manifest(self.manifest, place)
         return place
 
@@ -186,19 +179,10 @@ class Executable(ABC):
             ExecutableError: a file that is missing, or another one than the manifest's.
         """
         facts = self.manifest["weights"]
-        path, size = self.folder / facts["file"], int(facts["nbytes"])
         if self._given is not None:
-            self._in_memory, self._given = _joined(self._given, size), None
+            self._in_memory, self._given = joined(self._given, int(facts["nbytes"])), None
             return self._in_memory
-        try:
-            with path.open("rb", buffering=0) as file:
-                whole = os.fstat(file.fileno()).st_size == size
-                data = _contents(file, size, mapped) if whole else np.zeros(0, np.uint8)
-        except OSError as error:
-            raise ExecutableError(f"{path}: a network must have its weights, but: {error.strerror}") from None
-        if not whole or digest(data[:size].data) != facts["sha256"]:
-            raise ExecutableError(f"{path}: weights must be those of the manifest, but they differ from it")
-        return data
+        return read_weights(self.folder / facts["file"], int(facts["nbytes"]), facts["sha256"], mapped)
 
     def _write_weights(self) -> None:
         """Writes the file of weights that were given, where none has done so yet."""
@@ -208,7 +192,8 @@ class Executable(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._write_weights()
-        return _restored, (type(self), str(self.folder.resolve()), self.manifest[SEAL], self.threads, self.mapped)
+        given = type(self), str(self.folder.resolve()), self.manifest[SEAL], self.threads, self.mapped, self._entry
+        return _restored, given
 
 
 def check_iterations(iterations: int) -> None:
@@ -240,38 +225,15 @@ def _megabytes(count: int) -> str:
     return f"{count / 1e6:.2f} MB"
 
 
-def _restored(kind: type[Executable], folder: str, seal: str, threads: int, mapped: bool) -> Executable:
-    """What was pickled, loaded again.
+def _restored(
+    kind: type[Executable], folder: str, seal: str, threads: int, mapped: bool, entry: str | None = None
+) -> Executable:
+    """Loads again what was pickled.
 
     Raises:
         ExecutableError: the folder is not there any more, or holds another network.
     """
-    found = kind(folder, threads, mapped)
+    found = kind(folder, threads, mapped) if entry is None else kind(folder, threads, mapped, entry=entry)
     if found.manifest[SEAL] != seal:
         raise ExecutableError(f"{folder}: a network must be the one that was pickled, but another was written there")
     return found
-
-
-def _joined(parts: Sequence[Array] | Array, size: int) -> Array:
-    """Bytes of parts one after the other, as `read_weights` gives them."""
-    if isinstance(parts, np.ndarray):
-        if parts.nbytes < max(64, size) or parts.ctypes.data % 64:
-            raise ExecutableError(
-                f"`weights` must be at least {max(64, size)} bytes from a multiple of 64, but got {parts.nbytes} bytes "
-                f"at {parts.ctypes.data}"
-            )
-        return parts
-    data = aligned((max(64, size),), "uint8")
-    np.concatenate([np.empty(0, np.uint8), *parts], out=data[:size])
-    return data
-
-
-def _contents(file: io.FileIO, size: int, mapped: bool) -> Array:
-    """The bytes of a file, once in memory."""
-    if mapped and size:
-        return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
-    data = aligned((max(64, size),), "uint8")
-    rest = data[:size].data
-    while got := file.readinto(rest):  # at most 2 GiB at a time
-        rest = rest[got:]
-    return data

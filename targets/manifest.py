@@ -1,4 +1,9 @@
-"""The manifest of a compiled network: what it has, held against rules before anything that it names is read or run."""
+"""Manifests of executables: one schema, one writer, and one reader that checks rules before any named file is opened.
+
+A manifest is the object of JSON in an executable's folder. It describes an entry point: inputs, outputs, sizes, memory
+and steps; and what is shared: the target, the weights and the threads. A folder of several entry points has under
+`entries`, by name, the keys that are an entry point's own, which stand before the shared ones.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +22,14 @@ from targets.base import Parameter
 from targets.extents import extent_at, is_extent
 
 MANIFEST = "manifest.json"
+SCHEMA = "autotune.executable/3"
+"""Name and version of what all manifests have; `kind` beside it names the class that loads the folder."""
 SEAL = "sha256"
 """Key of the digest of all other keys but `threads`, which its owner may change."""
+_EARLIER = {"autotune.network/2": "native", "autotune.cuda/2": "cuda"}
+"""Schemas whose manifests lack `kind` and nothing else; kind by schema."""
+MOST_ENTRIES = 16
+"""Entry points of a folder at most: each repeats the shared keys, so a small file could stand for a large manifest."""
 _MOST_BYTES = 1 << 40
 _BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64), "bfloat": (16,)}
 _DTYPES = {"bool", *(f"{kind}{bits}" for kind, sizes in _BITS.items() for bits in sizes)}
@@ -68,6 +79,14 @@ TENSOR = {
 }
 HASHED = {"file": FILE, "sha256": _DIGEST}
 WEIGHTS = {**HASHED, "nbytes": SIZE, "original_nbytes": SIZE}
+_ENTRIES = Rule(
+    f"be 1 to {MOST_ENTRIES} objects by name",
+    lambda value: (
+        isinstance(value, dict)
+        and 1 <= len(value) <= MOST_ENTRIES
+        and all(isinstance(own, dict) for own in value.values())
+    ),
+)
 _COMMON: Mapping[str, Any] = {
     "name": _IDENTIFIER,
     "target": TEXT,
@@ -82,16 +101,16 @@ _COMMON: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Format:
-    """What the manifests of one kind of executable have.
+    """Rules of the manifests of one kind of executable.
 
     Attributes:
-        schema: its name and version.
+        kind: value of the key `kind`.
         rules: key → a `Rule`, a list with the rule of all its items, or an object of such keys; beside or in place of
             what all manifests have, see `_COMMON`.
         fit: holds what one part says against the others, and raises `ExecutableError`.
     """
 
-    schema: str
+    kind: str
     rules: Mapping[str, Any]
     fit: Callable[[Mapping[str, Any]], object] = lambda manifest: None
 
@@ -122,10 +141,10 @@ def tensor_bytes(tensor: Mapping[str, Any]) -> int:
 
 # ------------------------------------------------------------------ files
 def parsed(folder: Path) -> dict[str, Any]:
-    """A manifest as it stands in a folder, not held against anything.
+    """Reads a manifest of the schema whose seal is whole; its other keys are not checked yet.
 
     Raises:
-        ExecutableError: there is none.
+        ExecutableError: there is none, it is of another schema, or it was changed after it was written.
     """
     path = folder / MANIFEST
     try:
@@ -136,40 +155,60 @@ def parsed(folder: Path) -> dict[str, Any]:
         raise ExecutableError(f"{path}: a manifest must be JSON, but it is not") from None
     if not isinstance(data, dict):
         raise ExecutableError(f"{path}: a manifest must be an object, but got {type(data).__name__}")
-    return data
+    schema = data.get("schema")
+    if schema != SCHEMA and not (isinstance(schema, str) and schema in _EARLIER):
+        raise ExecutableError(
+            f"{path}: a manifest must be of schema {SCHEMA}, but got {schema!s:.80}; compile the model again for one"
+        )
+    if data.get(SEAL) != _seal(data):
+        raise ExecutableError(f"{path}: a manifest must be as it was written, but its digest is of another one")
+    if schema == SCHEMA:
+        return data
+    return {"schema": SCHEMA, "kind": _EARLIER[schema], **{key: data[key] for key in data if key != "schema"}}
 
 
-def other_schema(folder: Path, data: Mapping[str, Any], formats: Sequence[Format]) -> ExecutableError:
-    """What there is to say of a manifest that is of none of the formats."""
-    schemas, got = " or ".join(each.schema for each in formats), data.get("schema")
-    return ExecutableError(f"{folder / MANIFEST}: a manifest must be of schema {schemas}, but got {got!s:.80}")
+def read_manifest(folder: Path, form: Format, entry: str | None = None) -> dict[str, Any]:
+    """Reads the manifest of an executable.
 
+    Args:
+        folder: of the executable.
+        form: rules that it must keep.
+        entry: name of the entry point; None: the only one.
 
-def read_manifest(folder: Path, *formats: Format) -> dict[str, Any]:
-    """The manifest of a network.
+    Returns:
+        The keys of the entry point, and the shared ones.
 
     Raises:
-        ExecutableError: there is none, none of these formats, or one that says what cannot be.
+        ExecutableError: there is none, none of this kind, or one with values that cannot be.
     """
-    data, path = parsed(folder), folder / MANIFEST
-    kind = next((each for each in formats if each.schema == data.get("schema")), None)
-    if kind is None:
-        raise other_schema(folder, data, formats)
+    data, kind = parsed(folder), Rule(f"be {form.kind}", lambda value: bool(value == form.kind))
     try:
-        _hold({**_COMMON, **kind.rules}, data, "manifest")
-        if data.get(SEAL) != _seal(data):
-            raise ExecutableError("a manifest must be as it was written, but its digest is of another one")
-        _hold_sizes(data)
-        kind.fit(data)
+        own = _entry_of(data, entry)
+        _hold({"kind": kind, **_COMMON, **form.rules}, own, "manifest")
+        _hold_sizes(own)
+        form.fit(own)
     except ExecutableError as error:
-        raise ExecutableError(f"{path}: {error}") from None
-    return data
+        raise ExecutableError(f"{folder / MANIFEST}: {error}") from None
+    return own
+
+
+def _entry_of(manifest: Mapping[str, Any], entry: str | None) -> dict[str, Any]:
+    """Keys of an entry point in front of the shared ones."""
+    shared = {key: value for key, value in manifest.items() if key != "entries"}
+    own: Mapping[str, Any] = {}
+    if "entries" in manifest:
+        _hold(_ENTRIES, manifest["entries"], "manifest.entries")
+        own = manifest["entries"]
+    if (entry is None) == bool(own) or (entry is not None and entry not in own):
+        shown = ", ".join(own) or "left out, as there is one"
+        raise ExecutableError(f"`entry` must be {shown:.200}, but got entry={entry!r}")
+    return shared if entry is None else {**shared, **own[entry]}
 
 
 def write_manifest(manifest: Mapping[str, Any], folder: Path) -> None:
-    """Writes a manifest with its seal, whole or not at all."""
-    data = {**{key: value for key, value in manifest.items() if key != SEAL}, SEAL: _seal(manifest)}
-    replace_file(folder / MANIFEST, (json.dumps(data, indent=2) + "\n").encode())
+    """Writes a manifest with its schema and seal, whole or not at all."""
+    data = {"schema": SCHEMA, **{key: value for key, value in manifest.items() if key not in ("schema", SEAL)}}
+    replace_file(folder / MANIFEST, (json.dumps({**data, SEAL: _seal(data)}, indent=2) + "\n").encode())
 
 
 def files_of(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:

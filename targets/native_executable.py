@@ -21,7 +21,7 @@ from targets.calling import Array
 from targets.executable import Executable, check_iterations
 from targets.extents import extent_at
 from targets.manifest import HASHED, SIZE, ExecutableError, Format, contents
-from targets.network_library import SCHEMA, NetworkLibrary
+from targets.network_library import KIND, NetworkLibrary
 
 
 def _linked_files(manifest: Mapping[str, Any]) -> list[Mapping[str, str]]:
@@ -40,7 +40,7 @@ def _linked_files(manifest: Mapping[str, Any]) -> list[Mapping[str, str]]:
 
 
 FORMAT = Format(
-    SCHEMA,
+    KIND,
     {"files": [HASHED], "memory": {"arena_bytes": SIZE, "shared_bytes": SIZE, "scratch_bytes": SIZE}},
     _linked_files,
 )
@@ -140,7 +140,10 @@ class NativeExecutable(Executable):
         folder: may be written anew meanwhile.
         threads: see `Executable`.
         mapped: otherwise weights are read into memory of this process, on large pages where the system has them.
-        weights: see `Executable`.
+        weights, entry: see `Executable`.
+
+    Attributes:
+        weights: bytes (n,) that kernels read.
     """
 
     format = FORMAT
@@ -152,10 +155,11 @@ class NativeExecutable(Executable):
         threads: int | None = None,
         mapped: bool = False,
         weights: Sequence[Array] | Array | None = None,
+        entry: str | None = None,
     ) -> None:
-        super().__init__(folder, threads, mapped, weights)
+        super().__init__(folder, threads, mapped, weights, entry)
         files = {f["file"]: contents(self.folder / f["file"], f["sha256"]) for f in _linked_files(self.manifest)}
-        self._weights = self.read_weights(mapped)
+        self.weights = self.read_weights(mapped)
         try:
             self._library = NetworkLibrary(self.name, files)
         except OSError as error:
@@ -249,7 +253,7 @@ class NativeExecutable(Executable):
     def _context(self) -> _Context:
         memory = self.manifest["memory"]
         size = memory["arena_bytes"] + memory["shared_bytes"] + self.threads * memory["scratch_bytes"] + 64
-        return _Context(self._arrays, len(self.sizes), self._weights, size)
+        return _Context(self._arrays, len(self.sizes), self.weights, size)
 
     def _sizes_in(self, arrays: Sequence[Array]) -> dict[str, int]:
         return sizes_in(arrays, self.inputs, self.sizes)

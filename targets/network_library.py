@@ -14,8 +14,8 @@ from pathlib import Path
 
 from search_space.scratch import ScratchFolder
 
-SCHEMA = "autotune.network/2"
-"""Of the manifest of a linked network."""
+KIND = "native"
+"""Kind of the manifest of a linked network."""
 _LOCK = threading.Lock()
 _NUMBERS = count(1)
 _CLOSE = "autotune_close"

@@ -216,8 +216,10 @@ def observe(loaded: list[dict[str, str]]) -> None:
 
     plain: Callable[..., None] = Executable.__init__
 
-    def watched(self: Any, folder: Any, threads: Any = None, mapped: bool = False, weights: Any = None) -> None:
-        plain(self, folder, threads, mapped, weights)
+    def watched(
+        self: Any, folder: Any, threads: Any = None, mapped: bool = False, weights: Any = None, *more: Any
+    ) -> None:
+        plain(self, folder, threads, mapped, weights, *more)
         files = {
             path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(Path(folder).rglob("*"))

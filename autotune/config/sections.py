@@ -285,6 +285,10 @@ class Network(Section):
     tolerance: float = Field(
         default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
     )
+    check_layers: bool = Field(
+        default=False,
+        description="Compare values in between with the reference, too, by an executable that is compiled for it.",
+    )
 
     @model_validator(mode="after")
     def _accuracy_of_mixtures(self) -> Self:

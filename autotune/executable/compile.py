@@ -31,7 +31,6 @@ from autotune.graph.partition import Group
 from autotune.graph.views import dense
 from autotune.schedule import Kernel, OpenKernel, Schedule, module_of
 from search_space.dtypes import numpy_dtype
-from search_space.files import replace_file
 from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
@@ -224,12 +223,9 @@ class Compiler:
             sizes,
         )
         linked = linking.link(network, folder)
-        weights = folder / f"{self._name}.weights"
-        if weights_file:
-            replace_file(weights, *(part.data for part in self._weights.parts))  # they are not copied into one
         original = sum(array.nbytes for graph in graphs for array in graph.constants.values())
         manifest = {
-            "schema": linked["schema"],
+            "kind": linked["kind"],
             "name": self._name,
             "target": self._target.name,
             "threads": self._threads,
@@ -238,12 +234,7 @@ class Compiler:
             **({"sizes": {name: list(span) for name, span in sizes.items()}} if sizes else {}),
             **({"states": [list(pair) for pair in self._states]} if self._states else {}),
             **linked,
-            "weights": {
-                "file": weights.name,
-                "nbytes": self._weights.nbytes,
-                "sha256": self._weights.sha256(),
-                "original_nbytes": original,
-            },
+            "weights": self._weights.write(folder / f"{self._name}.weights", original, weights_file),
             "memory": {
                 "arena_bytes": arena,
                 "arena_lower_bound": lower_bound(self._family.largest.intervals(self._target.spacing)),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from autotune.executable.compile import Chosen
+from autotune.executable.compile import Chosen, identifier
 from autotune.executable.scopes import listed_step
-from autotune.executable.stepwise import FORMAT
+from autotune.executable.stepwise import ALIGNMENT, FORMAT
+from autotune.executable.weights import Weights
 from autotune.graph.ir import Graph
 from autotune.graph.loops import loops_of
 from autotune.graph.offload import is_offloaded, tuned_as
@@ -21,8 +21,6 @@ from search_space.space import program_of
 from targets import registry
 from targets.base import BuildError, Parameter
 from targets.manifest import digest, listed, write_manifest
-
-WEIGHTS = "weights.npz"
 
 
 def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, device: str, threads: int = 1) -> None:
@@ -68,32 +66,34 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
                 "output": group.output,
             }
         )
-    constants = {name: array for name, array in graph.constants.items() if name in read}
-    packed = io.BytesIO()
-    np.savez(packed, **{f"c{i}": array for i, array in enumerate(constants.values())})  # type: ignore[arg-type]
-    replace_file(folder / WEIGHTS, packed.getbuffer())
+    name, weights = identifier(graph.name), Weights(ALIGNMENT)
+    constants = [
+        {**listed(_parameter(graph, each, each)), "offset": weights.place(np.asarray(array))}
+        for each, array in graph.constants.items()
+        if each in read
+    ]
     values = sum(graph.type(str(step["output"])).nbytes for step in steps)
-    nbytes = sum(array.nbytes for array in constants.values())
+    original = sum(graph.constants[str(each["name"])].nbytes for each in constants)
     manifest = {
-        "schema": FORMAT.schema,
-        "name": graph.name,
+        "kind": FORMAT.kind,
+        "name": name,
         "target": target,
         "device": device,
         "threads": threads,
-        "inputs": [listed(Parameter(name, kind.shape, kind.dtype)) for name, kind in graph.inputs.items()],
+        "inputs": [listed(_parameter(graph, each, each)) for each in graph.inputs],
         "outputs": [
-            {**listed(Parameter(name, graph.type(value).shape, graph.type(value).dtype)), "value": roots[value]}
-            for value, name in zip(graph.outputs, graph.output_names, strict=True)
+            {**listed(_parameter(graph, value, each)), "value": roots[value]}
+            for value, each in zip(graph.outputs, graph.output_names, strict=True)
         ],
-        "weights": {
-            "file": WEIGHTS,
-            "names": list(constants),
-            "nbytes": nbytes,
-            "original_nbytes": nbytes,
-            "sha256": digest(packed.getbuffer()),
-        },
+        "weights": weights.write(folder / f"{name}.weights", original),
+        "constants": constants,
         "memory": {"arena_bytes": values},
         "modules": list(modules.values()),
         "steps": steps,
     }
     write_manifest(manifest, folder)
+
+
+def _parameter(graph: Graph, value: str, name: str) -> Parameter:
+    """Makes the parameter of a value, by the name that a caller knows."""
+    return Parameter(name, graph.type(value).shape, graph.type(value).dtype)

@@ -1,4 +1,4 @@
-"""Loading a compiled network: its folder says who runs it.
+"""Loading a compiled network: its manifest says who runs it.
 
 network = autotune.load("runs/resnet50/network")
 logits = network(image)
@@ -9,40 +9,61 @@ A process that only does this imports NumPy and nothing else that is not Python'
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from targets import registry
 from targets.executable import Executable
-from targets.manifest import other_schema, parsed, read_manifest
+from targets.manifest import MANIFEST, ExecutableError, parsed, read_manifest
+
+APPLICATIONS = {"language": "autotune.language.compiled:load"}
+"""Functions that load folders of several entry points, by the kind of the manifest; each takes what `load` takes."""
 
 
 def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> Executable:
-    """The network in a folder that `autotune compile` or `autotune run` wrote; for the arguments see `Executable`.
+    """Loads the network in a folder that `autotune compile`, `autotune run` or `save` wrote.
+
+    A folder that a language model was saved to gives a `LanguageModel`, as does `autotune.language.load`, which has
+    the type.
+
+    Args:
+        folder: of the network.
+        threads: that kernels of a CPU run on; None: as many as they were chosen for.
+        mapped: whether weights are pages of the file, which processes share, where the target can run on those.
 
     Raises:
         ExecutableError: the folder holds no network, or one that this machine cannot run.
     """
-    return _kind_of(Path(folder))(folder, threads, mapped)
+    place = Path(folder)
+    data = parsed(place)
+    if application := APPLICATIONS.get(str(data.get("kind"))):
+        module, _, name = application.partition(":")
+        loaded: Executable = getattr(import_module(module), name)(folder, threads, mapped)
+        return loaded
+    return _class_of(place, data)(folder, threads, mapped)
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """The manifest of a network, whether or not this machine can run it.
+    """Reads the manifest of a network, whether or not this machine can run it.
 
     Raises:
-        ExecutableError: there is none, or one that says what cannot be.
+        ExecutableError: there is none, or one with values that cannot be.
     """
-    return read_manifest(folder, _kind_of(folder).format)
+    return read_manifest(folder, _class_of(folder, parsed(folder)).format)
 
 
-def _kind_of(folder: Path) -> type[Executable]:
-    data, passed = parsed(folder), []
-    for kind in kinds(str(data.get("target"))):
-        if kind.format.schema == data.get("schema"):
-            return kind
-        passed.append(kind.format)
-    raise other_schema(folder, data, passed)
+def _class_of(folder: Path, manifest: Mapping[str, Any]) -> type[Executable]:
+    passed = []
+    for each in kinds(str(manifest.get("target"))):
+        if each.format.kind == manifest.get("kind"):
+            return each
+        passed.append(each.format.kind)
+    raise ExecutableError(
+        f"{folder / MANIFEST}: `kind` must be {' or '.join([*passed, *APPLICATIONS])}, "
+        f"but got kind={manifest.get('kind')!r:.80}"
+    )
 
 
 def kinds(target: str = "") -> Iterator[type[Executable]]:

@@ -9,10 +9,8 @@ the arrays that they read and write. A network on one target has an executable o
 
 from __future__ import annotations
 
-import io
 import os
 import struct
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,12 +22,18 @@ from targets import registry
 from targets.base import Bound, Module, Parameter, RunError
 from targets.calling import Array
 from targets.executable import Executable, check_iterations
-from targets.manifest import FILE, HASHED, TENSOR, TEXT, WEIGHTS, ExecutableError, Format, contents
+from targets.manifest import FILE, HASHED, SIZE, TENSOR, TEXT, ExecutableError, Format, contents, tensor_bytes
+
+ALIGNMENT = 64
+"""Bytes at whose multiples constants begin."""
 
 
 def _fit(data: Mapping[str, Any]) -> None:
     files = {module["file"] for module in data["modules"]}
-    known = {*data["weights"]["names"], *(item["name"] for item in data["inputs"])}
+    known = {item["name"] for item in (*data["constants"], *data["inputs"])}
+    for item in data["constants"]:
+        if item["offset"] % ALIGNMENT or item["offset"] + tensor_bytes(item) > data["weights"]["nbytes"]:
+            raise ExecutableError(f"`offset` must be a multiple of {ALIGNMENT} within weights, but got {item!r:.80}")
     for step in data["steps"]:
         if step["kernel"] not in files:
             raise ExecutableError(f"`kernel` must be a file of a module, but got kernel={step['kernel']!r}")
@@ -43,12 +47,12 @@ def _fit(data: Mapping[str, Any]) -> None:
 
 
 FORMAT = Format(
-    "autotune.stepwise/2",
+    "stepwise",
     {
         "name": TEXT,
         "device": TEXT,
         "outputs": [{**TENSOR, "value": TEXT}],
-        "weights": {**WEIGHTS, "names": [TEXT]},
+        "constants": [{**TENSOR, "offset": SIZE}],
         "modules": [{**HASHED, "target": TEXT}],
         "steps": [{"title": TEXT, "workload": TEXT, "kernel": FILE, "target": TEXT, "inputs": [TEXT], "output": TEXT}],
     },
@@ -64,7 +68,7 @@ class StepwiseExecutable(Executable):
     Args:
         folder: that `compile_stepwise` wrote.
         threads: that kernels of the processor run on.
-        mapped: of no use here.
+        mapped: see `Executable`.
     """
 
     format = FORMAT
@@ -72,15 +76,18 @@ class StepwiseExecutable(Executable):
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> None:
         super().__init__(folder, threads, mapped)
         self.steps: Sequence[Mapping[str, Any]] = self.manifest["steps"]
-        facts = self.manifest["weights"]
-        weights = contents(self.folder / facts["file"], facts["sha256"])
+        weights = self.read_weights(mapped)
+        self._constants = {
+            item["name"]: weights[item["offset"] :][: tensor_bytes(item)]
+            .view(numpy_dtype(item["dtype"]))
+            .reshape(item["shape"])
+            for item in self.manifest["constants"]
+        }
         modules = [(m, contents(self.folder / m["file"], m["sha256"])) for m in self.manifest["modules"]]
         try:
-            with np.load(io.BytesIO(weights), allow_pickle=False) as data:
-                self._constants = {name: data[f"c{i}"] for i, name in enumerate(facts["names"])}
             self._kernels = {m["file"]: registry.get(m["target"]).load(Module.from_bytes(data)) for m, data in modules}
-        except (KeyError, TypeError, ValueError, RunError, struct.error, zipfile.BadZipFile) as error:
-            raise ExecutableError(f"{self.folder}: a network must have weights and kernels, but: {error}") from error
+        except (KeyError, TypeError, ValueError, RunError, struct.error) as error:
+            raise ExecutableError(f"{self.folder}: a network must have kernels, but: {error}") from error
         self._check_steps()
         self._bound: list[Bound] = []
 

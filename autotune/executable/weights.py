@@ -6,10 +6,13 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from autotune.graph.ir import Array
+from search_space.files import replace_file
 from targets.arrays import aligned, contiguous
 
 _SHOWN = 64
@@ -68,10 +71,23 @@ class Weights:
         parts = self.parts
         return parts if self._room is None else self._room[: max(64, self.nbytes)]
 
-    def sha256(self) -> str:
-        """Digest of all that there are so far."""
+    def write(self, path: Path, original: int, file: bool = True) -> dict[str, Any]:
+        """Writes all that there are so far to a file.
+
+        Args:
+            path: of the file.
+            original: bytes of the constants before they were packed.
+            file: whether it is written; otherwise whoever loads the executable is to be given the weights.
+
+        Returns:
+            The key `weights` of a manifest.
+        """
+        parts = self.parts
         self._wait()
-        return self._sha256.hexdigest()
+        if file:
+            replace_file(path, *(part.data for part in parts))  # they are not copied into one
+        sha256 = self._sha256.hexdigest()
+        return {"file": path.name, "nbytes": self.nbytes, "sha256": sha256, "original_nbytes": original}
 
     def _wait(self) -> None:
         """Until all that was added lies in its place."""

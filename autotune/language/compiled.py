@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import mmap
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -17,14 +14,14 @@ from autotune.graph.types import Array
 from autotune.language.model import Model, ModelError
 from autotune.language.parts import PREFILL, STEP
 from autotune.language.sampling import Sampler, greedy
-from search_space.files import replace_file
 from search_space.scratch import ScratchFolder
 from targets.arrays import aligned
-from targets.manifest import ExecutableError, contents, files_of, write_manifest
-from targets.native_executable import NativeExecutable
+from targets.bundle import WEIGHTS, read_weights, writable, write_entries
+from targets.manifest import MANIFEST, ExecutableError, digest, parsed, read_manifest
+from targets.native_executable import FORMAT, NativeExecutable
 
-SCHEMA = "autotune.language/1"
-MANIFEST, WEIGHTS = "language.json", "weights"
+KIND = "language"
+"""Kind of the manifest of a language model."""
 SHORTEST = 8
 """Of the greatest lengths of sequences."""
 
@@ -78,15 +75,16 @@ def compile(
     kept = ScratchFolder("language")
     folder = Path(kept.name)
     weights = built(model, longest, folder, threads, options, None if cache is None else os.fspath(cache))
-    found = LanguageModel(*_executables(folder, threads, weights), weights)
-    weakref.finalize(found.step_network, kept.cleanup)
-    return found
+    prefill, step = (NativeExecutable(folder / name, threads, weights=weights) for name in (PREFILL, STEP))
+    weakref.finalize(step, kept.cleanup)
+    return LanguageModel(prefill, step)
 
 
 def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> LanguageModel:
-    """The language model that `LanguageModel.save` wrote to a folder.
+    """Loads the language model that `LanguageModel.save` wrote to a folder.
 
     Args:
+        folder: of the model.
         threads: that kernels run on; by default what they were chosen for.
         mapped: whether weights are pages of the file, which processes share.
 
@@ -94,22 +92,23 @@ def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: boo
         ExecutableError: files that are missing, torn, of another schema or for another machine.
     """
     place = Path(folder)
-    try:
-        facts = json.loads((place / MANIFEST).read_bytes())
-        schema, nbytes = facts["schema"], int(facts["weights"]["nbytes"])
-    except OSError as error:
-        raise ExecutableError(f"{place / MANIFEST}: a language model must have a manifest: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
-        raise ExecutableError(f"{place / MANIFEST}: a manifest must be an object of JSON, but it is not") from None
-    if schema != SCHEMA:
-        raise ExecutableError(f"{place / MANIFEST}: a manifest must be of schema {SCHEMA}, but got {schema!s:.80}")
-    weights = _read(place / WEIGHTS, nbytes, mapped)
-    prefill, step = _executables(place, threads, weights)
-    for network in (prefill, step):
-        facts = network.manifest["weights"]
-        if hashlib.sha256(weights[: facts["nbytes"]].data).hexdigest() != facts["sha256"]:
-            raise ExecutableError(f"{place / WEIGHTS}: weights must be those of the manifest, but they differ from it")
-    return LanguageModel(prefill, step, weights)
+    if not (place / MANIFEST).exists() and (place / "language.json").exists():
+        return _load_earlier(place, threads, mapped)
+    if (kind := parsed(place).get("kind")) != KIND:
+        raise ExecutableError(f"{place / MANIFEST}: `kind` must be {KIND}, but got kind={kind!r:.80}")
+    prefill = NativeExecutable(place, threads, mapped, entry=PREFILL)
+    return LanguageModel(prefill, NativeExecutable(place, threads, mapped, prefill.weights, STEP))
+
+
+def _load_earlier(folder: Path, threads: int | None, mapped: bool) -> LanguageModel:
+    """Loads a folder of schema `autotune.language/1`: a folder of each executable, and the weights beside them."""
+    facts = {name: read_manifest(folder / name, FORMAT)["weights"] for name in (PREFILL, STEP)}
+    size, sha256 = facts[PREFILL]["nbytes"], facts[PREFILL]["sha256"]
+    weights = read_weights(folder / WEIGHTS, size, sha256, mapped)
+    if digest(weights[: facts[STEP]["nbytes"]].data) != facts[STEP]["sha256"]:
+        raise ExecutableError(f"{folder / WEIGHTS}: weights must be those of the manifest, but they differ from it")
+    prefill, step = (NativeExecutable(folder / name, threads, mapped, weights) for name in (PREFILL, STEP))
+    return LanguageModel(prefill, step)
 
 
 class LanguageModel:
@@ -120,7 +119,6 @@ class LanguageModel:
     Args:
         prefill: of a prompt: inputs `tokens` and `last`, outputs logits, keys and values.
         step: of a token: inputs `token`, `position` and states, outputs logits and the states' last rows.
-        weights: of both, the bytes that lie in memory.
 
     Attributes:
         prefill_network, step_network: the executables.
@@ -129,8 +127,8 @@ class LanguageModel:
         position: tokens of the sequence so far.
     """
 
-    def __init__(self, prefill: NativeExecutable, step: NativeExecutable, weights: Array) -> None:
-        self.prefill_network, self.step_network, self._weights = prefill, step, weights
+    def __init__(self, prefill: NativeExecutable, step: NativeExecutable) -> None:
+        self.prefill_network, self.step_network = prefill, step
         self.vocabulary = int(step.outputs[0].shape[1])
         ((self._least, self.longest),) = prefill.sizes.values()
         self.position = 0
@@ -158,7 +156,7 @@ class LanguageModel:
 
     def another(self) -> LanguageModel:
         """The same model with a sequence of its own; weights are in memory once."""
-        return LanguageModel(self.prefill_network, self.step_network, self._weights)
+        return LanguageModel(self.prefill_network, self.step_network)
 
     def prefill(self, tokens: Sequence[int] | Array) -> Array:
         """Begins a sequence with a prompt.
@@ -252,52 +250,22 @@ class LanguageModel:
 
     # ------------------------------------------------------------------ files
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Writes both executables and their weights to a folder, which `load` reads; the folder."""
-        place = Path(folder)
-        for name, network in ((PREFILL, self.prefill_network), (STEP, self.step_network)):
-            (place / name).mkdir(parents=True, exist_ok=True)
-            weights = network.manifest["weights"]["file"]
-            for file, sha256 in files_of(network.manifest):
-                if file != weights:
-                    replace_file(place / name / file, contents(network.folder / file, sha256))
-            write_manifest(network.manifest, place / name)
-        replace_file(place / WEIGHTS, self._weights.data)
-        facts: dict[str, Any] = {"schema": SCHEMA, "weights": {"file": WEIGHTS, "nbytes": self._weights.nbytes}}
-        replace_file(place / MANIFEST, (json.dumps(facts, indent=2) + "\n").encode())
+        """Writes the model to a folder, which `load` and `autotune.load` read, and returns the folder.
+
+        Raises:
+            ExecutableError: a folder that cannot be written, or one of the model's files was replaced meanwhile.
+        """
+        place = writable(folder)
+        entries = {PREFILL: self.prefill_network, STEP: self.step_network}
+        write_entries(entries, self.prefill_network.weights, KIND, place)
         return place
 
     @property
     def weights_bytes(self) -> int:
-        """Of both executables."""
-        return int(self._weights.nbytes)
+        """Bytes of the weights, which both executables share."""
+        return int(self.prefill_network.weights.nbytes)
 
     @property
     def state_bytes(self) -> int:
         """Of keys and values of a sequence of the greatest length."""
         return sum(state.nbytes for state in self._states)
-
-
-def _executables(folder: Path, threads: int | None, weights: Array) -> tuple[NativeExecutable, NativeExecutable]:
-    """Of the prompt and of a step, on the same weights."""
-    prefill, step = (NativeExecutable(folder / name, threads, weights=weights) for name in (PREFILL, STEP))
-    for network in (prefill, step):
-        if network.weights_bytes > weights.nbytes:
-            raise ExecutableError(f"{folder}: weights must have {network.weights_bytes} bytes, not {weights.nbytes}")
-    return prefill, step
-
-
-def _read(path: Path, nbytes: int, mapped: bool) -> Array:
-    """Bytes of a file, on a 64-byte boundary."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            if os.fstat(file.fileno()).st_size != nbytes or not nbytes:
-                raise ExecutableError(f"{path}: weights must be {nbytes} bytes, but are others")
-            if mapped:
-                return np.frombuffer(mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ), np.uint8)
-            data = aligned((nbytes,), "uint8", np.empty)
-            rest = data.data
-            while got := file.readinto(rest):
-                rest = rest[got:]
-            return data
-    except OSError as error:
-        raise ExecutableError(f"{path}: a network must have its weights, but: {error.strerror}") from None

@@ -1,8 +1,8 @@
-"""Checking a network's executable: its outputs and some values in between against a reference."""
+"""The check of a network's executable: its outputs, and where they differ values in between, beside a reference's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,21 +13,23 @@ from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.importer.nbits import in_floats
-from autotune.graph.ir import Graph
+from autotune.graph.ir import Array, Graph
 from autotune.graph.loops import loops_of
 from autotune.graph.passes import optimise
 from autotune.graph.precision import FULL
 from autotune.network.build import compile_network, make_feeds
-from autotune.network.comparison import Check, against_float64, errors_of
+from autotune.network.comparison import Check, against_float64, errors_of, in_order
 from autotune.network.imported import errors_against_floats
 from autotune.network.integers import data_in_bytes, error_of, rounded_integers
 from autotune.network.load import Network
 from autotune.network.lowered import check_lowered
 from autotune.network.pipeline import Substitute
+from autotune.network.probing import Probing, is_as_near, outputs_of
 from autotune.network.reference import reference_outputs
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from search_space.scratch import ScratchFolder
+from targets.executable import Executable
 
 TOLERANCE = 1e-4
 """Largest difference from the reference, relative to the largest element of the tensor."""
@@ -64,73 +66,117 @@ def check_network(
     seed: int = 0,
     tolerance: float = TOLERANCE,
     say: Callable[[str], None] = lambda text: None,
+    executable: Executable | None = None,
+    layers: bool = False,
 ) -> Check:
-    """Compares outputs, the input of the softmax and some values in between with ONNX Runtime's.
+    """Compares the outputs of one inference of an executable with a reference's.
 
-    The values in between are made outputs of the graph, which is compiled anew with the same schedules. Where ONNX
-    Runtime is missing the reference is our evaluation of the imported graph in NumPy. Where the two differ by more than
-    `tolerance`, either may be wrong, and the model in float64 decides. A quantised network is compared with the
-    evaluation of its own graph: integers are exact there, see `_check_quantised`. So is one with 16-bit floats, see
-    `check_lowered`. One that another quantiser made is compared with the floats of its model as well, layer by layer,
-    see `errors_against_floats`. One whose model has products of data in bytes is so, too, and read right if it is
-    what ONNX Runtime makes of the model with the data in floats.
+    Only where outputs differ by more than `tolerance` is a second executable compiled, by the same schedules, whose
+    further outputs are values in between: they tell which layer is wrong. The first executable decides.
+
+    The reference is ONNX Runtime, or where that is missing our evaluation of the imported graph in NumPy. Where it and
+    the executable differ by more than `tolerance`, either may be wrong, and the model in float64 decides. A quantised
+    network is compared with the evaluation of its own graph, as integers are exact there, and so is one with 16-bit
+    floats (`check_lowered`). A model that another quantiser made is compared with its floats as well
+    (`errors_against_floats`). A model with products of data in bytes is compared with ONNX Runtime's outputs with the
+    data in floats as well.
+
+    Args:
+        network: that was compiled.
+        schedules: of its kernels.
+        settings: target and threads.
+        seed: random seed of the inputs.
+        tolerance: greatest error of an output, over its largest element.
+        say: shows a sentence to the user.
+        executable: to check; None: the network is compiled for it.
+        layers: whether values in between are compared in any case.
+
+    Raises:
+        RuntimeFailure: ONNX Runtime fails for another reason than an operator that it lacks.
     """
-    if network.precision != FULL:
-        return check_lowered(network, schedules, settings, seed)
-    if network.accuracy is not None:
-        return _check_quantised(network, schedules, settings, seed)
-    if network.imported is not None:
-        check = _check_quantised(network, schedules, settings, seed)
-        plain = optimise(import_model(network.model, seed=seed))
-        beside = errors_against_floats(plain, network.imported, make_feeds(network, seed))
-        worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
-        return replace(check, errors={**check.errors, **worst})
-    if any(node.op == "dynamic_matmul" for node in network.graph.nodes):
-        check = _check_quantised(network, schedules, settings, seed)
-        return replace(check, errors={**check.errors, **_errors_in_floats(network, settings, seed)})
+    feeds = make_feeds(network, seed)
+    with ScratchFolder("check") as place:
+        if executable is None:
+            executable = compile_network(network, schedules, Path(place) / "network", settings)
+        outputs = outputs_of(executable, feeds)
+        probing = Probing(network, schedules, settings, feeds, seed, tolerance, layers, Path(place))
+        if network.precision != FULL:
+            return check_lowered(outputs, probing)
+        if network.accuracy is not None:
+            return _check_quantised(outputs, probing)
+        if network.imported is not None:
+            check = _check_quantised(outputs, probing)
+            plain = optimise(import_model(network.model, seed=seed))
+            beside = errors_against_floats(plain, network.imported, feeds)
+            worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
+            return replace(check, errors={**check.errors, **worst})
+        if any(node.op == "dynamic_matmul" for node in network.graph.nodes):
+            check = _check_quantised(outputs, probing)
+            return replace(check, errors={**check.errors, **_errors_in_floats(network, settings, seed)})
+        return _check_floats(outputs, probing, say)
+
+
+def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str], None]) -> Check:
+    """Compares outputs in float32 with another runtime's, or with the model in float64 where they differ."""
+    network, seed = probing.network, probing.seed
+
+    def compared(
+        model: onnx.ModelProto, plain: Graph, arrays: Sequence[Array], say: Callable[[str], None] = lambda text: None
+    ) -> Check:
+        reference, wanted = reference_outputs(model, plain, probing.feeds, probing.settings.threads, probing.folder)
+        found = dict(zip((value.name for value in model.graph.output), arrays, strict=True))
+        check = Check(reference, errors_of(found, wanted))
+        if check.max_error <= probing.tolerance:
+            return check
+        say(f"{reference} differs: the model in float64 decides")
+        return against_float64(check, model, probing.feeds, found, wanted)
+
+    loops = bool(loops_of(network.graph))
+    check = compared(network.model, import_model(network.model, seed=seed, loops=loops), outputs, say)
+    if not probing.needed(check.max_error):
+        return check
     model, _ = with_checkpoints(network.model)
-    plain = import_model(model, seed=seed, loops=bool(loops_of(network.graph)))
+    plain = import_model(model, seed=seed, loops=loops)
     graph = optimise(plain)
     if network.found is not None:
         graph = Substitute()(graph)
-    graph = with_attention(graph, settings.target.hardware)
-    probed = replace(network, model=model, graph=executable_graph(graph), tasks=())
-    feeds = make_feeds(network, seed)
-    with ScratchFolder("check") as place:
-        executable = compile_network(probed, schedules, Path(place) / "network", settings)
-        out = executable(*(feeds[p.name] for p in executable.inputs))
-        arrays = out if isinstance(out, tuple) else (out,)
-        reference, wanted = reference_outputs(model, plain, feeds, settings.threads, Path(place))
-    found = dict(zip((value.name for value in model.graph.output), arrays, strict=True))
-    check = Check(reference, errors_of(found, wanted))
-    if check.max_error <= tolerance:
-        return check
-    say(f"{reference} differs: the model in float64 decides")
-    return against_float64(check, model, feeds, found, wanted)
+    graph = with_attention(graph, probing.settings.target.hardware)
+    arrays = probing.outputs(replace(network, model=model, graph=executable_graph(graph)))
+    between = {**compared(model, plain, arrays).errors}
+    for name in check.errors:
+        del between[name]
+    return replace(check, layers=in_order(between, (name for node in model.graph.node for name in node.output)))
 
 
-def _check_quantised(network: Network, schedules: Schedules, settings: Settings, seed: int) -> Check:
+def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
     """Integers made of integers are exact, floats are within rounding, bytes that floats are rounded to one step off.
 
     Such a byte may fall to either side where the float lies near a tie, and all that is computed of it with it. So
     those bytes are outputs of the probed network, too, and the reference goes on from them as they are. So are the
     floats that a product rounds by itself.
     """
-    graph = network.graph
+    graph, feeds = probing.network.graph, probing.feeds
     rounded, within = rounded_integers(graph), data_in_bytes(graph)
+    ours, plain = dict(zip(graph.outputs, outputs, strict=True)), evaluate(graph, feeds)
+    errors = {name: error_of(graph, name, array, plain, rounded) for name, array in ours.items()}
+    check = Check("numpy", errors)
+    if not probing.needed(check.max_error):
+        return check
     stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
     added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
     names = list(dict.fromkeys([*graph.outputs, *added, *rounded, *within]))
-    probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
-    feeds = make_feeds(network, seed)
-    with ScratchFolder("check") as place:
-        executable = compile_network(replace(network, graph=probed, tasks=()), schedules, Path(place), settings)
-        out = executable(*(feeds[p.name] for p in executable.inputs))
-        found = dict(zip(names, out if isinstance(out, tuple) else (out,), strict=True))
+    found = probing.values(names)
     values = evaluate(graph, feeds, {name: found[name] for name in (*rounded, *within)})
     made = [node for node in graph.nodes if node.name in within]
     values |= {node.name: compute(node, values) for node in made}  # each of what others are in the executable
-    return Check("numpy", {name: error_of(graph, name, found[name], values, rounded) for name in names})
+    layers = {name: error_of(graph, name, found[name], values, rounded) for name in names}
+    for name, array in ours.items():
+        if probing.is_wrong(errors[name]):
+            errors[name] = error_of(graph, name, array, values, rounded)
+        if probing.is_wrong(errors[name]) and is_as_near(array, found[name], plain[name]):
+            errors[name] = layers[name]  # other values near a tie fell to the other side, no more
+    between = {name: error for name, error in layers.items() if name not in ours}
+    return replace(check, errors=errors, layers=in_order(between, (node.name for node in graph.nodes)))
 
 
 def _errors_in_floats(network: Network, settings: Settings, seed: int) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -44,24 +44,37 @@ class Rounding:
 
 @dataclass(frozen=True)
 class Check:
-    """How far outputs lie from the reference's.
+    """Distance of an executable's outputs from the reference's.
 
     Attributes:
-        reference: what computed it.
-        errors: value → largest difference over the largest element of the value.
+        reference: what computed the reference.
+        errors: output → largest difference over the largest element.
         note: what the user should know of the reference; "" where there is nothing.
         rounding: of a network in fewer bits, output → what that costs.
+        layers: value in between → the same error of another executable, which has the value as an output; empty where
+            no such executable was compiled.
     """
 
     reference: str
     errors: Mapping[str, float]
     note: str = ""
     rounding: Mapping[str, Rounding] = field(default_factory=dict)
+    layers: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def max_error(self) -> float:
-        """The largest; NaN counts as infinite."""
-        return max((math.inf if math.isnan(e) else e for e in self.errors.values()), default=0.0)
+        """The largest error of an output or a value in between; NaN counts as infinite."""
+        return max((math.inf if math.isnan(e) else e for e in self.found.values()), default=0.0)
+
+    @property
+    def found(self) -> dict[str, float]:
+        """All errors: values in between in the order of the network, then outputs."""
+        return {**self.layers, **self.errors}
+
+
+def in_order(errors: Mapping[str, float], names: Iterable[str]) -> dict[str, float]:
+    """Sorts errors of values by the order of their names in the network."""
+    return {name: errors[name] for name in names if name in errors}
 
 
 def relative_error(found: Array, wanted: Array) -> float:

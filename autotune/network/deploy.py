@@ -78,7 +78,7 @@ def finish_network(
         notes.append(f"the network was neither checked nor timed: {absent}")
     else:
         executable = load(folder / FOLDER, settings.threads)
-        check, wrong, note = check_linked(network, schedules, settings, job, say)
+        check, wrong, note = check_linked(network, schedules, executable, settings, job, say)
         notes += [note] if note else []
         notes += _missed(network, check)
     if timed and executable is not None:
@@ -232,6 +232,7 @@ def _document(
         "reference_seconds": None if reference is None else seconds[reference],
         "max_error": None if check is None else known(check.max_error),
         "errors": None if check is None else dict(check.errors),
+        "layers": None if check is None else dict(check.layers),
         "precision": network.precision,
         "mixture": None if network.mixture is None else network.mixture.to_json(),
         "rounding": {} if check is None else {name: _finite(asdict(cost)) for name, cost in check.rounding.items()},

@@ -20,7 +20,7 @@ from targets.c.names import Names
 from targets.c.source import INCLUDES, SHOWN, TIMER, Source
 from targets.c.values import HALVES, float_literal
 from targets.cstyle.spelling import identifier
-from targets.network_library import SCHEMA, replaced
+from targets.network_library import KIND, replaced
 
 MOST_WEIGHTS = 4 << 20
 """Bytes of weights that stand in the text; more of them are handed to each call."""
@@ -214,7 +214,7 @@ def link(compiler: Compiler, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
 
     workspace = max((module.metadata["shared_bytes"] for module in plan.modules), default=0)
     return {
-        "schema": SCHEMA,
+        "kind": KIND,
         "machine": compiler.machine,
         "files": replaced(folder, write),
         "memory": {"shared_bytes": workspace + 64, "scratch_bytes": 0},

@@ -15,7 +15,7 @@ from targets.cpu.export import linked
 from targets.cpu.runtime import TIMER, Compiles, library_text
 from targets.cstyle.spelling import Identifiers, identifier
 from targets.extents import extent_text
-from targets.network_library import SCHEMA, replaced
+from targets.network_library import KIND, replaced
 
 _TAKEN = """
 network arguments workspace pthread_mutex_lock pthread_mutex_unlock pthread_mutex_t aligned_alloc free size_t linux unix
@@ -56,7 +56,7 @@ def link(target: Compiles, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
         RuntimeError: the linker failed; its message is in the error.
     """
     return {
-        "schema": SCHEMA,
+        "kind": KIND,
         "cpu": target.cpu,
         "files": replaced(folder, lambda place: _built(target, plan, place)),
         "memory": {"shared_bytes": shared_bytes(plan), "scratch_bytes": scratch_bytes(plan)},

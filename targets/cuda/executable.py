@@ -65,7 +65,7 @@ def _fit_launch(launch: Mapping[str, Any], data: Mapping[str, Any]) -> None:
 
 
 FORMAT = Format(
-    "autotune.cuda/2",
+    "cuda",
     {
         "arch": TEXT,
         "modules": [HASHED],

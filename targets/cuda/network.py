@@ -40,7 +40,7 @@ def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str
         launches.append(list(_launches(step.module, module.metadata["launches"], places, target)))
         workspace = max(workspace, _workspace_bytes(module.metadata["launches"], target))
     return {
-        "schema": FORMAT.schema,
+        "kind": FORMAT.kind,
         "arch": arch,
         "modules": modules,
         "packing": packing,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from onnx import helper, numpy_helper
 
 import autotune.network.check
 import autotune.network.comparison
+import autotune.network.probing
 from autotune.config import Quantisation
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import HANDLERS
@@ -22,11 +24,13 @@ from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.onnx_model import load_model
 from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.quantise import quantise_with_report, random_feeds
+from autotune.network.build import compile_network, make_feeds
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.comparison import relative_error
 from autotune.network.integers import data_in_bytes, error_of, rounded_integers
 from autotune.network.load import Network, load_network
 from autotune.network.options import CompileOptions
+from autotune.network.probing import is_as_near
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from benchmarks.peers.nbits_peer import chain
@@ -42,8 +46,8 @@ SCHEDULES = untuned(SETTINGS)
 Change = Callable[[Array], Array]
 
 
-def checked(network: Network) -> autotune.network.comparison.Check:
-    return check_network(network, SCHEDULES, SETTINGS)
+def checked(network: Network, layers: bool = False) -> autotune.network.comparison.Check:
+    return check_network(network, SCHEDULES, SETTINGS, layers=layers)
 
 
 def with_constant(graph: Graph, name: str, change: Change) -> Graph:
@@ -52,14 +56,15 @@ def with_constant(graph: Graph, name: str, change: Change) -> Graph:
 
 
 def compile_changed(monkeypatch: pytest.MonkeyPatch, name: str, change: Change) -> None:
-    """From here on executables have another constant of that name."""
+    """Gives all executables another constant of that name, those that are compiled to look for a layer, too."""
     compile_network = autotune.network.check.compile_network
 
     def changed(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
         graph = with_constant(network.graph, name, change)
         return compile_network(Network(network.name, network.model, graph, ()), schedules, folder, settings)
 
-    monkeypatch.setattr(autotune.network.check, "compile_network", changed)
+    for module in (autotune.network.check, autotune.network.probing):
+        monkeypatch.setattr(module, "compile_network", changed)
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +73,9 @@ def floats(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 def test_outputs_logits_and_three_values_between_are_compared(floats: Network) -> None:
-    check = checked(floats)
+    check = checked(floats, layers=True)
     assert check.reference == "onnxruntime"
-    assert {"y", "logits"} < set(check.errors) and len(check.errors) == 5
+    assert {*check.errors} == {"y"} and len(check.layers) == 4 and [*check.layers][-1] == "logits"
     assert check.max_error < TOLERANCE / 10
 
 
@@ -81,7 +86,10 @@ def test_one_per_cent_more_of_one_weight_tensor_fails(
     names = [name for name, array in floats.graph.constants.items() if array.ndim >= 2 and min(array.shape[-2:]) > 1]
     assert len(names) == 3
     compile_changed(monkeypatch, names[place], lambda weight: weight * np.float32(1.01))
-    assert checked(floats).max_error > 10 * TOLERANCE
+    check = checked(floats)
+    assert check.max_error > 10 * TOLERANCE and check.errors["y"] > TOLERANCE
+    wrong = [error > TOLERANCE for error in check.layers.values()]
+    assert wrong == sorted(wrong) and any(wrong), "all values from the wrong layer on"
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +116,9 @@ def test_bytes_made_of_computed_floats_are_known(mixed: Network) -> None:
 
 
 def test_integers_are_exact_and_floats_within_rounding(mixed: Network) -> None:
-    errors = dict(checked(mixed).errors)
-    output = errors.pop(mixed.graph.outputs[0])
-    assert output < 1e-5
-    assert len(errors) >= 3 and not any(errors.values())
+    check = checked(mixed, layers=True)
+    assert check.errors[mixed.graph.outputs[0]] < 1e-5
+    assert len(check.layers) >= 3 and not any(check.layers.values())
 
 
 def test_what_counts_as_an_error(mixed: Network) -> None:
@@ -292,3 +299,65 @@ def test_products_of_data_in_bytes_are_held_to_the_data_that_they_read(
     scales = next(name for name, array in network.graph.constants.items() if array.dtype == np.float32)
     compile_changed(monkeypatch, scales, lambda array: array * np.float32(1.001))
     assert checked(network).max_error > TOLERANCE
+
+
+# ------------------------------------------------------------------ the executable that is shipped
+def no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes compiling another executable fail the test."""
+
+    def refuse(*_: object) -> Executable:
+        raise AssertionError("another executable was compiled")
+
+    for module in (autotune.network.check, autotune.network.probing):
+        monkeypatch.setattr(module, "compile_network", refuse)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        CompileOptions(),
+        CompileOptions(quantise="int8"),
+        CompileOptions(precision="float16"),
+        CompileOptions(precision="bfloat16"),
+        CompileOptions(quantise="int8", precision="bfloat16"),
+    ],
+    ids=lambda options: f"{options.quantise}-{options.precision}",
+)
+def test_an_executable_that_is_right_is_run_once_and_no_other_is_compiled(
+    options: CompileOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = load_network(load_model(str(two_layers(tmp_path / "two.onnx"))), "two", options)
+    executable = compile_network(network, SCHEDULES, tmp_path / "network", SETTINGS)
+    no_other(monkeypatch)
+    check = check_network(network, SCHEDULES, SETTINGS, executable=executable)
+    assert {*check.errors} >= {"y" if options == CompileOptions() else network.graph.outputs[0]}
+    assert check.max_error < TOLERANCE and not check.layers
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_executable_decides_where_one_with_further_outputs_is_right(precision: str, tmp_path: Path) -> None:
+    network = load_network(
+        load_model(str(two_layers(tmp_path / "two.onnx"))), "two", CompileOptions(precision=precision)
+    )
+    name = next(name for name, array in network.graph.constants.items() if array.ndim == 4)
+    other = with_constant(network.graph, name, lambda weight: (weight * np.float32(1.05)).astype(weight.dtype))
+    executable = compile_network(replace(network, graph=other), SCHEDULES, tmp_path / "network", SETTINGS)
+    check = check_network(network, SCHEDULES, SETTINGS, executable=executable)
+    assert max(check.errors.values()) > 10 * TOLERANCE
+    assert check.layers and max(check.layers.values()) < TOLERANCE
+
+
+def test_another_evaluation_that_rounds_alike_is_as_near(mixed: Network) -> None:
+    """Every third byte behind the sigmoid is one off, as if it were near a tie."""
+    given, (name,), output = make_feeds(mixed, 0), rounded_integers(mixed.graph), mixed.graph.outputs[0]
+    plain = evaluate(mixed.graph, given)
+    moved = plain[name].copy()
+    moved.flat[::3] += 1
+    other = evaluate(mixed.graph, given, {name: moved})[output]
+    near, far = (plain[output] + scale * (other - plain[output]) for scale in (0.9, 1.5))
+    assert relative_error(near, plain[output]) > TOLERANCE
+    assert is_as_near(near, other, plain[output]) and not is_as_near(far, other, plain[output])
+    one = other.copy()
+    one.flat[0] += 3 * np.abs(other - plain[output]).max()
+    assert not is_as_near(one, other, plain[output]), "a single element that is far off"
+    assert not is_as_near(np.full_like(one, np.nan), other, plain[output])

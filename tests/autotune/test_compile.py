@@ -314,7 +314,7 @@ def test_torn_folders_are_refused(network: NativeExecutable, tmp_path: Path) -> 
                 NativeExecutable(folder, mapped=mapped)
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "schema": "other/1"}))
-    with pytest.raises(ExecutableError, match="must be of schema autotune.network/2, but got other/1"):
+    with pytest.raises(ExecutableError, match="must be of schema autotune.executable/3, but got other/1; compile"):
         NativeExecutable(folder)
 
 

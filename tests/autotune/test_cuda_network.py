@@ -29,7 +29,7 @@ from targets.cuda.device import CudaDevice, DeviceLost
 from targets.cuda.driver import runs_on
 from targets.cuda.executable import CudaExecutable
 from targets.cuda.target import CudaTarget
-from targets.manifest import MANIFEST, ExecutableError
+from targets.manifest import MANIFEST, ExecutableError, write_manifest
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal, scheduled
 from tests.graph.nets import branches, feeds, residual, weight
@@ -185,8 +185,8 @@ def test_torn_folders_are_refused(network: CudaExecutable, target: RecordingTarg
     (folder / MANIFEST).write_bytes(whole[:-9])
     with pytest.raises(ExecutableError, match="a manifest must be JSON"):
         CudaExecutable(folder, device=device)
-    (folder / MANIFEST).write_text(json.dumps({"schema": "autotune.network/2"}))
-    with pytest.raises(ExecutableError, match="must be of schema autotune.cuda/2, but got autotune.network/2"):
+    write_manifest({**json.loads(whole), "kind": "native"}, folder)
+    with pytest.raises(ExecutableError, match="`manifest.kind` must be cuda, but got manifest.kind='native'"):
         CudaExecutable(folder, device=device)
     (folder / MANIFEST).unlink()
     with pytest.raises(ExecutableError, match="a network must have a manifest"):

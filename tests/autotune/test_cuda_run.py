@@ -68,7 +68,7 @@ def test_a_run_ends_with_an_executable_that_is_checked_and_timed(
     out = load_config(config).folder
     network = json.loads((out / "summary.json").read_text())["network"]
     manifest = json.loads((out / "network" / "manifest.json").read_text())
-    assert manifest["schema"] == "autotune.cuda/2" and network["trials"] == 16
+    assert manifest["kind"] == "cuda" and network["trials"] == 16
     launches = sum(map(len, manifest["launches"]))
     assert network["seconds"] == pytest.approx(0.02 * launches) and network["reference"] is None
     assert network["max_error"] < 1e-5 and network["bound_seconds"] > 0

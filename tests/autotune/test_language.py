@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,11 +18,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.nn import functional
 
+import autotune
 from autotune import language
 from autotune.graph.evaluate import evaluate
 from autotune.language import GPT2, LanguageModel, Llama, Model, ModelError
 from autotune.language.graphs import Decoder, state_names
-from targets.manifest import ExecutableError
+from targets.manifest import MANIFEST, ExecutableError, write_manifest
+from targets.native_executable import NativeExecutable
 from tests.autotune.decoders import attended, gpt2_logits, gpt2_weights, llama_logits, llama_weights
 
 LONGEST = 40
@@ -125,11 +128,22 @@ def test_saved_and_loaded_it_gives_the_same(compiled: tuple[LanguageModel, Oracl
         assert loaded.longest == LONGEST
         assert loaded.generate(tokens, 8) == wanted
         both = (loaded.prefill_network, loaded.step_network)
-        assert len({executable._weights.ctypes.data for executable in both}) == 1, "weights are in memory once"
+        assert len({executable.weights.ctypes.data for executable in both}) == 1, "weights are in memory once"
         assert loaded.weights_bytes == max(executable.weights_bytes for executable in both)
-    files = [path.name for path in folder.rglob("*") if path.is_file()]
-    assert files.count("weights") == 1
-    assert not [name for name in files if name.endswith(".weights")]
+        again = loaded.save(tmp_path / f"again{mapped}")
+        assert {p.name: p.read_bytes() for p in again.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
+    assert type(autotune.load(folder)) is LanguageModel
+    assert [path.name for path in folder.iterdir() if "weights" in path.name] == ["weights"]
+
+
+def test_an_entry_point_is_pickled_and_saved_by_itself(compiled: tuple[LanguageModel, Oracle], tmp_path: Path) -> None:
+    step = language.load(compiled[0].save(tmp_path / "model")).step_network
+    given = [np.zeros(p.at({"n": 2}).shape, p.dtype) for p in step.inputs]
+    wanted = step(*given)
+    for other in (pickle.loads(pickle.dumps(step)), autotune.load(step.save(tmp_path / "step"))):
+        assert type(other) is NativeExecutable
+        for array, expected in zip(other(*given), wanted, strict=True):
+            np.testing.assert_array_equal(array, expected)
 
 
 def test_in_bfloat16_it_is_near() -> None:
@@ -347,16 +361,14 @@ def test_torn_folders_are_refused(compiled: tuple[LanguageModel, Oracle], tmp_pa
     folder = compiled[0].save(tmp_path)
     whole = (folder / "weights").read_bytes()
     (folder / "weights").write_bytes(whole[:-1])
-    with pytest.raises(ExecutableError, match=f"must be {len(whole)} bytes"):
+    with pytest.raises(ExecutableError, match="must be those of the manifest"):
         language.load(folder)
     (folder / "weights").write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     with pytest.raises(ExecutableError, match="must be those of the manifest"):
         language.load(folder)
-    (folder / "language.json").write_text('{"schema": "other", "weights": {"nbytes": 3}}')
-    with pytest.raises(ExecutableError, match="must be of schema autotune.language/1, but got other"):
-        language.load(folder)
-    (folder / "language.json").write_text("[]")
-    with pytest.raises(ExecutableError, match="must be an object"):
+    manifest = json.loads((folder / MANIFEST).read_text())
+    write_manifest({**manifest, "kind": "native"}, folder)
+    with pytest.raises(ExecutableError, match="`kind` must be language, but got kind='native'"):
         language.load(folder)
     with pytest.raises(ExecutableError, match="must have a manifest"):
         language.load(tmp_path / "nowhere")

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 import autotune
 from autotune.executable.loading import kinds, manifest_of
 from targets import network_library
-from targets.manifest import MANIFEST, SEAL, ExecutableError, _seal, write_manifest
+from targets.manifest import MANIFEST, MOST_ENTRIES, SCHEMA, SEAL, ExecutableError, _seal, read_manifest, write_manifest
 from targets.native_executable import NativeExecutable
 from tests.autotune.test_compile import compiled
 from tests.autotune.test_executable import layered
 from tests.graph.nets import feeds
 
-SCHEMAS = tuple(kind.format.schema for kind in kinds())
+KINDS = tuple(each.format.kind for each in kinds())
 KEPT = {
     "threads": 2,
     "steps": [{"title": "matmul", "workload": "w", "kernel": "k"}],
@@ -43,12 +43,12 @@ LAUNCH = {
     "arguments": [["input", 0, 0], ["weights", 0, 0], ["arena", 64, 0], ["output", 0, 0]],
 }
 WHOLE: dict[str, dict[str, Any]] = {
-    SCHEMAS[0]: {
+    KINDS[0]: {
         **KEPT,
         "files": [{"file": "n.so", "sha256": "0" * 64}],
         "memory": {"arena_bytes": 128, "shared_bytes": 0, "scratch_bytes": 0},
     },
-    SCHEMAS[1]: {
+    KINDS[1]: {
         **KEPT,
         "arch": "sm_90",
         "modules": [{"file": "n_kernel0.cubin", "sha256": "0" * 64}],
@@ -56,10 +56,10 @@ WHOLE: dict[str, dict[str, Any]] = {
         "launches": [[LAUNCH]],
         "memory": {"arena_bytes": 128, "packed_bytes": 0, "workspace_bytes": 0},
     },
-    SCHEMAS[2]: {
+    KINDS[2]: {
         **KEPT,
         "device": "vta",
-        "weights": {**KEPT["weights"], "names": ["c"]},  # type: ignore[dict-item]
+        "constants": [{"name": "c", "shape": [4, 4], "dtype": "float32", "offset": 0}],
         "modules": [{"file": "kernel0.module", "sha256": "0" * 64, "target": "cpu"}],
         "steps": [
             {
@@ -118,8 +118,8 @@ def put(manifest: dict[str, Any], at: tuple[Any, ...], value: Any) -> dict[str, 
     return changed
 
 
-def sealed(schema: str) -> dict[str, Any]:
-    manifest = {"schema": schema, **copy.deepcopy(WHOLE[schema])}
+def sealed(kind: str) -> dict[str, Any]:
+    manifest = {"schema": SCHEMA, "kind": kind, **copy.deepcopy(WHOLE[kind])}
     return {**manifest, SEAL: _seal(manifest)}
 
 
@@ -136,10 +136,10 @@ JUNK = st.one_of(
 )
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
-def test_a_whole_manifest_is_read(schema: str, tmp_path: Path) -> None:
-    manifest = sealed(schema)
-    write_manifest({"schema": schema, **WHOLE[schema]}, tmp_path)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_manifest_is_read(kind: str, tmp_path: Path) -> None:
+    manifest = sealed(kind)
+    write_manifest({"kind": kind, **WHOLE[kind]}, tmp_path)
     assert manifest_of(tmp_path) == manifest
     (tmp_path / MANIFEST).write_text(json.dumps({**manifest, "threads": 1}))
     assert manifest_of(tmp_path)["threads"] == 1, "whose to choose it is"
@@ -148,8 +148,7 @@ def test_a_whole_manifest_is_read(schema: str, tmp_path: Path) -> None:
 @given(data=st.data(), resealed=st.booleans())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_change_is_refused_or_keeps_the_rules(data: st.DataObject, resealed: bool, tmp_path: Path) -> None:
-    schema = data.draw(st.sampled_from(SCHEMAS))
-    whole = sealed(schema)
+    whole = sealed(data.draw(st.sampled_from(KINDS)))
     at = data.draw(st.sampled_from(list(places(whole))))
     changed = put(whole, at, data.draw(JUNK))
     if resealed and at != (SEAL,):
@@ -165,6 +164,8 @@ def test_any_change_is_refused_or_keeps_the_rules(data: st.DataObject, resealed:
         assert (tmp_path / item["file"]).parent == tmp_path and item["file"] not in (".", "..")
     for tensor in (*found["inputs"], *found["outputs"]):
         assert np.prod(tensor["shape"], dtype=float) * 8 <= 1 << 40
+    for constant in found.get("constants", ()):
+        assert constant["offset"] + np.prod(constant["shape"]) <= found["weights"]["nbytes"]
     for launch in (launch for step in found.get("launches", ()) for launch in step):
         assert launch["module"] < len(found["modules"]) and all(n + b >= 0 for _, n, b in launch["arguments"])
 
@@ -176,7 +177,7 @@ def test_bytes_that_are_no_manifest_are_refused(data: bytes, tmp_path: Path) -> 
         data,
         b"[" * 100_000,
         b'{"schema": ' + b"9" * 5000 + b"}",
-        json.dumps(sealed(SCHEMAS[0])).encode()[:-9],
+        json.dumps(sealed(KINDS[0])).encode()[:-9],
     ):
         (tmp_path / MANIFEST).write_bytes(text)
         with pytest.raises(ExecutableError, match="a manifest must be "):
@@ -193,7 +194,7 @@ def test_bytes_that_are_no_manifest_are_refused(data: bytes, tmp_path: Path) -> 
         (("memory", "arena_bytes"), -1, r"`manifest.memory.arena_bytes` must be an integer from 0 to 2\*\*40"),
         (("inputs", 0, "shape"), [-4, 16], r"`manifest.inputs\[0\].shape` must be a list of extents"),
         (("inputs", 0, "dtype"), "object", r"`manifest.inputs\[0\].dtype` must be an element type"),
-        (("files",), ..., "`manifest` must have the key files, but it has schema, name"),
+        (("files",), ..., "`manifest` must have the key files, but it has schema, kind"),
         (("threads",), 0, "`manifest.threads` must be 1 to 1024, but got manifest.threads=0"),
         (("steps",), {}, "`manifest.steps` must be a list"),
     ],
@@ -243,3 +244,48 @@ def test_a_shared_object_without_the_functions_is_refused(folder: Path, tmp_path
 def test_the_folder_may_be_moved(folder: Path, network: NativeExecutable) -> None:
     x = feeds(layered(16, 0))["x"]
     np.testing.assert_array_equal(autotune.load(folder)(x), network(x))
+
+
+# ------------------------------------------------------------------ entry points
+def entries() -> dict[str, Any]:
+    """Two entry points, which share the target, the threads and the weights."""
+    whole = WHOLE[KINDS[0]]
+    shared = {key: whole[key] for key in ("target", "threads", "weights")}
+    own = {"kind": KINDS[0]} | {key: whole[key] for key in whole if key not in shared}
+    return {
+        "kind": "both",
+        **shared,
+        "entries": {"first": own, "second": {**own, "name": "m", "files": [{"file": "m.so", "sha256": "0" * 64}]}},
+    }
+
+
+def test_an_entry_point_has_its_own_keys_and_the_shared_ones(tmp_path: Path) -> None:
+    form = NativeExecutable.format
+    write_manifest({**entries(), "entries": {**entries()["entries"], "first": {"name": "n"}}}, tmp_path)
+    found = read_manifest(tmp_path, form, "second")
+    assert (found["kind"], found["name"], found["threads"], found["weights"]["nbytes"]) == ("native", "m", 2, 64)
+    with pytest.raises(ExecutableError, match="`manifest.kind` must be native, but got manifest.kind='both'"):
+        read_manifest(tmp_path, form, "first")
+    for entry in (None, "third"):
+        with pytest.raises(ExecutableError, match="`entry` must be first, second, but got entry="):
+            read_manifest(tmp_path, form, entry)
+    with pytest.raises(ExecutableError, match="`kind` must be native or .* or language, but got kind='both'"):
+        autotune.load(tmp_path)
+    write_manifest({"kind": KINDS[0], **WHOLE[KINDS[0]]}, tmp_path)
+    with pytest.raises(ExecutableError, match="`entry` must be left out, as there is one, but got entry='first'"):
+        read_manifest(tmp_path, form, "first")
+
+
+@pytest.mark.parametrize("bad", [{}, [], 3, {"first": []}, {str(n): {} for n in range(MOST_ENTRIES + 1)}])
+def test_entry_points_that_cannot_be_are_refused(bad: Any, tmp_path: Path) -> None:
+    write_manifest({**entries(), "entries": bad}, tmp_path)
+    with pytest.raises(ExecutableError, match="`manifest.entries` must be 1 to 16 objects by name"):
+        read_manifest(tmp_path, NativeExecutable.format, "first")
+
+
+@pytest.mark.parametrize("offset", [1, 64, -64, 1 << 39])
+def test_constants_outside_the_weights_are_refused(offset: int, tmp_path: Path) -> None:
+    whole = WHOLE["stepwise"]
+    write_manifest({"kind": "stepwise", **put(whole, ("constants", 0, "offset"), offset)}, tmp_path)
+    with pytest.raises(ExecutableError, match="offset"):
+        manifest_of(tmp_path)

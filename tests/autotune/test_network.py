@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from autotune.graph.onnx_model import load_model
 from autotune.graph.passes import PASSES
 from autotune.network import deploy
 from autotune.network.benched import kept
+from autotune.network.build import write_network
 from autotune.network.check import with_checkpoints
 from autotune.network.comparison import relative_error
-from autotune.network.load import load_network
+from autotune.network.load import Network, load_network
 from autotune.network.options import CompileOptions
+from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits, extra_bytes, select
 from autotune.network.tasks import tasks_of
 from autotune.tuning.record_store import RecordStore
@@ -117,6 +120,32 @@ def test_an_executable_that_computes_something_else_is_an_error(run: tuple[Path,
     assert done.exit_code == 2, done.output
     assert "must agree with the model in float64 within network.tolerance=1e-12, but" in " ".join(done.output.split())
     assert json.loads((tmp_path / "summary.json").read_text())["network"]["max_error"] > 0
+
+
+def test_an_executable_whose_code_is_wrong_is_refused_and_nothing_is_lost(
+    run: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that a user gets is checked: another executable of the same network would be right."""
+
+    def wrong(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> None:
+        g = network.graph
+        nodes = tuple(replace(node, op="tanh") if node.op == "relu" else node for node in g.nodes)
+        assert nodes != g.nodes
+        other = Graph(g.name, g.inputs, g.constants, nodes, g.outputs, g.output_names)
+        write_network(replace(network, graph=other), schedules, folder, settings)
+
+    monkeypatch.setattr("autotune.network.tuned.write_network", wrong)
+    records = run[0].parent / "out" / "records.jsonl"
+    done = call("run", run[0], "--set", f"measure.pool=replay:{records}", "--output", tmp_path / "o")
+    assert done.exit_code == 2, done.output
+    said = " ".join(done.output.split())
+    assert "within network.tolerance=0.0001, but y differs by " in said
+    assert "values in between agree, as outputs of an executable of the same kernels" in said
+    files = {path.name for path in (tmp_path / "o").iterdir()}
+    assert {"records.jsonl", "schedules.lock", "summary.json", "network"} <= files
+    network = json.loads((tmp_path / "o" / "summary.json").read_text())["network"]
+    assert network["max_error"] == network["errors"]["y"] > 1e-3
+    assert len(network["layers"]) == 4 and max(network["layers"].values()) < 1e-4
 
 
 def test_the_executable_is_two_lines(run: tuple[Path, Result]) -> None:

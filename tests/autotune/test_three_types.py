@@ -13,7 +13,8 @@ import onnx
 import pytest
 
 import autotune.graph.precision
-import autotune.network.lowered
+import autotune.network.check
+import autotune.network.probing
 from autotune.config import Quantisation
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
@@ -88,7 +89,7 @@ def test_more_of_one_weight_of_bytes_fails(model: onnx.ModelProto, monkeypatch: 
     network = load_network(
         model, "two", CompileOptions(quantise="int8", quantisation=Quantisation(last=False), precision="bfloat16")
     )
-    compiled = autotune.network.lowered.compile_network
+    compiled = autotune.network.check.compile_network
 
     def changed(network: Network, *rest: object) -> object:
         g = network.graph
@@ -96,7 +97,8 @@ def test_more_of_one_weight_of_bytes_fails(model: onnx.ModelProto, monkeypatch: 
         other = Graph(g.name, g.inputs, {**g.constants, name: old // 2}, g.nodes, g.outputs)
         return compiled(replace(network, graph=other), *rest)
 
-    monkeypatch.setattr(autotune.network.lowered, "compile_network", changed)
+    for module in (autotune.network.check, autotune.network.probing):
+        monkeypatch.setattr(module, "compile_network", changed)
     assert check_network(network, SCHEDULES, SETTINGS).max_error > 10 * TOLERANCE
 
 

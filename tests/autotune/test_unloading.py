@@ -86,7 +86,7 @@ def test_code_and_threads_go_with_the_last_that_has_them(folder: Path) -> None:
         assert len(set(network_library._LIBRARIES) - known) == 1 and mapped() > code
     del one
     assert right(other) and threads() > before
-    weights = weakref.ref(other._weights)
+    weights = weakref.ref(other.weights)
     del other
     assert weights() is None and set(network_library._LIBRARIES) == known and mapped() == code
     assert until(lambda: threads() == before)

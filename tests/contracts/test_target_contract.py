@@ -116,7 +116,7 @@ def test_networks_run_on_it_alone_or_on_it_and_its_host(name: str) -> None:
     assert kind is None or (issubclass(kind, Executable) and not target.host)
     assert not target.host or registry.executable_of(target.host) is not None
     kinds = {each for each in map(registry.executable_of, NAMES) if each is not None}
-    assert len({each.format.schema for each in kinds}) == len(kinds)
+    assert len({each.format.kind for each in kinds}) == len(kinds)
 
 
 def test_ray_counts_its_devices(name: str) -> None:
@@ -271,7 +271,7 @@ def test_a_network_is_linked_loaded_and_run(target: Target, tmp_path: Path) -> N
     found = autotune.load(tmp_path)
     assert type(found) is registry.executable_of(target.name)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["target"] == target.name and manifest["schema"] == found.format.schema
+    assert manifest["target"] == target.name and manifest["kind"] == found.format.kind
     again = pickle.loads(pickle.dumps(found))
     for seed in (0, 1):
         given = feeds(graph, seed)

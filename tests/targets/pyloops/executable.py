@@ -19,7 +19,7 @@ from targets.manifest import HASHED, SIZE, TEXT, Format, contents
 
 _CALL = {"module": SIZE, "function": TEXT}
 FORMAT = Format(
-    "tests.pyloops/1",
+    "pyloops",
     {
         "modules": [HASHED],
         "packings": [_CALL],

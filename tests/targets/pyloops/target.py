@@ -141,7 +141,7 @@ class PyTarget(Target):
             names = [p.name for p in plan.modules[step.module].parameters]
             calls.append(call(plan, step.module, -1, zip(names, step.arguments, strict=True)))
         memory = {"packed_bytes": plan.packed_bytes}
-        return {"schema": FORMAT.schema, "modules": modules, "packings": packings, "calls": calls, "memory": memory}
+        return {"kind": FORMAT.kind, "modules": modules, "packings": packings, "calls": calls, "memory": memory}
 
 
 class PyKernel(Kernel):
