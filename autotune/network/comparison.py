@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 
-from autotune.graph.float64 import evaluate_in_float64
 from autotune.graph.ir import Array
-from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.onnx.float64 import evaluate_in_float64
+from autotune.graph.onnx.nodes import NodeError
 from autotune.graph.quantise.formats import decibels
 
 

@@ -124,7 +124,7 @@ class NetworkJob:
         Raises:
             ConfigError: an unknown model or pass, or a model that cannot be compiled.
         """
-        from autotune.graph.onnx_model import inferred, load_model
+        from autotune.graph.onnx.model import inferred, load_model
         from autotune.network.load import load_network
 
         config, keys = self.config, self.config.network

@@ -11,9 +11,9 @@ import numpy as np
 
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
-from autotune.graph.full_precision import in_float32, narrow_types
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Array, Graph
+from autotune.graph.onnx.full_precision import in_float32, narrow_types
 from autotune.graph.partition import partition
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.comparison import Check, Rounding, relative_error

@@ -95,7 +95,7 @@ def rebuilt(job: NetworkJob, model: ModelProto | None = None, whole: Whole | Non
     if job.config.network.sizes:
         return _rebuilt_sized(job, model, whole)
     network, schedules = _recorded(job, None, model, whole)
-    from autotune.graph.onnx_file import is_of_one_file
+    from autotune.graph.onnx.file import is_of_one_file
     from autotune.network.build import in_memory
 
     folder, kept = job.folder / FOLDER, whole if is_of_one_file(network.model) else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, errors_at
 from autotune.graph.ir import Array, Graph
-from autotune.graph.onnx_file import is_of_one_file, reading_once
+from autotune.graph.onnx.file import is_of_one_file, reading_once
 from autotune.network.job import NetworkJob
 from autotune.network.schedules import Schedules
 from autotune.network.sized_graph import load_sized, write_sized

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 
 from autotune.config import ConfigError, RunConfig, check_config
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.precision import FULL, MIXED
 from autotune.graph.quantise import TEST_INPUTS, random_feeds
 from autotune.network.build import write_network

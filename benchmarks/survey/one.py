@@ -16,10 +16,10 @@ import onnx
 from autotune.config import RunConfig, check_config
 from autotune.executable.loading import load
 from autotune.graph.errors import ModelError
-from autotune.graph.float64 import evaluate_in_float64
 from autotune.graph.ir import Array
-from autotune.graph.onnx_model import load_model
-from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.onnx.float64 import evaluate_in_float64
+from autotune.graph.onnx.model import load_model
+from autotune.graph.onnx.nodes import NodeError
 from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds, write_network
 from autotune.network.check import TOLERANCE

@@ -15,12 +15,12 @@ from onnx import helper, numpy_helper
 import autotune.network.check
 import autotune.network.comparison
 from autotune.config import Quantisation
+from autotune.graph.calls import Call
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import HANDLERS
-from autotune.graph.importer.registry import Call
 from autotune.graph.ir import Array, Builder, Graph, TensorType
-from autotune.graph.onnx_model import load_model
-from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.onnx.model import load_model
+from autotune.graph.onnx.nodes import NodeError
 from autotune.graph.quantise import quantise_with_report, random_feeds
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.comparison import relative_error

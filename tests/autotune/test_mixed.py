@@ -19,7 +19,7 @@ from autotune.graph.copies import executable_graph
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.mixed import Mixture, Problem, places_of
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.passes import optimise
 from autotune.graph.precision import kernels_of, lower_precision
 from autotune.network.check import TOLERANCE, check_network

@@ -18,7 +18,7 @@ import autotune
 from autotune.cli.app import app
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.passes import PASSES
 from autotune.network import deploy
 from autotune.network.benched import kept

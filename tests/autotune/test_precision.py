@@ -15,7 +15,7 @@ from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.ops import find
 from autotune.graph.passes import optimise
 from autotune.graph.precision import lower_precision

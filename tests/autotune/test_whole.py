@@ -18,8 +18,8 @@ from autotune.cache.networks import NetworkCache
 from autotune.cache.place import open_networks
 from autotune.cache.store import Store
 from autotune.config import ConfigError, check_config
-from autotune.graph import onnx_file
 from autotune.graph.importer.registry import HANDLERS
+from autotune.graph.onnx import file as onnx_file
 from autotune.network import crew, rebuilding
 from autotune.network.whole import whole_of
 from autotune.run.workloads import job_of

@@ -16,7 +16,7 @@ import pytest
 from autotune.graph import torch_model
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
-from autotune.graph.onnx_model import ModelError, load_model, shapes
+from autotune.graph.onnx.model import ModelError, load_model, shapes
 from autotune.graph.passes import optimise
 from search_space.dtypes import NARROW
 from search_space.operators.estimates import STEP

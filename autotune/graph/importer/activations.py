@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.calls import Call
+from autotune.graph.importer.registry import imports
 
 
 def with_number(call: Call, op: str, value: str, number: int | float) -> str:
