@@ -6,13 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import onnx
-
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
-from autotune.graph.importer import import_model
-from autotune.graph.importer.nbits import in_floats
 from autotune.graph.ir import Graph
 from autotune.graph.loops import loops_of
 from autotune.graph.passes import optimise
@@ -24,37 +20,13 @@ from autotune.network.integers import data_in_bytes, error_of, rounded_integers
 from autotune.network.load import Network
 from autotune.network.lowered import check_lowered
 from autotune.network.pipeline import Substitute
-from autotune.network.reference import reference_outputs
 from autotune.network.schedules import Schedules
+from autotune.network.sources import INTERMEDIATES
 from autotune.tuning.settings import Settings
 from search_space.scratch import ScratchFolder
 
 TOLERANCE = 1e-4
 """Largest difference from the reference, relative to the largest element of the tensor."""
-
-
-INTERMEDIATES = 3
-
-
-def with_checkpoints(model: onnx.ModelProto, count: int = INTERMEDIATES) -> tuple[onnx.ModelProto, list[str]]:
-    """The model with further outputs: what goes into a last softmax, and `count` values spread over the network."""
-    out = onnx.ModelProto()
-    out.CopyFrom(model)
-    given = {value.name for value in out.graph.output}
-    nodes = [node for node in out.graph.node if node.op_type not in ("Constant", "ConstantOfShape", "Shape")]
-    wanted = [node.input[0] for node in nodes if node.op_type == "Softmax" and node.output[0] in given]
-    floats = _float_values(out)
-    steps = [node.output[0] for node in nodes if node.op_type in ("Relu", "Add", "Sum", "Conv", "MatMul", "Clip")]
-    steps = [name for name in steps if name in floats and name not in given]
-    wanted += [steps[len(steps) * (i + 1) // (count + 1)] for i in range(count) if steps]
-    added = [name for name in dict.fromkeys(wanted) if name not in given and name in floats]
-    out.graph.output.extend(floats[name] for name in added)
-    return out, added
-
-
-def _float_values(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
-    known = {value.name: value for value in model.graph.value_info}
-    return {n: v for n, v in known.items() if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
 
 
 def check_network(
@@ -65,15 +37,15 @@ def check_network(
     tolerance: float = TOLERANCE,
     say: Callable[[str], None] = lambda text: None,
 ) -> Check:
-    """Compares outputs, the input of the softmax and some values in between with ONNX Runtime's.
+    """Compares outputs, the input of the softmax and some values in between with the reference's.
 
-    The values in between are made outputs of the graph, which is compiled anew with the same schedules. Where ONNX
-    Runtime is missing the reference is our evaluation of the imported graph in NumPy. Where the two differ by more than
-    `tolerance`, either may be wrong, and the model in float64 decides. A quantised network is compared with the
-    evaluation of its own graph: integers are exact there, see `_check_quantised`. So is one with 16-bit floats, see
-    `check_lowered`. One that another quantiser made is compared with the floats of its model as well, layer by layer,
-    see `errors_against_floats`. One whose model has products of data in bytes is so, too, and read right if it is
-    what ONNX Runtime makes of the model with the data in floats.
+    The reference is ONNX Runtime, or PyTorch for one of its modules. The values in between are made outputs of the
+    graph, which is compiled anew with the same schedules. Where ONNX Runtime is missing the reference is our evaluation
+    of the imported graph in NumPy. Where the two differ by more than `tolerance`, either may be wrong, and the model in
+    float64 decides. A quantised network is compared with the evaluation of its own graph: integers are exact there, see
+    `_check_quantised`. So is one with 16-bit floats, see `check_lowered`. One that another quantiser made is compared
+    with the floats of its model as well, layer by layer, see `errors_against_floats`. One whose model has products of
+    data in bytes is so, too, and read right if it is what ONNX Runtime makes of the model with the data in floats.
     """
     if network.precision != FULL:
         return check_lowered(network, schedules, settings, seed)
@@ -81,32 +53,31 @@ def check_network(
         return _check_quantised(network, schedules, settings, seed)
     if network.imported is not None:
         check = _check_quantised(network, schedules, settings, seed)
-        plain = optimise(import_model(network.model, seed=seed))
+        plain = optimise(network.source.graph())
         beside = errors_against_floats(plain, network.imported, make_feeds(network, seed))
         worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
         return replace(check, errors={**check.errors, **worst})
     if any(node.op == "dynamic_matmul" for node in network.graph.nodes):
         check = _check_quantised(network, schedules, settings, seed)
         return replace(check, errors={**check.errors, **_errors_in_floats(network, settings, seed)})
-    model, _ = with_checkpoints(network.model)
-    plain = import_model(model, seed=seed, loops=bool(loops_of(network.graph)))
-    graph = optimise(plain)
+    source = network.source.with_checkpoints()
+    graph = optimise(source.graph(loops=bool(loops_of(network.graph))))
     if network.found is not None:
         graph = Substitute()(graph)
     graph = with_attention(graph, settings.target.hardware)
-    probed = replace(network, model=model, graph=executable_graph(graph), tasks=())
+    probed = replace(network, source=source, graph=executable_graph(graph), tasks=())
     feeds = make_feeds(network, seed)
     with ScratchFolder("check") as place:
         executable = compile_network(probed, schedules, Path(place) / "network", settings)
         out = executable(*(feeds[p.name] for p in executable.inputs))
         arrays = out if isinstance(out, tuple) else (out,)
-        reference, wanted = reference_outputs(model, plain, feeds, settings.threads, Path(place))
-    found = dict(zip((value.name for value in model.graph.output), arrays, strict=True))
+        reference, wanted = source.outputs(feeds, settings.threads, Path(place))
+    found = dict(zip(source.output_names, arrays, strict=True))
     check = Check(reference, errors_of(found, wanted))
     if check.max_error <= tolerance:
         return check
     say(f"{reference} differs: the model in float64 decides")
-    return against_float64(check, model, feeds, found, wanted)
+    return against_float64(check, source, feeds, found, wanted)
 
 
 def _check_quantised(network: Network, schedules: Schedules, settings: Settings, seed: int) -> Check:
@@ -135,11 +106,10 @@ def _check_quantised(network: Network, schedules: Schedules, settings: Settings,
 
 def _errors_in_floats(network: Network, settings: Settings, seed: int) -> dict[str, float]:
     """How far the graph is from ONNX Runtime's outputs where neither rounds data to bytes."""
-    model = in_floats(network.model)
-    plain, feeds = import_model(model, seed=seed), make_feeds(network, seed)
+    source, feeds = network.source.in_floats(), make_feeds(network, seed)
     with ScratchFolder("check") as place:
-        _, wanted = reference_outputs(model, plain, feeds, settings.threads, Path(place))
-    graph = optimise(plain)
+        _, wanted = source.outputs(feeds, settings.threads, Path(place))
+    graph = optimise(source.graph())
     values = evaluate(graph, feeds)
-    found = {value.name: values[name] for value, name in zip(model.graph.output, graph.outputs, strict=True)}
+    found = {output: values[name] for output, name in zip(source.output_names, graph.outputs, strict=True)}
     return {f"{name}, in floats": error for name, error in errors_of(found, wanted).items()}

@@ -11,15 +11,12 @@ import numpy as np
 
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
-from autotune.graph.importer import import_model
 from autotune.graph.ir import Array, Graph
-from autotune.graph.onnx.full_precision import in_float32, narrow_types
 from autotune.graph.partition import partition
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.comparison import Check, Rounding, relative_error
 from autotune.network.integers import error_of, rounded_integers
 from autotune.network.load import Network
-from autotune.network.reference import reference_outputs
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from search_space.dtypes import FLOATS, NARROW
@@ -45,8 +42,8 @@ def check_lowered(network: Network, schedules: Schedules, settings: Settings, se
     feeds = make_feeds(network, seed)
     with ScratchFolder("check") as place:
         found, errors = stored_values(network, schedules, settings, feeds, Path(place))
-        reference, exact = _in_float32(network, seed, feeds, settings.threads, Path(place))
-        itself = _as_it_is(network, seed, feeds, settings.threads, Path(place))
+        reference, exact = _in_float32(network, feeds, settings.threads, Path(place))
+        itself = _as_it_is(network, feeds, settings.threads, Path(place))
     names = dict(zip(exact, network.graph.outputs, strict=True))
     floats = [name for name in exact if exact[name].dtype.kind == "f"]
     rounding = {name: Rounding.between(found[names[name]], exact[name]) for name in floats}
@@ -63,22 +60,21 @@ def check_lowered(network: Network, schedules: Schedules, settings: Settings, se
 
 
 def _in_float32(
-    network: Network, seed: int, feeds: Mapping[str, Array], threads: int, folder: Path
+    network: Network, feeds: Mapping[str, Array], threads: int, folder: Path
 ) -> tuple[str, dict[str, Array]]:
     """Who computed the model in float32, and its outputs."""
-    model = in_float32(network.model)
     wide = {name: array.astype(np.float32) if str(array.dtype) in NARROW else array for name, array in feeds.items()}
-    return reference_outputs(model, import_model(model, seed=seed), wide, threads, folder)
+    return network.source.in_float32().outputs(wide, threads, folder)
 
 
 def _as_it_is(
-    network: Network, seed: int, feeds: Mapping[str, Array], threads: int, folder: Path
+    network: Network, feeds: Mapping[str, Array], threads: int, folder: Path
 ) -> tuple[str, dict[str, Array]] | None:
     """Who computed a model that has 16-bit floats in its own types, and its outputs; None of one that has none."""
-    if not narrow_types(network.model):
+    if not network.source.narrow_types:
         return None
     # Of bfloat16 ONNX Runtime has hardly an operation.
-    return reference_outputs(network.model, import_model(network.model, seed=seed), feeds, threads, folder)
+    return network.source.outputs(feeds, threads, folder)
 
 
 def _expected_noise(network: Network) -> float:

@@ -26,10 +26,9 @@ from search_space.schedule.errors import ScheduleError
 from targets.executable import Executable
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from autotune.network.load import Network
     from autotune.network.selection import Chosen, Limits
+    from autotune.network.sources import ModelSource
 
 LEAST_BYTES = 1 << 20
 """Of a model that takes long to read; most that are smaller have few kernels."""
@@ -50,7 +49,7 @@ def rebuild(
     job: NetworkJob,
     records: Path | None = None,
     output: Path | None = None,
-    model: ModelProto | None = None,
+    source: ModelSource | None = None,
 ) -> tuple[Path, list[str]]:
     """The executable of a model from records alone; what has none, be it everything, runs by what is chosen without.
 
@@ -58,7 +57,7 @@ def rebuild(
         job: what to make.
         records: file of the records; by default that of the run folder, where it is there.
         output: folder to write; `network` in the run folder by default.
-        model: in place of the one that the configuration names.
+        source: in place of the model that the configuration names.
 
     Returns:
         The folder of the executable, and what the user should know of.
@@ -74,9 +73,9 @@ def rebuild(
             raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
         from autotune.network.sized_model import write_sized_model
 
-        write_sized_model(job, model, folder)
+        write_sized_model(job, source, folder)
         return folder, ["without records, chosen without trials: all"]
-    network, schedules = _recorded(job, records, model)
+    network, schedules = _recorded(job, records, source)
     from autotune.network.build import write_network
 
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(job.config.lock):
@@ -86,19 +85,18 @@ def rebuild(
     return folder, [f"without records, chosen without trials: {shown}"] if missing else []
 
 
-def rebuilt(job: NetworkJob, model: ModelProto | None = None, whole: Whole | None = None) -> Executable:
+def rebuilt(job: NetworkJob, source: ModelSource | None = None, whole: Whole | None = None) -> Executable:
     """The same, loaded: its weights are in the folder only once it is saved or pickled.
 
     Args:
         whole: where it is kept for the next time; None: nowhere.
     """
     if job.config.network.sizes:
-        return _rebuilt_sized(job, model, whole)
-    network, schedules = _recorded(job, None, model, whole)
-    from autotune.graph.onnx.file import is_of_one_file
+        return _rebuilt_sized(job, source, whole)
+    network, schedules = _recorded(job, None, source, whole)
     from autotune.network.build import in_memory
 
-    folder, kept = job.folder / FOLDER, whole if is_of_one_file(network.model) else None
+    folder, kept = job.folder / FOLDER, whole if network.source.is_of_one_file else None
     keep = None if kept is None else partial(kept.keep_weights, folder)
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), legal(job.config.lock):
         found = in_memory(network, schedules, folder, job.settings, keep)
@@ -107,13 +105,13 @@ def rebuilt(job: NetworkJob, model: ModelProto | None = None, whole: Whole | Non
     return found
 
 
-def _rebuilt_sized(job: NetworkJob, model: ModelProto | None, whole: Whole | None) -> Executable:
+def _rebuilt_sized(job: NetworkJob, source: ModelSource | None, whole: Whole | None) -> Executable:
     """The same of a model of open sizes."""
     from autotune.network.sized_model import load_sized_model
 
     folder = job.folder / FOLDER
     found, in_one_file = load_sized_model(
-        job, model, folder, None if whole is None else partial(whole.keep_weights, folder)
+        job, source, folder, None if whole is None else partial(whole.keep_weights, folder)
     )
     if whole is not None and in_one_file:
         whole.keep(found)
@@ -121,7 +119,7 @@ def _rebuilt_sized(job: NetworkJob, model: ModelProto | None, whole: Whole | Non
 
 
 def _recorded(
-    job: NetworkJob, records: Path | None, model: ModelProto | None, whole: Whole | None = None
+    job: NetworkJob, records: Path | None, source: ModelSource | None, whole: Whole | None = None
 ) -> tuple[Network, Schedules]:
     """A network, and the schedules that records or a lock file have for it."""
     config, settings, path = job.config, job.settings, records or job.records
@@ -132,7 +130,7 @@ def _recorded(
     limits, cache = job.limits, job.open_cache()
     crew = None if whole is None else _ahead(whole, settings, limits)
     try:
-        network = job.load(model=model, weights=config.network.precision == MIXED)
+        network = job.load(source=source, weights=config.network.precision == MIXED)
     except BaseException:
         if crew is not None:
             crew.close()

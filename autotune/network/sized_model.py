@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, errors_at
 from autotune.graph.ir import Array, Graph
-from autotune.graph.onnx.file import is_of_one_file, reading_once
+from autotune.graph.onnx.file import reading_once
 from autotune.network.job import NetworkJob
 from autotune.network.schedules import Schedules
 from autotune.network.sized_graph import load_sized, write_sized
@@ -20,34 +20,34 @@ from search_space.terms import Point
 from targets.executable import Executable
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from autotune.network.sources import ModelSource
 
 
-def write_sized_model(job: NetworkJob, model: ModelProto | None, folder: Path) -> None:
+def write_sized_model(job: NetworkJob, source: ModelSource | None, folder: Path) -> None:
     """Compiles a model of open sizes without trials to a folder.
 
     Args:
         job: what to make.
-        model: in place of the one that the configuration names.
+        source: in place of the model that the configuration names.
         folder: to write.
 
     Raises:
         ConfigError: a model that is not one at all sizes, or what does not go with open sizes.
     """
-    reader, schedules, settings = _prepared(job, model)
+    reader, schedules, settings = _prepared(job, source)
     with notice_if_slow(f"compiling {job.config.name} for all sizes"), errors_at("network.sizes"):
         write_sized(reader, reader.sizes, schedules, folder, settings)
 
 
 def load_sized_model(
-    job: NetworkJob, model: ModelProto | None, folder: Path, keep: Keep | None = None
+    job: NetworkJob, source: ModelSource | None, folder: Path, keep: Keep | None = None
 ) -> tuple[Executable, bool]:
     """The same, loaded, and whether the model was one file; its weights are in the folder only once it is saved.
 
     Args:
         keep: called with the weights beside loading, if the model is one file.
     """
-    reader, schedules, settings = _prepared(job, model)
+    reader, schedules, settings = _prepared(job, source)
 
     def kept(weights: Sequence[Array]) -> None:
         if keep is not None and reader.in_one_file:
@@ -57,9 +57,9 @@ def load_sized_model(
         return load_sized(reader, reader.sizes, schedules, folder, settings, kept), reader.in_one_file
 
 
-def _prepared(job: NetworkJob, model: ModelProto | None) -> tuple[_Reader, Schedules, Settings]:
+def _prepared(job: NetworkJob, source: ModelSource | None) -> tuple[_Reader, Schedules, Settings]:
     _check(job)
-    reader = _Reader(job, model)  # reads the options, which refuse what else does not go with open sizes
+    reader = _Reader(job, source)  # reads the options, which refuse what else does not go with open sizes
     schedules = Schedules({}, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
     return reader, schedules, job.settings
 
@@ -72,8 +72,8 @@ class _Reader:
         in_one_file: whether the model that was read is a file, and no other one has a part of it.
     """
 
-    def __init__(self, job: NetworkJob, model: ModelProto | None) -> None:
-        self._job, self._model = job, model
+    def __init__(self, job: NetworkJob, source: ModelSource | None) -> None:
+        self._job, self._source = job, job.read_module() if source is None else source
         self.sizes = dict(job.options.sizes)
         self.in_one_file = False
         self._arrays: dict[Hashable, Array] = {}
@@ -84,8 +84,8 @@ class _Reader:
         network = keys.model_copy(update={"sizes": {}, "shapes": _shapes_at(keys.shapes, known)})
         fixed = replace(self._job, config=config.model_copy(update={"network": network}))
         with reading_once(self._arrays):
-            found = fixed.load(model=self._model, weights=False)
-        self.in_one_file = is_of_one_file(found.model)
+            found = fixed.load(source=self._source, weights=False)
+        self.in_one_file = found.source.is_of_one_file
         return found.graph
 
 

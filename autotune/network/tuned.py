@@ -29,7 +29,7 @@ from measure.database import Database
 from search_space.files import replace_file
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from autotune.network.sources import ModelSource
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Linked:
     notes: Sequence[str]
 
 
-def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
+def tune_network(job: NetworkJob, source: ModelSource | None = None) -> None:
     """Tunes the tasks of a model and writes records, a lock file and the executable to the folder of a job.
 
     Args:
         job: what to make, with trials.
-        model: in place of the one that the configuration names.
+        source: in place of the model that the configuration names.
 
     Raises:
         ConfigError: a model that cannot be compiled, a task without a legal candidate, or a folder that is in use.
@@ -60,11 +60,11 @@ def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
         RuntimeError: the network computes something else, or none of its trials works.
         MeasureError: a pool that cannot start.
     """
-    network = job.load(again=True, model=model)
+    network = job.load(again=True, source=source)
     search = job.settings.search
     settings = job.settings.searching(batch=round_size(search.batch, job.settings.trials, len(network.tasks)))
     with errors_at("cost_model.transfer"):
-        source = source_of(settings)
+        transferred = source_of(settings)
     requests = [TaskRequest(t, settings, algorithms=job.limits.allowed(t.workload)) for t in network.tasks]
     scheduler = scheduler_of(search)
     set_aside(job.records)
@@ -76,7 +76,7 @@ def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
                 requests,
                 database=database,
                 resume=False,
-                source=source,
+                source=transferred,
                 schedule=lambda tunings: scheduler,
                 budget=settings.trials,
             )

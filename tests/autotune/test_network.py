@@ -22,11 +22,11 @@ from autotune.graph.onnx.model import load_model
 from autotune.graph.passes import PASSES
 from autotune.network import deploy
 from autotune.network.benched import kept
-from autotune.network.check import with_checkpoints
 from autotune.network.comparison import relative_error
 from autotune.network.load import load_network
 from autotune.network.options import CompileOptions
 from autotune.network.selection import Limits, extra_bytes, select
+from autotune.network.sources import with_checkpoints
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import Task
 from measure.outcome import Outcome

@@ -69,7 +69,7 @@ def test_five_per_cent_more_of_one_weight_tensor_fails(
         name, old = next((n, a) for n, a in g.constants.items() if a.ndim == 4 and a.shape[0] == 3)
         constants = {**g.constants, name: (old * np.float32(1.05)).astype(old.dtype)}
         other = Graph(g.name, g.inputs, constants, g.nodes, g.outputs)
-        return compiled(Network("two", network.model, other, ()), *rest)
+        return compiled(Network("two", network.source, other, ()), *rest)
 
     monkeypatch.setattr(autotune.network.lowered, "compile_network", changed)
     assert check_network(network, schedules, SETTINGS).max_error > 10 * TOLERANCE

@@ -12,13 +12,13 @@ from google.protobuf.message import DecodeError
 from onnx import checker, shape_inference
 
 from autotune.graph.errors import ModelError
+from autotune.graph.import_path import is_import_path
 from autotune.graph.importer import import_with_types
 from autotune.graph.importer.nbits import MICROSOFT
 from autotune.graph.ir import TensorType
 from autotune.graph.onnx.file import check_weights, element_type, read_without_weights
 from autotune.graph.onnx.shapes import infer_shapes, infers_otherwise
 from autotune.graph.onnx.sparse import make_dense
-from autotune.graph.torch_model import export, is_import_path
 from autotune.graph.zoo import BUILDERS
 from search_space.dtypes import numpy_dtype
 
@@ -67,8 +67,7 @@ def load_model(
     """Reads a model and infers the shape of every value in it.
 
     Args:
-        name_or_path: a name of `ZOO` or of `zoo.BUILDERS`, the path of an .onnx file, or the import path
-            `package.module:function` of a function that gives a PyTorch module, see `torch_model`.
+        name_or_path: a name of `ZOO` or of `zoo.BUILDERS`, or the path of an .onnx file.
         shapes: of inputs whose dimensions the model leaves open.
         weights: whether the model has all of its weights; otherwise large ones may stay in the file, where the importer
             reads them, see `onnx.file`.
@@ -79,7 +78,10 @@ def load_model(
     if fspath(name_or_path) in BUILDERS:
         return _inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
     if is_import_path(fspath(name_or_path)) and not Path(name_or_path).is_file():
-        return _inferred(export(fspath(name_or_path)), shapes, fspath(name_or_path))
+        raise ModelError(
+            "`load_model` must be given a model of ONNX, as modules of PyTorch are read by "
+            f"`autotune.graph.aten.import_exported`, but got model={fspath(name_or_path)!r}"
+        )
     path = model_path(name_or_path)
     try:
         model = (None if weights else read_without_weights(path)) or onnx.load(path)
