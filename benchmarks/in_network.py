@@ -21,7 +21,7 @@ import numpy as np
 
 from autotune.config import check_config
 from autotune.executable.loading import load
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.network.build import make_feeds, write_network
 from autotune.network.load import Network, load_network
 from autotune.network.options import CompileOptions

@@ -20,7 +20,7 @@ from typing import Any
 
 from autotune.config import Quantisation, check_config
 from autotune.graph.ir import Array
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.quantise import TEST_INPUTS, Feeds, random_feeds
 from autotune.network.load import load_network
 from autotune.network.options import CompileOptions

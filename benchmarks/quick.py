@@ -23,7 +23,7 @@ from typing import Any
 
 from autotune.cache.place import NONE, VARIABLE
 from autotune.graph.errors import ModelError
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.network.build import make_feeds
 from autotune.network.load import load_network
 from autotune.network.process import NetworkProcess, RuntimeFailure

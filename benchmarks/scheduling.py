@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.config import check_config
-from autotune.graph.onnx_model import ZOO
+from autotune.graph.onnx.model import ZOO
 from autotune.graph.zoo import BUILDERS
 from autotune.run.workloads import limits_of, network_of, settings_of
 from autotune.schedulers import SCHEDULERS, TaskScheduler, TaskState

@@ -95,7 +95,7 @@ def models() -> None:
     with bad_input():
         from rich.console import Console
 
-        from autotune.graph.onnx_model import ZOO
+        from autotune.graph.onnx.model import ZOO
         from autotune.graph.zoo import BUILDERS
         from autotune.report.tables import Column, console_width, fitted
 

@@ -52,7 +52,7 @@ def _is_model(path: Path) -> bool:
         return True
     if path.suffix or path.exists():
         return False
-    from autotune.graph.onnx_model import ZOO
+    from autotune.graph.onnx.model import ZOO
     from autotune.graph.zoo import BUILDERS
 
     return str(path) in ZOO or str(path) in BUILDERS

@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import onnx
-
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
-from autotune.graph.importer import import_model
-from autotune.graph.importer.nbits import in_floats
-from autotune.graph.ir import Array, Graph
+from autotune.graph.ir import Array
 from autotune.graph.loops import loops_of
 from autotune.graph.passes import optimise
 from autotune.graph.precision import FULL
@@ -25,38 +21,14 @@ from autotune.network.load import Network
 from autotune.network.lowered import check_lowered
 from autotune.network.pipeline import Substitute
 from autotune.network.probing import Probing, is_as_near, outputs_of
-from autotune.network.reference import reference_outputs
 from autotune.network.schedules import Schedules
+from autotune.network.sources import INTERMEDIATES, ModelSource
 from autotune.tuning.settings import Settings
 from search_space.scratch import ScratchFolder
 from targets.executable import Executable
 
 TOLERANCE = 1e-4
 """Largest difference from the reference, relative to the largest element of the tensor."""
-
-
-INTERMEDIATES = 3
-
-
-def with_checkpoints(model: onnx.ModelProto, count: int = INTERMEDIATES) -> tuple[onnx.ModelProto, list[str]]:
-    """The model with further outputs: what goes into a last softmax, and `count` values spread over the network."""
-    out = onnx.ModelProto()
-    out.CopyFrom(model)
-    given = {value.name for value in out.graph.output}
-    nodes = [node for node in out.graph.node if node.op_type not in ("Constant", "ConstantOfShape", "Shape")]
-    wanted = [node.input[0] for node in nodes if node.op_type == "Softmax" and node.output[0] in given]
-    floats = _float_values(out)
-    steps = [node.output[0] for node in nodes if node.op_type in ("Relu", "Add", "Sum", "Conv", "MatMul", "Clip")]
-    steps = [name for name in steps if name in floats and name not in given]
-    wanted += [steps[len(steps) * (i + 1) // (count + 1)] for i in range(count) if steps]
-    added = [name for name in dict.fromkeys(wanted) if name not in given and name in floats]
-    out.graph.output.extend(floats[name] for name in added)
-    return out, added
-
-
-def _float_values(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
-    known = {value.name: value for value in model.graph.value_info}
-    return {n: v for n, v in known.items() if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
 
 
 def check_network(
@@ -74,10 +46,10 @@ def check_network(
     Only where outputs differ by more than `tolerance` is a second executable compiled, by the same schedules, whose
     further outputs are values in between: they tell which layer is wrong. The first executable decides.
 
-    The reference is ONNX Runtime, or where that is missing our evaluation of the imported graph in NumPy. Where it and
-    the executable differ by more than `tolerance`, either may be wrong, and the model in float64 decides. A quantised
-    network is compared with the evaluation of its own graph, as integers are exact there, and so is one with 16-bit
-    floats (`check_lowered`). A model that another quantiser made is compared with its floats as well
+    The reference is ONNX Runtime, PyTorch for one of its modules, or our evaluation of the imported graph in NumPy.
+    Where it and the executable differ by more than `tolerance`, either may be wrong, and the model in float64 decides.
+    A quantised network is compared with the evaluation of its own graph, as integers are exact there, and so is one
+    with 16-bit floats (`check_lowered`). A model that another quantiser made is compared with its floats as well
     (`errors_against_floats`). A model with products of data in bytes is compared with ONNX Runtime's outputs with the
     data in floats as well.
 
@@ -106,7 +78,7 @@ def check_network(
             return _check_quantised(outputs, probing)
         if network.imported is not None:
             check = _check_quantised(outputs, probing)
-            plain = optimise(import_model(network.model, seed=seed))
+            plain = optimise(network.source.graph())
             beside = errors_against_floats(plain, network.imported, feeds)
             worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
             return replace(check, errors={**check.errors, **worst})
@@ -118,34 +90,30 @@ def check_network(
 
 def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str], None]) -> Check:
     """Compares outputs in float32 with another runtime's, or with the model in float64 where they differ."""
-    network, seed = probing.network, probing.seed
+    network = probing.network
 
-    def compared(
-        model: onnx.ModelProto, plain: Graph, arrays: Sequence[Array], say: Callable[[str], None] = lambda text: None
-    ) -> Check:
-        reference, wanted = reference_outputs(model, plain, probing.feeds, probing.settings.threads, probing.folder)
-        found = dict(zip((value.name for value in model.graph.output), arrays, strict=True))
+    def compared(source: ModelSource, arrays: Sequence[Array], say: Callable[[str], None] = lambda text: None) -> Check:
+        reference, wanted = source.outputs(probing.feeds, probing.settings.threads, probing.folder)
+        found = dict(zip(source.output_names, arrays, strict=True))
         check = Check(reference, errors_of(found, wanted))
         if check.max_error <= probing.tolerance:
             return check
         say(f"{reference} differs: the model in float64 decides")
-        return against_float64(check, model, probing.feeds, found, wanted)
+        return against_float64(check, source, probing.feeds, found, wanted)
 
-    loops = bool(loops_of(network.graph))
-    check = compared(network.model, import_model(network.model, seed=seed, loops=loops), outputs, say)
+    check = compared(network.source, outputs, say)
     if not probing.needed(check.max_error):
         return check
-    model, _ = with_checkpoints(network.model)
-    plain = import_model(model, seed=seed, loops=loops)
-    graph = optimise(plain)
+    source = network.source.with_checkpoints()
+    graph = optimise(source.graph(loops=bool(loops_of(network.graph))))
     if network.found is not None:
         graph = Substitute()(graph)
     graph = with_attention(graph, probing.settings.target.hardware)
-    arrays = probing.outputs(replace(network, model=model, graph=executable_graph(graph)))
-    between = {**compared(model, plain, arrays).errors}
+    arrays = probing.outputs(replace(network, source=source, graph=executable_graph(graph)))
+    between = {**compared(source, arrays).errors}
     for name in check.errors:
         del between[name]
-    return replace(check, layers=in_order(between, (name for node in model.graph.node for name in node.output)))
+    return replace(check, layers=in_order(between, source.output_names))
 
 
 def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
@@ -181,11 +149,10 @@ def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
 
 def _errors_in_floats(network: Network, settings: Settings, seed: int) -> dict[str, float]:
     """How far the graph is from ONNX Runtime's outputs where neither rounds data to bytes."""
-    model = in_floats(network.model)
-    plain, feeds = import_model(model, seed=seed), make_feeds(network, seed)
+    source, feeds = network.source.in_floats(), make_feeds(network, seed)
     with ScratchFolder("check") as place:
-        _, wanted = reference_outputs(model, plain, feeds, settings.threads, Path(place))
-    graph = optimise(plain)
+        _, wanted = source.outputs(feeds, settings.threads, Path(place))
+    graph = optimise(source.graph())
     values = evaluate(graph, feeds)
-    found = {value.name: values[name] for value, name in zip(model.graph.output, graph.outputs, strict=True)}
+    found = {output: values[name] for output, name in zip(source.output_names, graph.outputs, strict=True)}
     return {f"{name}, in floats": error for name, error in errors_of(found, wanted).items()}

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import onnx
 
-from autotune.graph.float64 import evaluate_in_float64
 from autotune.graph.ir import Array
-from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.onnx.nodes import NodeError
 from autotune.graph.quantise.formats import decibels
+from autotune.network.sources import ModelSource
 
 
 @dataclass(frozen=True)
@@ -94,14 +93,14 @@ def errors_of(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> dict[s
 
 def against_float64(
     check: Check,
-    model: onnx.ModelProto,
+    source: ModelSource,
     feeds: Mapping[str, Array],
     found: Mapping[str, Array],
     wanted: Mapping[str, Array],
 ) -> Check:
     """Errors against the model in float64, which neither the importer nor a kernel takes part in."""
     try:
-        exact = evaluate_in_float64(model, feeds)
+        exact = source.exact_outputs(feeds)
     except NodeError as error:
         return replace(check, note=f"nothing decides between the network and {check.reference}: {error}")
     theirs = Check(check.reference, errors_of(wanted, exact))

@@ -25,12 +25,11 @@ from search_space.schedule.errors import ScheduleError
 from targets.executable import Executable
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from autotune.graph.ir import Array
     from autotune.network.load import Network
     from autotune.network.open_model import OpenModel
     from autotune.network.selection import Limits
+    from autotune.network.sources import ModelSource
     from autotune.schedule_store import ScheduleStore
 
 LEAST_BYTES = 1 << 20
@@ -52,7 +51,7 @@ def compile_model(
     job: NetworkJob,
     records: Path | None = None,
     output: Path | None = None,
-    model: ModelProto | None = None,
+    source: ModelSource | None = None,
 ) -> tuple[Path, list[str]]:
     """Compiles a model from records alone; kernels without any, be it all, run by what is chosen without trials.
 
@@ -60,7 +59,7 @@ def compile_model(
         job: what to make.
         records: file of the records; by default that of the run folder, where it is there.
         output: folder to write; `network` in the run folder by default.
-        model: in place of the one that the configuration names.
+        source: in place of the model that the configuration names.
 
     Returns:
         The folder of the executable, and what the user should know of.
@@ -71,7 +70,7 @@ def compile_model(
         MeasureError: records that cannot be read.
     """
     folder = output or job.folder / FOLDER
-    network, schedules = _prepared(job, records, model)
+    network, schedules = _prepared(job, records, source)
     from autotune.network.build import write_network
 
     with _compiling(job, network):
@@ -83,13 +82,15 @@ def compile_model(
     return folder, [f"without records, chosen without trials: {shown}"]
 
 
-def compile_model_in_memory(job: NetworkJob, model: ModelProto | None = None, whole: Whole | None = None) -> Executable:
+def compile_model_in_memory(
+    job: NetworkJob, source: ModelSource | None = None, whole: Whole | None = None
+) -> Executable:
     """Compiles a model whose weights are in the folder only once it is saved; see `compile_model`.
 
     Args:
         whole: where it is kept for the next time; None: nowhere.
     """
-    network, schedules = _prepared(job, None, model, whole)
+    network, schedules = _prepared(job, None, source, whole)
     from autotune.network.build import compile_in_memory, compile_network
 
     folder = job.folder / FOLDER
@@ -119,21 +120,21 @@ def _compiling(job: NetworkJob, network: Network | OpenModel) -> Iterator[None]:
 
 
 def _prepared(
-    job: NetworkJob, records: Path | None, model: ModelProto | None, whole: Whole | None = None
+    job: NetworkJob, records: Path | None, source: ModelSource | None, whole: Whole | None = None
 ) -> tuple[Network | OpenModel, Schedules]:
     """A network, and schedules of its kernels; of open sizes, all are chosen without trials."""
     if not job.config.network.sizes:
-        return _recorded(job, records, model, whole)
+        return _recorded(job, records, source, whole)
     if records is not None:
         raise ConfigError(f"`records` must be left out where `sizes` are open, but got {records}")
     from autotune.network.open_model import OpenModel
 
-    network = OpenModel(job, model)
+    network = OpenModel(job, source)
     return network, Schedules(None, job.settings, job.limits.for_open_sizes(), None, job.open_cache())
 
 
 def _recorded(
-    job: NetworkJob, records: Path | None, model: ModelProto | None, whole: Whole | None = None
+    job: NetworkJob, records: Path | None, source: ModelSource | None, whole: Whole | None = None
 ) -> tuple[Network, Schedules]:
     """A network, and the schedules that records or a lock file have for it."""
     config, settings, path = job.config, job.settings, records or job.records
@@ -144,7 +145,7 @@ def _recorded(
     limits, cache = job.limits, job.open_cache()
     crew = None if whole is None else _ahead(whole, settings, limits)
     try:
-        network = job.load(model=model, weights=config.network.precision in CHOOSING)
+        network = job.load(source=source, weights=config.network.precision in CHOOSING)
     except BaseException:
         if crew is not None:
             crew.close()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
+    from autotune.network.sources import ModelSource
+
 
 def compile(
     model: str | os.PathLike[str] | onnx.ModelProto | torch.nn.Module,
@@ -56,7 +58,8 @@ def compile(
     Args:
         model: an ONNX file, a name of the zoo or the import path `package.module:function` of a function that gives a
             module of PyTorch and its inputs; or a model of ONNX; or a module of PyTorch.
-        example_inputs: of a module: a tensor or a tuple of them, whose shapes and types the network will have.
+        example_inputs: of a module: a tensor, a tuple of arguments, or a mapping of them by name. The network has their
+            types, and their shapes but for extents that `shapes` names.
         target: a name of `targets.registry`, or the design of an accelerator.
         threads: that the kernels are chosen for, and run on; None: one a core.
         precision: `float32`, `bfloat16`, `float16` or `mixed`, see docs/precision.md.
@@ -90,14 +93,12 @@ def compile(
         )
     kept = None if output is not None else ScratchFolder("network")
     folder = Path(output or "") if kept is None else Path(kept.name)
-    proto: Any = model if _is_of("onnx", "ModelProto", model) else None
-    if module:
-        proto = _exported(model, example_inputs)
+    in_memory = module or _is_of("onnx", "ModelProto", model)
     config = check_section(
         CompileConfig,
         {
-            "model": "model" if proto is not None else str(model),
-            "name": _name_of(model, proto),
+            "model": "model" if in_memory else str(model),
+            "name": _name_of(model, module, in_memory),
             "target": registry.name_of(target),
             "trials": trials,
             "seed": seed,
@@ -119,16 +120,17 @@ def compile(
     if output is not None:
         make_folder(config.folder)
     job = _job_of(config)
+    source = _source_of(job, model, example_inputs) if in_memory else None
     if trials and not config.network.sizes:
         from autotune.network.tuned import tune_network
 
-        tune_network(job, proto)
+        tune_network(job, source)
     elif kept is None:
         from autotune.network.compile_from_records import compile_model
 
-        compile_model(job, model=proto)
+        compile_model(job, source=source)
     else:
-        found = _in_memory(job, proto)
+        found = _in_memory(job, source)
         weakref.finalize(found, kept.cleanup)
         return found
     found = load(folder / FOLDER, threads)
@@ -150,16 +152,16 @@ def _job_of(config: CompileConfig) -> NetworkJob:
     return NetworkJob(config, settings, config.folder / RECORDS)
 
 
-def _in_memory(job: NetworkJob, proto: onnx.ModelProto | None) -> Executable:
+def _in_memory(job: NetworkJob, source: ModelSource | None) -> Executable:
     """Without records; as a whole where it was compiled before."""
     config = job.config
-    whole = None if proto is not None or config.lock is not None else whole_of(job)
+    whole = None if source is not None or config.lock is not None else whole_of(job)
     found = None if whole is None else whole.load(job.folder / FOLDER, config.measure.threads, config.target)
     if found is not None:
         return found
     from autotune.network.compile_from_records import compile_model_in_memory
 
-    return compile_model_in_memory(job, proto, whole)
+    return compile_model_in_memory(job, source, whole)
 
 
 def _check_options(model: Any, shapes: Any, sizes: Any, quantisation: Any, algorithms: Any) -> None:
@@ -190,14 +192,25 @@ def _is_of(package: str, kind: str, model: object) -> bool:
     return found is not None and isinstance(model, getattr(found, kind))
 
 
-def _exported(module: Any, inputs: Any) -> onnx.ModelProto:
-    from autotune.graph.torch_model import exported
+def _source_of(job: NetworkJob, model: Any, inputs: Any) -> ModelSource:
+    """Reads a model of ONNX, or exports a module.
 
-    return exported(module, inputs)
+    Raises:
+        ConfigError: a module that cannot be exported, or inputs that it cannot have.
+    """
+    keys = job.config.network
+    if inputs is None:
+        from autotune.network.sources import OnnxSource
+
+        return OnnxSource(model, job.config.seed)
+    from autotune.network.torch_source import TorchSource
+
+    with errors_at("model"):
+        return TorchSource.of(model, inputs, keys.shapes, job.options.shapes.sizes)
 
 
-def _name_of(model: Any, proto: onnx.ModelProto | None) -> str:
-    """What a network is called: its file, its function, or its graph, which a module gives the name of its class."""
-    if proto is not None:
-        return file_name(proto.graph.name or "network")
-    return file_name(Path(model).stem.rpartition(":")[2] or "network")
+def _name_of(model: Any, module: bool, in_memory: bool) -> str:
+    """Names a network by its file, its function, its graph, or the class of a module."""
+    if module:
+        return file_name(type(model).__name__)
+    return file_name((model.graph.name if in_memory else Path(model).stem.rpartition(":")[2]) or "network")

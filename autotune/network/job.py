@@ -5,7 +5,7 @@ What reads models and chooses schedules is imported where it is used: who finds 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +20,6 @@ from targets import registry
 from targets.base import Target
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from autotune.cache.kernels import KernelCache
     from autotune.graph.ir import Graph
     from autotune.graph.mixed import Mixture
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from autotune.network.load import Network
     from autotune.network.options import CompileOptions
     from autotune.network.selection import Limits
+    from autotune.network.sources import ModelSource
 
 MEGABYTE = 1e6
 
@@ -113,7 +112,7 @@ class NetworkJob:
         self,
         at: str = "model",
         again: bool = False,
-        model: ModelProto | None = None,
+        source: ModelSource | None = None,
         weights: bool = True,
         listener: Listener | None = None,
     ) -> Network:
@@ -122,14 +121,13 @@ class NetworkJob:
         Args:
             at: key that names the model, for messages.
             again: whether mixed precision is chosen anew, where the run folder has a choice.
-            model: in place of the one that the configuration names.
+            source: in place of the model that the configuration names.
             weights: whether the network's model has all of its weights, which only what is compared with it needs.
             listener: called after each graph pass.
 
         Raises:
             ConfigError: an unknown model or pass, or a model that cannot be compiled.
         """
-        from autotune.graph.onnx_model import inferred, load_model
         from autotune.network.load import load_network
 
         config, keys = self.config, self.config.network
@@ -138,13 +136,36 @@ class NetworkJob:
             if keys.sizes:
                 raise ConfigError("`sizes` must be left out, but for compiling without trials", "network.sizes")
             shapes = {name: tuple(map(int, shape)) for name, shape in keys.shapes.items()}
-            model = load_model(str(config.model), shapes, weights) if model is None else inferred(model, shapes)
-            network = load_network(model, config.name, self.options, self._chooser(again), weights, listener)
+            source = self.read_module() if source is None else source
+            source = self._read_file(shapes, weights) if source is None else source.at(shapes)
+            network = load_network(source, config.name, self.options, self._chooser(again), weights, listener)
         if not network.tasks:
             raise ConfigError(f"a model must have something to compute, but {config.model} has not", at)
         return network
 
-    def _chooser(self, again: bool) -> Callable[[Graph, ModelProto], Mixture] | None:
+    def read_module(self) -> ModelSource | None:
+        """Exports the module of PyTorch that the configuration names by an import path; None where it names a file.
+
+        Raises:
+            ModelError: torch is missing, a path that names none, or a module that cannot be exported.
+        """
+        from autotune.graph.import_path import call_path, is_import_path
+
+        path, keys = str(self.config.model), self.config.network
+        if not is_import_path(path) or Path(path).is_file():
+            return None
+        module, inputs = call_path(path)
+        from autotune.network.torch_source import TorchSource
+
+        return TorchSource.of(module, inputs, keys.shapes, self.options.shapes.sizes)
+
+    def _read_file(self, shapes: Mapping[str, tuple[int, ...]], weights: bool) -> ModelSource:
+        from autotune.graph.onnx.model import load_model
+        from autotune.network.sources import OnnxSource
+
+        return OnnxSource.of(load_model(str(self.config.model), shapes, weights), self.config.seed)
+
+    def _chooser(self, again: bool) -> Callable[[Graph, ModelSource], Mixture] | None:
         """Makes what chooses the precision of each kernel; None where it is one for all."""
         keys = self.config.network
         if keys.precision not in CHOOSING:

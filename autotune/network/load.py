@@ -9,16 +9,15 @@ from typing import ClassVar
 import onnx
 
 from autotune.executable.shapes import FIXED, ShapeSet
-from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Graph
 from autotune.graph.mixed import Mixture
-from autotune.graph.onnx_file import is_of_one_file
 from autotune.graph.passes.pipeline import Listener
 from autotune.graph.precision import FULL
 from autotune.graph.quantise import Accuracy, Imported
 from autotune.graph.substitutions import Found
 from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
+from autotune.network.sources import ModelSource, OnnxSource
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import Task
 
@@ -29,7 +28,7 @@ class Network:
 
     Attributes:
         name: of the network.
-        model: with its weights, as the reference runs it.
+        source: model with its weights, as the reference runs it.
         graph: after the passes.
         tasks: distinct workloads, in order of occurrence.
         accuracy: what quantisation cost; None where the network is not quantised.
@@ -42,7 +41,7 @@ class Network:
     """
 
     name: str
-    model: onnx.ModelProto
+    source: ModelSource
     graph: Graph
     tasks: tuple[Task, ...]
     accuracy: Accuracy | None = None
@@ -57,14 +56,14 @@ class Network:
     @property
     def in_one_file(self) -> bool:
         """Says whether the model is a file, and no other one has a part of it."""
-        return is_of_one_file(self.model)
+        return self.source.is_of_one_file
 
 
 def load_network(
-    model: onnx.ModelProto,
+    model: onnx.ModelProto | ModelSource,
     name: str,
     options: CompileOptions | None = None,
-    choose: Callable[[Graph, onnx.ModelProto], Mixture] | None = None,
+    choose: Callable[[Graph, ModelSource], Mixture] | None = None,
     report: bool = True,
     listener: Listener | None = None,
 ) -> Network:
@@ -84,17 +83,17 @@ def load_network(
         ValueError: the model excludes options, or what `quantisation` says of layers or data is not there.
     """
     options = options or CompileOptions()
-    complete = with_weights(model, options.seed)
-    choice = None if choose is None else lambda graph: choose(graph, complete)
+    source = model if isinstance(model, ModelSource) else OnnxSource.of(model, options.seed)
+    choice = None if choose is None else lambda graph: choose(graph, source)
     pipeline = pipeline_of(options, choice, report, listener=listener)
-    lowered = pipeline.run(import_model(complete, options.seed, loops=True))
+    lowered = pipeline.run(source.graph(loops=True))
     facts, device = lowered.facts, None if options.device is None else options.device.name
     narrow, precision = facts["check_types"], options.precision.name
     if narrow and precision == FULL:
         precision = " and ".join(narrow)
     return Network(
         name,
-        complete,
+        source,
         lowered.graph,
         tuple(tasks_of(lowered.graph, device, options.target.alignment)),
         facts.get("quantise"),

@@ -9,15 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from autotune.graph.evaluate import compute, evaluate
-from autotune.graph.full_precision import in_float32, narrow_types
-from autotune.graph.importer import import_model
 from autotune.graph.ir import Array, Graph
 from autotune.graph.partition import partition
 from autotune.network.comparison import Check, Rounding, in_order, relative_error
 from autotune.network.integers import error_of, rounded_integers
 from autotune.network.load import Network
 from autotune.network.probing import Probing, is_as_near, with_outputs
-from autotune.network.reference import reference_outputs
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from search_space.dtypes import FLOATS, NARROW
@@ -45,7 +42,7 @@ def check_lowered(outputs: Sequence[Array], probing: Probing) -> Check:
         probing: the network, and how values in between are computed.
     """
     network, feeds = probing.network, probing.feeds
-    graph, given = network.graph, (probing.seed, feeds, probing.settings.threads, probing.folder)
+    graph, given = network.graph, (feeds, probing.settings.threads, probing.folder)
     reference, exact = _in_float32(network, *given)
     itself = _as_it_is(network, *given)
     found = dict(zip(graph.outputs, outputs, strict=True))
@@ -85,22 +82,21 @@ def check_lowered(outputs: Sequence[Array], probing: Probing) -> Check:
 
 
 def _in_float32(
-    network: Network, seed: int, feeds: Mapping[str, Array], threads: int, folder: Path
+    network: Network, feeds: Mapping[str, Array], threads: int, folder: Path
 ) -> tuple[str, dict[str, Array]]:
     """Who computed the model in float32, and its outputs."""
-    model = in_float32(network.model)
     wide = {name: array.astype(np.float32) if str(array.dtype) in NARROW else array for name, array in feeds.items()}
-    return reference_outputs(model, import_model(model, seed=seed), wide, threads, folder)
+    return network.source.in_float32().outputs(wide, threads, folder)
 
 
 def _as_it_is(
-    network: Network, seed: int, feeds: Mapping[str, Array], threads: int, folder: Path
+    network: Network, feeds: Mapping[str, Array], threads: int, folder: Path
 ) -> tuple[str, dict[str, Array]] | None:
     """Who computed a model that has 16-bit floats in its own types, and its outputs; None of one that has none."""
-    if not narrow_types(network.model):
+    if not network.source.narrow_types:
         return None
     # Of bfloat16 ONNX Runtime has hardly an operation.
-    return reference_outputs(network.model, import_model(network.model, seed=seed), feeds, threads, folder)
+    return network.source.outputs(feeds, threads, folder)
 
 
 def _expected_noise(network: Network) -> float:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from autotune.config import Quantisation
 from autotune.graph.evaluate import evaluate
@@ -32,6 +31,7 @@ from autotune.graph.quantise import TEST_INPUTS, load_feeds, random_feeds
 from autotune.network.process import NetworkProcess, RuntimeFailure
 from autotune.network.selection import Limits
 from autotune.network.settling import NARROW, candidates, settled
+from autotune.network.sources import ModelSource
 from autotune.network.type_problem import BYTES, Seconds, problem_of
 from autotune.tuning.settings import Settings
 from search_space.scratch import ScratchFolder
@@ -68,12 +68,12 @@ class Chooser:
     kept: Path | None = None
     int8: Quantisation | None = None
 
-    def __call__(self, graph: Graph, model: onnx.ModelProto) -> Mixture:
+    def __call__(self, graph: Graph, source: ModelSource) -> Mixture:
         """The choice for a graph in float32, after the passes.
 
         Args:
             graph: of the network.
-            model: that it was made of, with its weights.
+            source: model that it was made of.
 
         Raises:
             ValueError: no output in floats, inputs that do not fit, a kept choice that cannot be read, or no OpenVINO
@@ -86,7 +86,7 @@ class Chooser:
         layers = None if self.int8 is None else ByteLayers.of(graph, self.settings.seed, self.int8)
         feeds = self._feeds(graph)
         exact = [outputs_of(graph, feed) for feed in feeds]
-        wanted = self._decibels(model, graph, feeds, exact)
+        wanted = self._decibels(source, graph, feeds, exact)
         places = places_of(graph)
         with progress("sensitivities") as tell:
             noise = sensitivities(graph, places, feeds, to(NARROW), tell)
@@ -149,23 +149,21 @@ class Chooser:
 
     def _decibels(
         self,
-        model: onnx.ModelProto,
+        source: ModelSource,
         graph: Graph,
         feeds: Sequence[Mapping[str, Array]],
         exact: Sequence[Mapping[str, Array]],
     ) -> float:
         if not isinstance(self.accuracy, str):
             return float(self.accuracy)
-        found = openvino_outputs(model, feeds, self.settings.threads)
-        named = dict(zip((value.name for value in model.graph.output), graph.outputs, strict=True))
+        found = openvino_outputs(source, feeds, self.settings.threads)
+        named = dict(zip(source.output_names, graph.outputs, strict=True))
         noise = noise_between([{named[name]: a for name, a in each.items() if name in named} for each in found], exact)
         worst = max(noise.values())
         return -10 * math.log10(worst) if worst > 0 else math.inf
 
 
-def openvino_outputs(
-    model: onnx.ModelProto, feeds: Sequence[Mapping[str, Array]], threads: int
-) -> list[dict[str, Array]]:
+def openvino_outputs(source: ModelSource, feeds: Sequence[Mapping[str, Array]], threads: int) -> list[dict[str, Array]]:
     """Outputs by OpenVINO without a hint of the precision, for each set of inputs.
 
     Raises:
@@ -173,8 +171,8 @@ def openvino_outputs(
     """
     with ScratchFolder("accuracy") as place:
         file = Path(place) / "model.onnx"
-        onnx.save(model, file)
         try:
+            source.save(file)
             with NetworkProcess("openvino-as-installed", threads, model=str(file)) as process:
                 return [process.infer(feed) for feed in feeds]
         except RuntimeFailure as error:

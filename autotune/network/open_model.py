@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from autotune.config import ConfigError
 from autotune.executable.graph_family import GraphAt
 from autotune.graph.ir import Array, Graph
-from autotune.graph.onnx_file import reading_once
+from autotune.graph.onnx.file import reading_once
 from autotune.network.job import NetworkJob
 from autotune.tuning.task import Task
 from search_space.terms import Point
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from autotune.network.sources import ModelSource
 
 
 class OpenModel:
@@ -23,7 +23,7 @@ class OpenModel:
 
     Args:
         job: what to make.
-        model: in place of the one that the configuration names.
+        source: in place of the model that the configuration names.
 
     Attributes:
         name: of the network.
@@ -38,11 +38,11 @@ class OpenModel:
     tasks: Sequence[Task] = ()
     device: str | None = None
 
-    def __init__(self, job: NetworkJob, model: ModelProto | None) -> None:
+    def __init__(self, job: NetworkJob, source: ModelSource | None) -> None:
         _check(job)
         self.shapes = job.options.shapes  # options refuse what else does not go with open sizes
         self.name, self.in_one_file = job.config.name, False
-        self._job, self._model = job, model
+        self._job, self._source = job, job.read_module() if source is None else source
         self._arrays: dict[Hashable, Array] = {}
 
     @property
@@ -56,7 +56,7 @@ class OpenModel:
         network = keys.model_copy(update={"sizes": {}, "shapes": _shapes_at(keys.shapes, known)})
         fixed = replace(self._job, config=config.model_copy(update={"network": network}))
         with reading_once(self._arrays):
-            found = fixed.load(model=self._model, weights=False)
+            found = fixed.load(source=self._source, weights=False)
         self.in_one_file = found.in_one_file
         return found.graph
 

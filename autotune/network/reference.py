@@ -8,9 +8,9 @@ from pathlib import Path
 import onnx
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.float64 import evaluate_nodes
 from autotune.graph.ir import Array, Graph
-from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.onnx.float64 import evaluate_nodes
+from autotune.graph.onnx.nodes import NodeError
 from autotune.network.process import NetworkProcess, RuntimeFailure, RuntimeLacksOperator
 
 

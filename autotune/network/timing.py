@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-
-import onnx
 
 from autotune.graph.precision import FULL
 from autotune.graph.types import Array
 from autotune.network.build import make_feeds
 from autotune.network.comparison import Rounding
 from autotune.network.load import Network
-from autotune.network.precisions import model_precision, own_precision
+from autotune.network.precisions import own_precision
 from autotune.network.process import NetworkProcess, RuntimeFailure, time_in_turns
 from autotune.network.runtimes import RUNTIMES
+from autotune.network.sources import ModelSource
 from autotune.titles import title_of
 from autotune.tuning.settings import Settings
 from autotune.units import certainty, latency
@@ -103,17 +103,15 @@ def time_network(
         accuracy: whether the outputs of all are compared.
     """
     with ScratchFolder("time") as place, ExitStack() as stack:
-        file = Path(place) / "model.onnx"
-        onnx.save(network.model, file)
-        beside = _Beside(make_feeds(network, settings.seed))
+        beside = _Beside(make_feeds(network, settings.seed), Path(place), network.source)
         stack.callback(beside.close)
         beside.open("autotune", NetworkProcess("autotune", settings.threads, folder=str(folder)))
         for precision, another in also.items():
             label = title_of("autotune", precision)
             beside.attempt(label, "autotune", settings.threads, folder=str(another))
         for name in others:
-            beside.attempt(name, name, settings.threads, model=str(file))
-        decibels = beside.decibels(network.model, settings.threads, file) if accuracy else {}
+            beside.attempt(name, name, settings.threads)
+        decibels = beside.decibels(settings.threads) if accuracy else {}
         processes = beside.processes
         titles = {p.runtime: _title(p, network) for p in processes}
         say(f"timing the network, in turns with {', '.join(titles[p.runtime] for p in processes[1:]) or 'nobody'}")
@@ -128,7 +126,7 @@ def _title(process: NetworkProcess, network: Network) -> str:
     if process.runtime == "autotune":
         return title_of("autotune", own_precision(network))
     known = process.runtime in RUNTIMES
-    return title_of(process.runtime, model_precision(network.model), process.precision) if known else process.runtime
+    return title_of(process.runtime, network.source.precision, process.precision) if known else process.runtime
 
 
 class _Beside:
@@ -136,17 +134,30 @@ class _Beside:
 
     Args:
         feeds: inputs by name.
+        place: folder of files that live as long as the processes.
+        source: model that other runtimes are given.
 
     Attributes:
         processes: in the order in which they were opened.
         missing: runtimes that are not there or refuse the model, as one that has no 16-bit floats, and why.
     """
 
-    def __init__(self, feeds: Mapping[str, Array]) -> None:
-        self._feeds = feeds
+    def __init__(self, feeds: Mapping[str, Array], place: Path, source: ModelSource) -> None:
+        self._feeds, self._place, self._source = feeds, place, source
         self._outputs: dict[str, list[Array]] = {}
         self.processes: list[NetworkProcess] = []
         self.missing: dict[str, str] = {}
+
+    @cached_property
+    def _model(self) -> str:
+        """Path of the ONNX file.
+
+        Raises:
+            RuntimeFailure: the model is none of ONNX.
+        """
+        file = self._place / "model.onnx"
+        self._source.save(file)
+        return str(file)
 
     def open(self, label: str, process: NetworkProcess) -> None:
         """Takes in a process that has opened its model, and has it infer.
@@ -163,20 +174,27 @@ class _Beside:
         self.processes.append(process)
 
     def attempt(self, label: str, runtime: str, threads: int, **facts: str) -> None:
-        """The same of a runtime that may be missing."""
+        """The same of a runtime that may be missing.
+
+        Args:
+            label: name that it is shown by.
+            runtime: name of it.
+            threads: of it.
+            facts: what it opens; none: the model.
+        """
         try:
-            self.open(label, NetworkProcess(runtime, threads, **facts))
+            self.open(label, NetworkProcess(runtime, threads, **(facts or {"model": self._model})))
         except RuntimeFailure as error:
             self.missing[label] = str(error)
 
-    def decibels(self, model: onnx.ModelProto, threads: int, file: Path) -> dict[str, float]:
+    def decibels(self, threads: int) -> dict[str, float]:
         """Of the worst output of each runtime but ONNX Runtime, which is what they are held against."""
-        if model_precision(model) != FULL:
+        if self._source.precision != FULL:
             return {}  # nobody computes it without rounding
         exact = self._outputs.get(EXACT)
         if exact is None:
             try:
-                with NetworkProcess(EXACT, threads, model=str(file)) as process:
+                with NetworkProcess(EXACT, threads, model=self._model) as process:
                     exact = list(process.infer(self._feeds).values())
             except RuntimeFailure:
                 return {}  # as without it; nothing was asked of it

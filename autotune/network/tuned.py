@@ -31,15 +31,15 @@ from search_space.files import replace_file
 from targets.executable import Executable
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from autotune.network.sources import ModelSource
 
 
-def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
+def tune_network(job: NetworkJob, source: ModelSource | None = None) -> None:
     """Tunes the tasks of a model and writes records, a lock file and the executable to the folder of a job.
 
     Args:
         job: what to make, with trials.
-        model: in place of the one that the configuration names.
+        source: in place of the model that the configuration names.
 
     Raises:
         ConfigError: a model that cannot be compiled, a task without a legal candidate, or a folder that is in use.
@@ -47,17 +47,17 @@ def tune_network(job: NetworkJob, model: ModelProto | None = None) -> None:
         RuntimeError: the network computes something else, or none of its trials works.
         MeasureError: a pool that cannot start.
     """
-    network = job.load(again=True, model=model)
+    network = job.load(again=True, source=source)
     settings = job.settings
     with errors_at("cost_model.transfer"):
-        source = source_of(settings)
+        transferred = source_of(settings)
     set_aside(job.records)
     with claimed(job.folder), Database(job.records) as database:
         if network.mixture is not None:
             write_json(network.mixture.to_json(), job.folder / PRECISION)
         try:
             results = tune_kernels(
-                network.tasks, settings, job.limits.allowed, database=database, resume=False, source=source
+                network.tasks, settings, job.limits.allowed, database=database, resume=False, source=transferred
             )
         except NoLegalSchedule as error:
             raise ConfigError(f"{error.task}: {error}", "") from None

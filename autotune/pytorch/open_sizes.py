@@ -1,7 +1,8 @@
 """A graph that Dynamo traced for any shape, compiled once for a range of its sizes.
 
-The graph is made at several sizes (`shapes.specialised`), and what these have in common is one executable
-(`autotune.executable.graph_family`). Where that cannot be, each shape is compiled for itself, see `program.Programs`.
+The graph is made at several sizes (`autotune.graph.aten.sizes.specialised`), and what these have in common is one
+executable (`autotune.executable.graph_family`). Where that cannot be, each shape is compiled for itself, see
+`program.Programs`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from torch.fx import GraphModule, Node
 
 from autotune.executable.graph_family import GraphAt
 from autotune.executable.shapes import NotOpen, ShapeSet
+from autotune.graph.aten.sizes import UnknownShape
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.calls import Call, OnOpenMemory, callable_of
 from autotune.pytorch.pieces import Split
 from autotune.pytorch.program import Program, described, split_at
-from autotune.pytorch.shapes import UnknownShape
 from search_space.terms import Point
 
 _LOG = logging.getLogger(__name__)

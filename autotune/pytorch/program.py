@@ -17,11 +17,12 @@ import torch
 from torch.fx import GraphModule
 
 from autotune.executable.shapes import NotOpen
+from autotune.graph.aten.sizes import UnknownShape, specialised
 from autotune.graph.ir import Graph
 from autotune.pytorch.calls import OutsideError, call_of, callable_of
 from autotune.pytorch.kernels import Compiled
 from autotune.pytorch.pieces import Split, split
-from autotune.pytorch.shapes import Recent, UnknownShape, sized, sizes_of, specialised
+from autotune.pytorch.shapes import Recent, sized, sizes_of
 
 _LOG = logging.getLogger(__name__)
 _ADDRESS, _VERSION = torch.Tensor.data_ptr, operator.attrgetter("_version")

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from autotune.config import ConfigError, RunConfig, check_config
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.precision import FULL
 from autotune.graph.quantise import TEST_INPUTS, random_feeds
 from autotune.network.build import write_network
@@ -96,7 +94,7 @@ def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
     if plan.each_task:
         plan = replace(plan, trials=plan.trials * len(network.tasks), each_task=False)
     whole = folder / "with_weights.onnx"
-    onnx.save(network.model, whole)
+    network.source.save(whole)
     feeds = random_feeds(network.graph.inputs, plan.seed + 1, TEST_INPUTS)
     with ExitStack() as stack:
         processes, answers = [], {}

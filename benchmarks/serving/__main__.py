@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from autotune.config import RunConfig, check_config
 from autotune.network.build import make_feeds, write_network
@@ -52,7 +51,7 @@ def prepared(name: str, trials: int, folder: Path) -> None:
     else:
         settings = settings_of(config)
         write_network(network, Schedules(None, settings, limits_of(config)), config.folder / FOLDER, settings)
-    onnx.save(network.model, folder / MODEL)
+    network.source.save(folder / MODEL)
     feeds: dict[str, Any] = make_feeds(network, config.seed)
     np.savez(folder / INPUTS, **feeds)
 

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import onnx
 
 from autotune.config import RunConfig, check_config
 from autotune.executable.loading import load
 from autotune.graph.errors import ModelError
-from autotune.graph.float64 import evaluate_in_float64
 from autotune.graph.ir import Array
-from autotune.graph.onnx_model import load_model
-from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.onnx.model import load_model
+from autotune.graph.onnx.nodes import NodeError
 from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds, write_network
 from autotune.network.check import TOLERANCE
@@ -130,9 +128,8 @@ class Beside:
     """
 
     def __init__(self, network: Network, place: Path, threads: int, folder: Path) -> None:
-        file = folder / "with_weights.onnx"
-        onnx.save(network.model, file)
-        names = [value.name for value in network.model.graph.output]
+        file, names = folder / "with_weights.onnx", network.source.output_names
+        network.source.save(file)
         self.feeds = make_feeds(network, 0)
         self.processes: list[NetworkProcess] = []
         self.outputs: dict[str, dict[str, Array]] = {}
@@ -184,14 +181,14 @@ def agreement(
     found = outputs["autotune"]
     peer = next((name for name in PEERS if name in outputs), None)
     try:
-        wanted = evaluate_in_float64(network.model, feeds) if peer is None else outputs[peer]
+        wanted = network.source.exact_outputs(feeds) if peer is None else outputs[peer]
     except NodeError as error:
         return {"right": None, "note": f"a reference must run the model, but none does: {error}"}
     if empty := [name for name, array in wanted.items() if not _tells(array)]:
         return {"right": None, "note": f"outputs must be finite and of several values, but {empty[0]} is not"}
     check = Check(peer or "the model in float64", errors_of(found, wanted))
     if check.max_error > TOLERANCE and peer is not None:
-        check = against_float64(check, network.model, feeds, found, wanted)
+        check = against_float64(check, network.source, feeds, found, wanted)
     return {
         "right": check.max_error <= TOLERANCE,
         "reference": check.reference,

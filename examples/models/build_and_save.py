@@ -12,7 +12,7 @@ import onnx
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.passes import optimise
 from autotune.graph.zoo import bert_base
 

@@ -17,12 +17,12 @@ import autotune.network.check
 import autotune.network.comparison
 import autotune.network.probing
 from autotune.config import Quantisation
+from autotune.graph.calls import Call
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import HANDLERS
-from autotune.graph.importer.registry import Call
 from autotune.graph.ir import Array, Builder, Graph, TensorType
-from autotune.graph.onnx_model import load_model
-from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.onnx.model import load_model
+from autotune.graph.onnx.nodes import NodeError
 from autotune.graph.quantise import quantise_with_report, random_feeds
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.check import TOLERANCE, check_network
@@ -61,7 +61,7 @@ def compile_changed(monkeypatch: pytest.MonkeyPatch, name: str, change: Change) 
 
     def changed(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
         graph = with_constant(network.graph, name, change)
-        return compile_network(Network(network.name, network.model, graph, ()), schedules, folder, settings)
+        return compile_network(Network(network.name, network.source, graph, ()), schedules, folder, settings)
 
     for module in (autotune.network.check, autotune.network.probing):
         monkeypatch.setattr(module, "compile_network", changed)
@@ -214,13 +214,13 @@ def test_tiny_outputs_that_are_right_pass(tiny: Network) -> None:
 
 def with_another_judge(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """From here on the first reference is wrong by a factor."""
-    outputs = autotune.network.check.reference_outputs
+    outputs = autotune.network.sources.reference_outputs
 
     def wrong(*arguments: Any) -> tuple[str, dict[str, Array]]:
         name, found = outputs(*arguments)
         return name, {key: array * np.float32(factor) for key, array in found.items()}
 
-    monkeypatch.setattr(autotune.network.check, "reference_outputs", wrong)
+    monkeypatch.setattr(autotune.network.sources, "reference_outputs", wrong)
 
 
 @pytest.mark.parametrize("which", ["floats", "tiny"])
@@ -240,7 +240,7 @@ def test_where_the_reference_is_wrong_the_model_in_float64_decides(
 def test_one_per_cent_more_of_one_weight_fails_for_tiny_outputs(
     tiny: Network, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (shape,) = (tuple(tensor.dims) for tensor in tiny.model.graph.initializer if tensor.name == name)
+    (shape,) = (tuple(tensor.dims) for tensor in tiny.source.proto.graph.initializer if tensor.name == name)
     (found,) = (key for key, a in tiny.graph.constants.items() if sorted(a.shape) == sorted(shape))
     compile_changed(monkeypatch, found, lambda weight: weight * np.float32(1.01))
     check = checked(tiny)
@@ -263,7 +263,7 @@ def test_without_float64_the_first_reference_stands(tiny: Network, monkeypatch: 
     def refuse(*_: Any) -> dict[str, Array]:
         raise NodeError("Nothing node 'n' cannot be computed by NumPy: no such thing")
 
-    monkeypatch.setattr(autotune.network.comparison, "evaluate_in_float64", refuse)
+    monkeypatch.setattr(autotune.network.sources, "evaluate_in_float64", refuse)
     with_another_judge(monkeypatch, 1.002)
     check = checked(tiny)
     assert check.reference == "onnxruntime" and check.max_error > TOLERANCE

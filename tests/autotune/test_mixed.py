@@ -19,7 +19,7 @@ from autotune.graph.copies import executable_graph
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.mixed import Mixture, Problem, places_of
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.passes import optimise
 from autotune.graph.precision import kernels_of, lower_precision
 from autotune.network.check import TOLERANCE, check_network
@@ -32,6 +32,7 @@ from autotune.network.precision_times import Kernels, Times, saved_seconds
 from autotune.network.process import RuntimeFailure
 from autotune.network.selection import Limits
 from autotune.network.settling import settled
+from autotune.network.sources import ModelSource, OnnxSource
 from autotune.run.workloads import network_of
 from autotune.schedule_store import MemoryStore
 from tests.autotune.fakes import settings_with
@@ -74,7 +75,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("decibels", [30.0, 55.0, 70.0])
 def test_the_bound_is_kept(decibels: float) -> None:
-    mixture = chooser(decibels)(layers(), onnx.ModelProto())
+    mixture = chooser(decibels)(layers(), OnnxSource(onnx.ModelProto()))
     assert mixture.measured >= decibels == mixture.wanted
     assert abs(mixture.predicted - mixture.measured) < 3 or not mixture.narrow
     assert set(mixture.full) | set(mixture.narrow) == set(kernels_of(layers()))
@@ -83,7 +84,7 @@ def test_the_bound_is_kept(decibels: float) -> None:
 
 
 def test_a_laxer_bound_is_never_slower_and_the_same_seed_chooses_the_same() -> None:
-    found = [chooser(decibels)(layers(), onnx.ModelProto()) for decibels in (70.0, 55.0, 30.0, 30.0)]
+    found = [chooser(decibels)(layers(), OnnxSource(onnx.ModelProto())) for decibels in (70.0, 55.0, 30.0, 30.0)]
     assert found[0].seconds >= found[1].seconds >= found[2].seconds
     assert found[2] == found[3]
 
@@ -93,10 +94,10 @@ def test_a_layer_whose_products_cancel_stays_in_float32(monkeypatch: pytest.Monk
         autotune.network.type_problem, "saved_seconds", lambda g, p, *rest: np.ones(len(p) + len(kernels_of(g)))
     )
     graph = layers(fragile=2)
-    mixture = chooser(35.0)(graph, onnx.ModelProto())
+    mixture = chooser(35.0)(graph, OnnxSource(onnx.ModelProto()))
     assert mixture.full == ("layer1", "layer2") or mixture.full == ("layer2",)
     assert "layer3" in mixture.narrow
-    assert chooser(35.0)(layers(), onnx.ModelProto()).full == ()
+    assert chooser(35.0)(layers(), OnnxSource(onnx.ModelProto())).full == ()
 
 
 def test_what_the_sum_misses_is_mended() -> None:
@@ -114,8 +115,8 @@ def test_a_network_of_it_agrees_with_numpy_kernel_by_kernel(model: onnx.ModelPro
     graph = optimise(import_model(model))
     first = kernels_of(graph)[0]
 
-    def choose(graph: Graph, model: onnx.ModelProto) -> Mixture:
-        found = chooser()(graph, model)
+    def choose(graph: Graph, source: ModelSource) -> Mixture:
+        found = chooser()(graph, source)
         return replace(found, full=(first,), narrow=tuple(n for n in kernels_of(graph) if n != first))
 
     network = load_network(model, "two", CompileOptions(precision="mixed"), choose=choose)
@@ -138,14 +139,14 @@ def test_random_mixtures(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_choice_of_the_same_graph_and_accuracy_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, kept = layers(), tmp_path / "precision.json"
-    before = chooser(55.0)(graph, onnx.ModelProto())
+    before = chooser(55.0)(graph, OnnxSource(onnx.ModelProto()))
     kept.write_text(json.dumps(before.to_json()))
     monkeypatch.setattr(autotune.network.mixed, "sensitivities", lambda *rest: pytest.fail("chosen anew"))
-    assert chooser(55.0, kept=kept)(graph, onnx.ModelProto()) == before
+    assert chooser(55.0, kept=kept)(graph, OnnxSource(onnx.ModelProto())) == before
     with pytest.raises(pytest.fail.Exception, match="chosen anew"):
-        chooser(54.0, kept=kept)(graph, onnx.ModelProto())
+        chooser(54.0, kept=kept)(graph, OnnxSource(onnx.ModelProto()))
     with pytest.raises(pytest.fail.Exception, match="chosen anew"):
-        chooser(55.0, kept=kept)(layers((32, 64, 32)), onnx.ModelProto())
+        chooser(55.0, kept=kept)(layers((32, 64, 32)), OnnxSource(onnx.ModelProto()))
 
 
 def test_a_choice_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -153,13 +154,13 @@ def test_a_choice_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for text in ("{", "[]", '{"front": []}'):
         kept.write_text(text)
         with pytest.raises(ValueError, match=r"`.*precision.json` must be a choice that a run wrote, but reading it"):
-            chooser(kept=kept)(layers(), onnx.ModelProto())
+            chooser(kept=kept)(layers(), OnnxSource(onnx.ModelProto()))
 
 
 def test_data_without_a_set_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "none.npz", x=np.zeros((0, 16, 32), np.float32))
     with pytest.raises(ValueError, match=r"`data` must hold at least one set of inputs, but got none in .*none.npz"):
-        chooser(data=tmp_path / "none.npz")(layers(), onnx.ModelProto())
+        chooser(data=tmp_path / "none.npz")(layers(), OnnxSource(onnx.ModelProto()))
 
 
 def test_seconds_of_places_add_up_to_the_whole() -> None:
@@ -194,13 +195,13 @@ def test_without_openvino_its_accuracy_is_refused(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(autotune.network.mixed, "NetworkProcess", missing)
     with pytest.raises(ValueError, match="`accuracy` must be decibels where OpenVINO does not run .* No module named"):
-        chooser(AS_OPENVINO)(layers(), onnx.ModelProto())
+        chooser(AS_OPENVINO)(layers(), OnnxSource(onnx.ModelProto()))
 
 
 def test_as_openvino_asks_it_without_a_hint(model: onnx.ModelProto) -> None:
     pytest.importorskip("openvino")
     graph = optimise(import_model(model))
-    mixture = chooser(AS_OPENVINO)(graph, model)
+    mixture = chooser(AS_OPENVINO)(graph, OnnxSource(model))
     assert mixture.asked == AS_OPENVINO
     assert mixture.wanted > 20 and mixture.measured >= mixture.wanted
 
@@ -209,7 +210,7 @@ def test_a_network_without_floats_to_give_is_refused() -> None:
     builder = Builder("integers", {"x": TensorType((4, 8))})
     graph = builder.finish([builder.add("cast", ["x"], dtype="int32")])
     with pytest.raises(ValueError, match="`precision` must be of one type for a network without outputs in float32"):
-        chooser()(graph, onnx.ModelProto())
+        chooser()(graph, OnnxSource(onnx.ModelProto()))
 
 
 def test_bad_configurations() -> None:

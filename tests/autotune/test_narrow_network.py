@@ -13,7 +13,7 @@ import pytest
 
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Builder, TensorType
-from autotune.graph.onnx_model import inferred, load_model
+from autotune.graph.onnx.model import inferred, load_model
 from autotune.graph.passes import optimise
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.check import TOLERANCE, check_network

@@ -19,17 +19,17 @@ import autotune
 from autotune.cli.app import app
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.passes import PASSES
 from autotune.network import deploy
 from autotune.network.benched import kept
 from autotune.network.build import write_network
-from autotune.network.check import with_checkpoints
 from autotune.network.comparison import relative_error
 from autotune.network.load import Network, load_network
 from autotune.network.options import CompileOptions
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits, extra_bytes, select
+from autotune.network.sources import with_checkpoints
 from autotune.network.tasks import tasks_of
 from autotune.tuning.record_store import RecordStore
 from autotune.tuning.settings import Settings

@@ -14,7 +14,7 @@ from onnx import helper as h
 
 import autotune
 from autotune.graph.importer import import_model
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from autotune.graph.passes import OPTIONAL, PASSES
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 8), np.float32)

@@ -16,7 +16,7 @@ from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.ops import find
 from autotune.graph.passes import optimise
 from autotune.graph.precision import lower_precision
@@ -70,7 +70,7 @@ def test_five_per_cent_more_of_one_weight_tensor_fails(
         name, old = next((n, a) for n, a in g.constants.items() if a.ndim == 4 and a.shape[0] == 3)
         constants = {**g.constants, name: (old * np.float32(1.05)).astype(old.dtype)}
         other = Graph(g.name, g.inputs, constants, g.nodes, g.outputs)
-        return compiled(Network("two", network.model, other, ()), *rest)
+        return compiled(Network("two", network.source, other, ()), *rest)
 
     for module in (autotune.network.check, autotune.network.probing):
         monkeypatch.setattr(module, "compile_network", changed)

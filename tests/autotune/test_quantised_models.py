@@ -11,7 +11,7 @@ import pytest
 
 import autotune
 from autotune.graph.evaluate import evaluate
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.network.load import load_network
 from autotune.network.options import CompileOptions
 from tests.autotune.test_network import call

@@ -13,7 +13,7 @@ import autotune
 from autotune.config import ConfigError, check_config
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import GraphError
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.network.load import load_network
 from autotune.network.options import CompileOptions
 from targets import registry

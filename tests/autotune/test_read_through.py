@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from autotune.graph.partition import partition
 from autotune.network.check import check_network
 from autotune.network.load import load_network

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
-from autotune.graph.onnx_model import inferred, load_model
+from autotune.graph.onnx.model import inferred, load_model
 from autotune.network.runtimes import OnnxRuntime, OpenVino, Runtime
 from benchmarks.peers.nbits_peer import chain
 

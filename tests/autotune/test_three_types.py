@@ -20,7 +20,7 @@ from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
 from autotune.graph.mixed import ByteLayers, Mixture, in_types, noise_between, sensitivities
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.passes import optimise
 from autotune.graph.precision import kernels_of
 from autotune.graph.quantise import random_feeds

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.graph.onnx_model import ZOO, model_path
+from autotune.graph.onnx.model import ZOO, model_path
 from autotune.schedulers import Gradient, RoundRobin, TaskState
 from benchmarks import scheduling
 from benchmarks.collected import Collected

@@ -14,7 +14,7 @@ from onnx import helper
 
 from autotune.graph.errors import ModelError
 from autotune.graph.ir import GraphError
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from autotune.network.build import compile_network
 from autotune.network.load import load_network
 from autotune.network.schedules import Schedules

@@ -19,10 +19,10 @@ import onnx
 from onnx import numpy_helper
 
 from autotune.graph.errors import ModelError
-from autotune.graph.float64 import evaluate_in_float64, evaluate_nodes
 from autotune.graph.ir import GraphError
-from autotune.graph.onnx_model import inferred
-from autotune.graph.onnx_nodes import NodeError, run_node
+from autotune.graph.onnx.float64 import evaluate_in_float64, evaluate_nodes
+from autotune.graph.onnx.model import inferred
+from autotune.graph.onnx.nodes import NodeError, run_node
 from autotune.network.load import load_network
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import onnx
 import pytest
 
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.zoo import bert_base
 from autotune.network.load import load_network
 from autotune.network.options import CompileOptions

@@ -23,7 +23,7 @@ from onnx.backend.test.case.node import collect_testcases
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.importer.model import OPSETS
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from search_space.ir.expr import DTYPES
 from tests.graph.onnx_models import Array
 

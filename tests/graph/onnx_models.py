@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 
 Array = NDArray[Any]
 

@@ -18,7 +18,7 @@ from autotune.graph.errors import ModelError  # noqa: E402
 from autotune.graph.evaluate import evaluate  # noqa: E402
 from autotune.graph.importer import import_model  # noqa: E402
 from autotune.graph.ir import Graph  # noqa: E402
-from autotune.graph.onnx_model import load_model  # noqa: E402
+from autotune.graph.onnx.model import load_model  # noqa: E402
 from autotune.graph.partition import partition  # noqa: E402
 from autotune.graph.passes import optimise  # noqa: E402
 from benchmarks.survey.exports import written  # noqa: E402

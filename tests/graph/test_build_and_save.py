@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 
 ROOT = Path(__file__).parents[2]
 

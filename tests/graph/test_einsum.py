@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.graph.importer import ModelError, import_model
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from tests.graph.onnx_models import assert_close, imported, model_of
 
 

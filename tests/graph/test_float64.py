@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from autotune.graph import float64
 from autotune.graph.evaluate import evaluate
-from autotune.graph.float64 import evaluate_in_float64
 from autotune.graph.importer import import_model, with_weights
-from autotune.graph.onnx_model import inferred, load_model, shapes
-from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.onnx import float64
+from autotune.graph.onnx.float64 import evaluate_in_float64
+from autotune.graph.onnx.model import inferred, load_model, shapes
+from autotune.graph.onnx.nodes import NodeError
 from autotune.graph.ops import find
 from autotune.graph.zoo import bert_base
 from tests.graph.onnx_models import Array, model_from, runtime

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from autotune.graph.importer import ModelError, import_model
-from autotune.graph.onnx_nodes import NodeError, run_node
+from autotune.graph.onnx.nodes import NodeError, run_node
 from tests.graph.onnx_models import Array, check, imported, model_from, runtime
 
 X = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}

@@ -13,10 +13,11 @@ import pytest
 from onnx import TensorProto
 from onnx import helper as h
 
-from autotune.graph.importer import import_model, limits
-from autotune.graph.importer.limits import Budget
+from autotune.graph import limits
+from autotune.graph.importer import import_model
 from autotune.graph.ir import Graph, TensorType
-from autotune.graph.onnx_model import ModelError, inferred
+from autotune.graph.limits import Budget
+from autotune.graph.onnx.model import ModelError, inferred
 from autotune.graph.quantise import load_feeds
 from autotune.search.base import make_options
 from autotune.search.registry import get

@@ -14,7 +14,7 @@ from onnx import helper as h
 
 import autotune
 from autotune.graph.importer import import_model, registry
-from autotune.graph.onnx_model import ModelError, inferred
+from autotune.graph.onnx.model import ModelError, inferred
 from autotune.network import process, reference
 from tests.graph.onnx_models import Array, imported, model_from, model_of, runtime
 

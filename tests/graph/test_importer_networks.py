@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model, with_weights
-from autotune.graph.onnx_model import ModelError, load_model, shapes
+from autotune.graph.onnx.model import ModelError, load_model, shapes
 from autotune.graph.passes import optimise
 from tests.graph.helpers import save, save_conv
 from tests.graph.onnx_models import Array, assert_close, imported, model_from, model_of, runtime

@@ -20,7 +20,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.loops import Body, add_loop, loops_of
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from autotune.graph.passes import optimise
 from autotune.graph.unrolling import unrolled
 from autotune.network.check import check_network

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.float64 import evaluate_nodes
-from autotune.graph.full_precision import in_float32, narrow_types
 from autotune.graph.importer import HANDLERS, import_model
 from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.float64 import evaluate_nodes
+from autotune.graph.onnx.full_precision import in_float32, narrow_types
+from autotune.graph.onnx.model import inferred
 from autotune.graph.partition import grouped
 from autotune.graph.passes import OPTIONAL, PASSES, find_pass, optimise, same_graph, verify
 from autotune.graph.passes.roundings import roundings

@@ -16,7 +16,7 @@ import autotune
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.importer.nbits import in_floats
-from autotune.graph.onnx_model import ModelError, inferred
+from autotune.graph.onnx.model import ModelError, inferred
 from autotune.graph.types import Array
 
 

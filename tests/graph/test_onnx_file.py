@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.graph.errors import ModelError
 from autotune.graph.importer import import_model
-from autotune.graph.onnx_file import LEAST_BYTES, array_of, read_without_weights, reading_once
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.file import LEAST_BYTES, array_of, read_without_weights, reading_once
+from autotune.graph.onnx.model import load_model
 
 LARGE = LEAST_BYTES // 4
 

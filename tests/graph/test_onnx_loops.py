@@ -17,7 +17,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Array, Graph
 from autotune.graph.loops import loops_of
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from autotune.graph.passes import optimise
 from autotune.network.load import load_network
 from tests.graph.onnx_models import assert_close, model_from, runtime

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from autotune.graph.onnx_model import ZOO, ModelError, inferred, load_model, model_path
-from autotune.graph.onnx_model import shapes as fixed_shapes
+from autotune.graph.onnx.model import ZOO, ModelError, inferred, load_model, model_path
+from autotune.graph.onnx.model import shapes as fixed_shapes
 from tests.graph.helpers import save_conv
 
 

@@ -10,8 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from autotune.graph.importer import HANDLERS
-from autotune.graph.onnx_model import inferred, shapes
-from autotune.graph.onnx_nodes import NodeError, run_node
+from autotune.graph.onnx.model import inferred, shapes
+from autotune.graph.onnx.nodes import NodeError, run_node
 from tests.graph.onnx_models import Array, assert_close, imported, runtime
 from tests.graph.random_operators import GENERATORS, random_feeds, random_model
 

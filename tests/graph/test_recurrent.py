@@ -15,7 +15,7 @@ from autotune.graph.copies import executable_graph
 from autotune.graph.importer import ModelError, import_model, recurrent
 from autotune.graph.ir import TensorType
 from autotune.graph.loops import loops_of
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from autotune.graph.ops import find
 from autotune.graph.ops.recurrent import CELLS
 from autotune.graph.passes import optimise

@@ -16,7 +16,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import ModelError, import_model
 from autotune.graph.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, Kernel
 from autotune.graph.ir import TensorType
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from autotune.graph.ops import find
 from autotune.graph.passes import optimise
 from search_space.space import generate, program_of

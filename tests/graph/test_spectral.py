@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import ModelError, fourier, import_model, spectral
 from autotune.graph.ir import Array, TensorType
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from autotune.graph.ops import find
 from autotune.graph.passes import optimise
 from search_space.space import generate, program_of

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
-from autotune.graph.onnx_model import inferred, load_model, shapes
+from autotune.graph.onnx.model import inferred, load_model, shapes
 from autotune.graph.passes import optimise
 from autotune.graph.zoo import BUILDERS, bert_base
 from tests.graph.onnx_models import Array, assert_close, imported, runtime

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.graph.importer import HANDLERS
 from autotune.graph.ir import TensorType
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 from autotune.graph.ops import find
 from autotune.graph.zoo import bert_base
 from autotune.network.check import check_network

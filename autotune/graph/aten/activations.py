@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from autotune.graph.aten.registry import AtenCall, converts
+from autotune.graph.calls import Call
 from autotune.graph.importer import activations
 from autotune.graph.importer.activations import with_number
-from autotune.graph.importer.registry import Call
 
 _Made = Callable[[Call], str]
 _SHARED: dict[str, tuple[_Made, str, dict[str, str]]] = {

@@ -95,6 +95,7 @@ def import_fx(
     name: str = "network",
     apart: Container[Node] = (),
     checks: list[IndexCheck] | None = None,
+    output_names: Sequence[str] = (),
 ) -> Graph:
     """The graph that computes some nodes from others.
 
@@ -106,12 +107,13 @@ def import_fx(
         name: of the network.
         apart: nodes that are computed elsewhere.
         checks: gets what is to be checked of each call. Indices that are computed become further outputs for that.
+        output_names: what a caller knows the outputs by; none: the names of the values.
 
     Raises:
         ModelError: an operator that is not supported, or not with its arguments.
     """
     kinds = {node.name: tensor_type(node.meta["val"], node.name) for node in inputs}
-    builder = Builder(name, kinds)
+    builder = Builder(name, kinds, output_names)
     context = AtenContext(builder, {name: name for name in kinds}, known.arrays, OPSET)
     for node in graph.nodes:
         if node.op == "call_function" and node not in apart and not known.learn(node):

@@ -9,9 +9,9 @@ import numpy as np
 
 from autotune.graph.aten.registry import AtenCall, converts
 from autotune.graph.aten.windows import convolved, each_axis, windows_of
+from autotune.graph.calls import Call
 from autotune.graph.importer import layers
 from autotune.graph.importer.reductions import reduced
-from autotune.graph.importer.registry import Call
 from autotune.graph.importer.spatial import conv_transpose
 from autotune.graph.importer.windows import maxima_of_planes
 

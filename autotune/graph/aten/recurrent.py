@@ -12,8 +12,8 @@ import numpy as np
 from torch.fx import Node
 
 from autotune.graph.aten.registry import AtenCall, converts
+from autotune.graph.calls import Call, Context
 from autotune.graph.importer.recurrent import recurrent
-from autotune.graph.importer.registry import Call, Context
 from autotune.graph.importer.shapes import joined
 from autotune.graph.ir import Array
 

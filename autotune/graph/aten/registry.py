@@ -11,8 +11,8 @@ import torch
 from torch.fx import Node
 
 from autotune.graph.aten.tensors import dtype_name, is_dense
+from autotune.graph.calls import Call, Context
 from autotune.graph.errors import ModelError
-from autotune.graph.importer.registry import Call, Context
 from autotune.graph.ir import TensorType
 from search_space.dtypes import BITS, NARROW, numpy_dtype
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.aten.registry import AtenCall, converts
-from autotune.graph.importer.registry import Call
+from autotune.graph.calls import Call
 from autotune.graph.importer.selection import repeated, taken
 from autotune.graph.importer.shapes import joined
 from autotune.graph.importer.spatial import pad

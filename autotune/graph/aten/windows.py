@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotune.graph.aten.registry import AtenCall, converts
+from autotune.graph.calls import channels_first, channels_last
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import reduced
-from autotune.graph.importer.registry import channels_first, channels_last
 from search_space.operators.windows import padding_of
 
 _FEW = 16

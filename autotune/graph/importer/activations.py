@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.calls import Call
+from autotune.graph.importer.registry import imports
 
 
 def with_number(call: Call, op: str, value: str, number: int | float) -> str:
@@ -102,8 +103,9 @@ def gelu(call: Call) -> str:
     cube = call.add("multiply", [call.add("multiply", [x, x]), x])
     inner = call.add("add", [x, with_number(call, "multiply", cube, 0.044715)])
     gate = call.add("tanh", [with_number(call, "multiply", inner, math.sqrt(2 / math.pi))])
-    half = with_number(call, "multiply", x, 0.5)
-    return call.add("multiply", [half, with_number(call, "add", gate, 1.0)])
+    # The half goes along with the gate, not with x: so all of it is one chain, which one kernel computes.
+    share = with_number(call, "multiply", with_number(call, "add", gate, 1.0), 0.5)
+    return call.add("multiply", [x, share])
 
 
 @imports("ThresholdedRelu")

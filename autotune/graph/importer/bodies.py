@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 
+from autotune.graph.calls import Call, Result
 from autotune.graph.errors import GraphError, ModelError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer.nodes import MOST_FOLDED, import_nodes
-from autotune.graph.importer.registry import Call, Result
+from autotune.graph.importer.registry import model_of
 from autotune.graph.ir import Array, Builder, Graph, TensorType, type_of
 from autotune.graph.loops import Body, add_loop, loops_of
-from autotune.graph.onnx_file import array_of
+from autotune.graph.onnx.file import array_of
 from autotune.graph.ops.loops import MOST_TRIPS
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.unrolling import unrolled
@@ -135,7 +136,7 @@ def _imported(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
         ModelError: a node that needs a constant, or a value that is stacked both ways.
         GraphError: nodes that do not go together.
     """
-    outer = call.context
+    outer = model_of(call)
     ends = [value.name for value in body.output][bool(steps.condition) :]
     unchanged = {name for name, end in zip(steps.states, ends, strict=False) if _source(body, end) == name}
     fixed = {name: v for name, v in steps.states.items() if name in unchanged and not isinstance(v, str)}

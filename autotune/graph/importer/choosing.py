@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autotune.graph.calls import Call, Result
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import first_extreme, reduced
-from autotune.graph.importer.registry import Call, Result, imports
+from autotune.graph.importer.registry import imports
 from autotune.graph.importer.selection import taken
 from autotune.graph.ir import Array
-from autotune.graph.onnx_file import element_type
+from autotune.graph.onnx.file import element_type
 from search_space.dtypes import FLOATS, numpy_dtype
 
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
+from autotune.graph.calls import Call, Result
 from autotune.graph.importer.bodies import Steps, one_loop
 from autotune.graph.importer.nodes import import_subgraph
-from autotune.graph.importer.registry import Call, Result, imports
+from autotune.graph.importer.registry import imports
 from autotune.graph.importer.selection import taken
 from autotune.graph.importer.shapes import joined
 from autotune.graph.ir import Array

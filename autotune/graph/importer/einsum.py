@@ -6,9 +6,10 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from autotune.graph.calls import Call
 from autotune.graph.importer.reductions import reduced
-from autotune.graph.importer.registry import Call, imports
-from autotune.graph.onnx_shapes import is_equation
+from autotune.graph.importer.registry import imports
+from autotune.graph.onnx.shapes import is_equation
 from search_space.ir.expr import FLOATS
 
 Labels = tuple[str, ...]

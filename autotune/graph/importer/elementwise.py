@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autotune.graph.calls import Call, Result
 from autotune.graph.importer.activations import with_number
-from autotune.graph.importer.registry import Call, Result, imports
+from autotune.graph.importer.registry import imports
 from search_space.dtypes import is_float_exact, numpy_dtype
 from search_space.ir.expr import FLOATS
 

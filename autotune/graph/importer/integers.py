@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.calls import Call
+from autotune.graph.importer.registry import imports
 from search_space.ir.expr import FLOATS
 
 _UNSIGNED = ("uint8",)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotune.graph.calls import Call, Result, channels_first, channels_last
 from autotune.graph.importer import windows as by_slices
-from autotune.graph.importer.registry import Call, Result, channels_first, channels_last, imports
+from autotune.graph.importer.registry import imports
 from autotune.graph.ir import Array
 from search_space.operators.windows import padding_of
 

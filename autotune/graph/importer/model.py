@@ -9,12 +9,12 @@ import onnx
 from autotune.graph.errors import ModelError
 from autotune.graph.importer.bodies import read_around
 from autotune.graph.importer.functions import has_body
-from autotune.graph.importer.limits import Budget
 from autotune.graph.importer.nodes import SHAPELESS, SHAPES, import_nodes, refusal, repeatable
-from autotune.graph.importer.registry import DEFAULT, Context, handler_of
+from autotune.graph.importer.registry import DEFAULT, ModelContext, handler_of
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.onnx_file import array_of, element_type
+from autotune.graph.limits import Budget
+from autotune.graph.onnx.file import array_of, element_type
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from search_space.dtypes import BITS
 
@@ -50,7 +50,7 @@ def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dic
     nodes = _live_nodes(graph)
     constants = sum(node.ByteSize() for node in nodes if node.op_type == "Constant")  # some models have all weights so
     budget = Budget.of_weights(constants + sum(array.nbytes for array in arrays.values()))
-    context = Context(builder, {name: name for name in inputs}, arrays, opset, functions=functions, budget=budget)
+    context = ModelContext(builder, {name: name for name in inputs}, arrays, opset, functions=functions, budget=budget)
     _check_supported(context, nodes)
     import_nodes(context, nodes)
     made = builder.finish(context.value(name) for name in outputs)
@@ -69,7 +69,7 @@ def _live_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     return live[::-1]
 
 
-def _check_supported(context: Context, nodes: Sequence[onnx.NodeProto]) -> None:
+def _check_supported(context: ModelContext, nodes: Sequence[onnx.NodeProto]) -> None:
     """Refuses a model before its import, so that the message has all operators that are missing.
 
     Raises:

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import onnx
 
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.calls import Call
+from autotune.graph.importer.registry import imports
 from autotune.graph.ir import Array
 from search_space.dtypes import FLOATS
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import onnx
 from onnx import checker, helper, numpy_helper, shape_inference
 
+from autotune.graph.calls import Context
 from autotune.graph.errors import ModelError
 from autotune.graph.importer.functions import schema_of, type_proto
-from autotune.graph.importer.registry import DEFAULT, Context
+from autotune.graph.importer.registry import DEFAULT
 from autotune.graph.ir import Array, TensorType, type_of
-from autotune.graph.onnx_shapes import SMALL, equation_of, infers_otherwise, is_equation
+from autotune.graph.onnx.shapes import SMALL, equation_of, infers_otherwise, is_equation
 
 _MOST_SCALES = 16
 """Floats that may be scales of axes."""

@@ -10,14 +10,15 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
+from autotune.graph.calls import Call, Context, Result
 from autotune.graph.errors import ModelError
 from autotune.graph.importer.functions import body_of, bound_node, has_body
-from autotune.graph.importer.limits import check_value
 from autotune.graph.importer.node_types import InferredType, check_types, infer_types
-from autotune.graph.importer.registry import DEFAULT, Call, Context, Result, handler_of
+from autotune.graph.importer.registry import DEFAULT, ModelContext, handler_of, model_of
 from autotune.graph.ir import Array, GraphError
-from autotune.graph.onnx_file import array_of
-from autotune.graph.onnx_nodes import TYPED, NodeError, run_node
+from autotune.graph.limits import check_value
+from autotune.graph.onnx.file import array_of
+from autotune.graph.onnx.nodes import TYPED, NodeError, run_node
 from search_space.dtypes import FLOATS, NARROW, numpy_dtype
 
 _LOG = logging.getLogger(__name__)
@@ -30,13 +31,13 @@ MOST_FOLDED = 1 << 24
 """Elements of a constant that is computed at import from fewer; larger ones are left to the graph."""
 
 
-def import_nodes(context: Context, nodes: Iterable[onnx.NodeProto]) -> None:
+def import_nodes(context: ModelContext, nodes: Iterable[onnx.NodeProto]) -> None:
     """Adds nodes to a graph, in order."""
     for node in nodes:
         import_node(context, node)
 
 
-def import_node(context: Context, node: onnx.NodeProto) -> None:
+def import_node(context: ModelContext, node: onnx.NodeProto) -> None:
     """Adds a node to a graph, or computes it.
 
     Raises:
@@ -55,7 +56,7 @@ def import_node(context: Context, node: onnx.NodeProto) -> None:
         return
     own = context.functions.get((node.domain, node.op_type))
     if own is not None and _all_known(context, node):
-        _import_body(call, node, own)
+        _import_body(context, call, node, own)
         return
     fold = foldable(node, context.arrays)
     inferred = infer_types(context, node)
@@ -63,7 +64,7 @@ def import_node(context: Context, node: onnx.NodeProto) -> None:
         if kind is not None and name:
             context.budget.take(title, kind) if fold else check_value(title, kind)
     if not _import_known(call, node, inferred, fold):
-        _import_computed(call, node)
+        _import_computed(context, call, node)
     check_types(context, node, title, inferred)
 
 
@@ -87,15 +88,15 @@ def _import_known(call: Call, node: onnx.NodeProto, inferred: Mapping[str, Infer
     return False
 
 
-def _import_computed(call: Call, node: onnx.NodeProto) -> None:
+def _import_computed(context: ModelContext, call: Call, node: onnx.NodeProto) -> None:
     """Adds a node that is computed when the network runs."""
-    context, handler = call.context, handler_of(node)
+    handler = handler_of(node)
     if handler is None and node.domain in DEFAULT and has_body(node, context.opset) and _all_known(context, node):
         types = [call.type(i) if call.has(i) else None for i in range(len(node.input))]
         function = body_of(node, context.opset, types)
         if function is None:
             raise ModelError(f"{call.op} node {call.title!r} must have a definition of its inputs, but there is none")
-        _import_body(call, node, function)
+        _import_body(context, call, node, function)
         return
     if handler is None:  # what it gives stays unknown, and is an error where it is read
         reason = next((context.failed[n] for n in (*node.output, *node.input) if n in context.failed), refusal(node))
@@ -115,13 +116,13 @@ def _all_known(context: Context, node: onnx.NodeProto) -> bool:
     return all(not name or context.is_known(name) for name in node.input)
 
 
-def _import_body(call: Call, node: onnx.NodeProto, function: onnx.FunctionProto) -> None:
+def _import_body(context: ModelContext, call: Call, node: onnx.NodeProto, function: onnx.FunctionProto) -> None:
     """Adds what an operator is defined as, by ONNX or by the model, in names of its own.
 
     Raises:
         ModelError: a function that calls itself.
     """
-    context, key = call.context, (node.domain, node.op_type)
+    key = (node.domain, node.op_type)
     if key in context.calling:
         raise ModelError(f"functions of a model must not call themselves, but {call.op} node {call.title!r} does")
     given = {item.name: item for item in function.attribute_proto} | {item.name: item for item in node.attribute}
@@ -162,7 +163,7 @@ def import_subgraph(call: Call, graph: onnx.GraphProto, given: Sequence[Result])
         graph: its own.
         given: inputs of that graph.
     """
-    outer = call.context
+    outer = model_of(call)
     inner = replace(
         outer,
         values=ChainMap({}, outer.values),

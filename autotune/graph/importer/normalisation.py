@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from autotune.graph.calls import Call
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import moments
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import imports
 
 
 def _rows(call: Call, value: str, rows: int) -> str:

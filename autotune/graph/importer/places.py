@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.graph.calls import Call
 from autotune.graph.importer.reductions import reduced
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import imports
 from autotune.graph.importer.selection import taken
 from autotune.graph.ir import Array
 from search_space.dtypes import numpy_dtype

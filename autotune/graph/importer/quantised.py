@@ -10,13 +10,14 @@ import math
 
 import numpy as np
 
+from autotune.graph.calls import Call
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.layers import convolution, product, window_of
 from autotune.graph.importer.reductions import reduced
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import imports
 from autotune.graph.importer.selection import repeated
 from autotune.graph.ir import Array
-from autotune.graph.onnx_file import element_type
+from autotune.graph.onnx.file import element_type
 
 _BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.calls import Call
+from autotune.graph.importer.registry import imports
 from autotune.graph.importer.shapes import joined
 from autotune.graph.ir import Array, Builder, TensorType
 from autotune.graph.loops import Body, add_loop

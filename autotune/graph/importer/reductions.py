@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from ml_dtypes import finfo
 
+from autotune.graph.calls import Call
 from autotune.graph.importer.activations import with_number
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import imports
 from autotune.graph.importer.selection import nan_in
 from search_space.ir.expr import FLOATS
 

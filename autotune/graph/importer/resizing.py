@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from autotune.graph.calls import Call, channels_first, channels_last
 from autotune.graph.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, Kernel
-from autotune.graph.importer.limits import check_value
-from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
+from autotune.graph.importer.registry import imports
 from autotune.graph.importer.selection import repeated, taken
 from autotune.graph.ir import Array
+from autotune.graph.limits import check_value
 from autotune.graph.types import TensorType
 from search_space.ir.expr import FLOATS
 

@@ -9,9 +9,10 @@ from functools import reduce
 
 import numpy as np
 
+from autotune.graph.calls import Call
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import reduced
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import imports
 from autotune.graph.importer.selection import taken
 
 _CUBIC = -0.75

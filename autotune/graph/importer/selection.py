@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotune.graph.importer.registry import Call, Result, imports
+from autotune.graph.calls import Call, Result
+from autotune.graph.importer.registry import imports
 from autotune.graph.ir import Array
-from autotune.graph.onnx_file import element_type
+from autotune.graph.onnx.file import element_type
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import DTYPES, FLOATS
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.calls import Call
+from autotune.graph.importer.registry import imports
 from autotune.graph.passes.simplify.views import MOST_PARTS
 
 

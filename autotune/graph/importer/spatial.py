@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
+from autotune.graph.calls import Call, channels_first, channels_last
+from autotune.graph.importer.registry import imports
 from autotune.graph.importer.selection import taken
 from autotune.graph.ir import Array, TensorType
 from search_space.dtypes import is_float_exact, numpy_dtype

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotune.graph.calls import Call
 from autotune.graph.importer import fourier
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import imports
 from autotune.graph.ir import Array, Node
 from search_space.ir.expr import FLOATS
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from autotune.graph.calls import Call
 from autotune.graph.importer.activations import with_number
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import imports
 
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 _SINH = (2.7557319e-6, 1.98412698e-4, 8.3333333e-3, 1.6666667e-1)

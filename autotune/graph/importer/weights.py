@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from autotune.graph.importer.limits import Budget
 from autotune.graph.ir import Array, TensorType
-from autotune.graph.onnx_file import array_of
+from autotune.graph.limits import Budget
+from autotune.graph.onnx.file import array_of
 
 Shape = tuple[int, ...]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.graph.calls import Call, Result
 from autotune.graph.importer.activations import with_number
-from autotune.graph.importer.registry import Call, Result
 from autotune.graph.importer.selection import nan_in
 from autotune.graph.ir import Array
 from search_space.dtypes import FLOATS

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Graph
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.passes import optimise, same_graph
 from tests.graph.random_graphs import assert_equal_outputs
 

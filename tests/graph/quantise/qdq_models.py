@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.graph.ir import Array
-from autotune.graph.onnx_model import inferred
+from autotune.graph.onnx.model import inferred
 
 
 class Net:

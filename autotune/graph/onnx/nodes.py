@@ -15,9 +15,9 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from autotune.graph import onnx_windows
 from autotune.graph.ir import Array
-from autotune.graph.onnx_windows import Attributes
+from autotune.graph.onnx import windows
+from autotune.graph.onnx.windows import Attributes
 from search_space.dtypes import NARROW
 
 TYPED = ("Cast", "CastLike", "ConstantOfShape")
@@ -195,17 +195,17 @@ def _upsample(attrs: Attributes, opset: int, x: Array, scales: Array | None = No
 
 
 OWN: dict[str, Callable[..., Array]] = {
-    "AveragePool": onnx_windows.average_pool,
+    "AveragePool": windows.average_pool,
     "BatchNormalization": _batch_normalization,
-    "Conv": onnx_windows.conv,
-    "ConvTranspose": onnx_windows.conv_transpose,
+    "Conv": windows.conv,
+    "ConvTranspose": windows.conv_transpose,
     "CumSum": _cum_sum,
     "GatherElements": _gather_elements,
-    "GlobalMaxPool": onnx_windows.global_max_pool,
+    "GlobalMaxPool": windows.global_max_pool,
     "Hardmax": _hardmax,
-    "LRN": onnx_windows.local_response_normalization,
+    "LRN": windows.local_response_normalization,
     "LogSoftmax": _log_softmax,
-    "MaxPool": onnx_windows.max_pool,
+    "MaxPool": windows.max_pool,
     "Mean": _mean,
     "Resize": _upsample,
     "Softmax": _softmax,

@@ -1,6 +1,6 @@
 """ONNX models in float64: what decides where two computations in float32 disagree.
 
-Node by node as ONNX defines them, by `onnx_nodes`, with every float32 widened. Neither the importer nor a graph nor a
+Node by node as ONNX defines them, by `nodes`, with every float32 widened. Neither the importer nor a graph nor a
 kernel takes part, so that what agrees with it was imported right and computed right.
 """
 
@@ -13,7 +13,7 @@ import onnx
 from onnx import numpy_helper
 
 from autotune.graph.ir import Array
-from autotune.graph.onnx_nodes import run_node
+from autotune.graph.onnx.nodes import run_node
 
 
 def evaluate_in_float64(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -9,9 +9,9 @@ import onnx
 from onnx import numpy_helper
 
 from autotune.graph.errors import ModelError
-from autotune.graph.importer.limits import Budget
 from autotune.graph.ir import Array, TensorType
-from autotune.graph.onnx_file import array_of
+from autotune.graph.limits import Budget
+from autotune.graph.onnx.file import array_of
 
 
 def make_dense(graph: onnx.GraphProto, budget: Budget | None = None) -> None:
