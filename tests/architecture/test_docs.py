@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from autotune.config import RunConfig
 from autotune.graph.ir import Builder, TensorType
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.passes.dead_code import dead_code
 from autotune.modes import PRECISIONS
 from autotune.network.check import TOLERANCE, check_network

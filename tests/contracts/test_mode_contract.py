@@ -12,7 +12,7 @@ import pytest
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
-from autotune.graph.onnx_model import load_model
+from autotune.graph.onnx.model import load_model
 from autotune.graph.quantise.formats import decibels
 from autotune.modes import CHOOSING, PRECISIONS, QUANTISATIONS
 from autotune.network.check import TOLERANCE, check_network

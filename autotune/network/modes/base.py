@@ -53,6 +53,9 @@ class Mode:
     narrow_models: ClassVar[bool] = True
     weights_only: ClassVar[bool] = False
 
+    def __repr__(self) -> str:
+        return self.name
+
     @property
     def chooses(self) -> bool:
         """Says whether types are chosen kernel by kernel."""
