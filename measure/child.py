@@ -53,6 +53,12 @@ class Death:
     how: str
     outside: bool = False
 
+    @property
+    def brief(self) -> str:
+        """The same in one line: of its last words, such as a traceback, the last line."""
+        first, *others = self.how.splitlines()
+        return f"{first.partition(': ')[0]}: {others[-1]}" if others else first
+
 
 class ChildError(MeasureError, RuntimeError):
     """A process that did not answer: it died, took too long, or broke the protocol.

@@ -93,7 +93,9 @@ def onnxruntime_seconds(
         if error.death.error is ErrorClass.run_timeout:
             rule = f"`timeout` must cover all reference timings, but got timeout={timeout} seconds"
             raise ReferenceFailure(rule) from error
-        raise ReferenceFailure(f"the process that times ONNX Runtime must answer, but it {error.death.how}") from error
+        raise ReferenceFailure(
+            f"the process that times ONNX Runtime must answer, but it {error.death.brief}"
+        ) from error
     return list(header["seconds"])
 
 

@@ -113,7 +113,7 @@ class NetworkProcess(Timeable, Closing):
         try:
             header, result = self._child.ask(request, blob, self.limit)
         except ChildError as error:
-            how = error.death.how
+            how = error.death.brief
             raise RuntimeFailure(f"the process of {self.runtime} must stay alive, but it {how}") from error
         if "refused" in header:
             raise_refusal(self.runtime, header["refused"].splitlines()[0])

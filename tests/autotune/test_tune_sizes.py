@@ -18,15 +18,17 @@ from autotune.tuning.loop import run_rounds
 from autotune.tuning.preparation import prepare_task
 from autotune.tuning.sizes import SizesResult, clock, tune_for_sizes
 from autotune.tuning.sizes.carry import InOrder, like_neighbours
+from autotune.tuning.sizes.opening import state_at
 from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.tuner import settings_for
 from measure.database import Database
 from measure.provenance import Kind
 from search_space import te
+from search_space.lower import cleanup, lower
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import RunError
+from targets.base import Module, RunError
 from tests.autotune.fakes import HashPool
 
 
@@ -134,6 +136,28 @@ def test_times_are_told_as_they_come() -> None:
     assert [progress.done for progress in noted.seen] == list(range(1, len(noted.seen) + 1))
     assert noted.seen[-1].done == noted.seen[-1].total and {progress.size for progress in noted.seen} == {2, 7}
     assert all(progress.best_seconds <= progress.seconds for progress in noted.seen)
+
+
+def plus_one(n: Any) -> list[te.Tensor]:
+    """Another thing to compute, of the same arrays."""
+    x, w, y = layer(n)
+    return [x, w, te.compute((n, 32), lambda i, j: y[i, j] + 1.0, name="Z")]
+
+
+@pytest.mark.parametrize("fault", ["another", "nothing"])
+def test_a_kernel_that_is_wrong_ends_the_tuning_with_a_sentence(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = clock.code_of
+
+    def wrong(define: Any, opening: Any, target: str, size: str) -> Module:
+        if fault == "another":
+            plain = cleanup(lower(state_at(plus_one, opening.low, opening.high, size)))
+            return registry.get(target).build(plain)
+        module = code(define, opening, target, size)
+        return Module.from_bytes(module.to_bytes()[:-200])  # no code that can be loaded
+
+    monkeypatch.setattr(clock, "code_of", wrong)
+    with pytest.raises(RunError, match=r"a kernel must compute its definition, but at n = \d+ it does not: "):
+        tuned([2, 7], carried=0)
 
 
 def test_an_end_by_the_user_keeps_what_was_timed() -> None:

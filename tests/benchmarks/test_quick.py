@@ -78,3 +78,20 @@ def test_a_network_is_compared_and_what_cannot_be_is_said(
     assert quick.main(["--networks", str(tmp_path / "none.onnx"), *words[2:]]) == 2
     with pytest.raises(QuickError, match=r"must compile none, but says: .*none\.onnx"):
         compiled(quick.ROOT, tmp_path / "none.onnx", tmp_path / "folder", 1)
+
+
+def test_a_tree_from_before_the_protocol_of_processes_is_timed(tmp_path: Path) -> None:
+    """It takes the modules that it lacks from this tree; all others are its own."""
+    tree, later = tmp_path / "tree", {"runtimes.py", "channel.py", "child_main.py"}
+    for folder in ("autotune", "autotune/network", "measure"):
+        (tree / folder).mkdir(parents=True)
+        for path in (quick.ROOT / folder).iterdir():
+            if path.name not in later and not (tree / folder / path.name).exists() and path.name != "network":
+                (tree / folder / path.name).symlink_to(path)
+    for name in ("search_space", "targets", "costmodel"):
+        (tree / name).symlink_to(quick.ROOT / name)
+    file = two_layers(tmp_path / "two.onnx")
+    places = {label: tmp_path / label for label in ("before", "now")}
+    compiled(quick.ROOT, file, places["before"], 1)
+    row = quick.compare(file, {"before": tree, "now": quick.ROOT}, places, 1, 1)
+    assert set(row["seconds"]) == {"before", "now"} and min(row["seconds"].values()) > 0

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from autotune.network import process
 from benchmarks.pytorch import runtime
 from benchmarks.survey.models import Model
 
@@ -25,6 +24,7 @@ def made(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
     return torch.nn.Sequential(*layers).eval(), {"x": torch.ones(3, 6)}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serves one of the benchmark's runtimes with this model."""
     runtime.made = made
-    process.main(runtime.RUNTIMES)
+    runtime.main()

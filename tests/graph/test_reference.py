@@ -114,7 +114,9 @@ def test_missing_package_gives_none_and_says_what_to_install(
 
 def test_dead_process_is_an_error_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "PROGRAM", "tests.graph.no_such_program")
-    with pytest.raises(ReferenceFailure, match=r"(?s)must answer, but it died .*no_such_program"):
+    with pytest.raises(
+        ReferenceFailure, match=r"must answer, but it died \(exit code 1\): ModuleNotFoundError: .*no_such_program"
+    ):
         onnxruntime_seconds([SMALL], 2)
 
 
