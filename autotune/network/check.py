@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,8 +71,8 @@ def check_network(
 ) -> Check:
     """Compares the outputs of one inference of an executable with a reference's.
 
-    Only where outputs differ by more than `tolerance` is a second executable compiled, by the same schedules, whose
-    further outputs are values in between: they tell which layer is wrong. The first executable decides.
+    Only where outputs differ by more than `tolerance`, or hardly depend on the inputs, is a second executable compiled,
+    by the same schedules, whose further outputs are values in between: they tell which layer is wrong.
 
     The reference is ONNX Runtime, or where that is missing our evaluation of the imported graph in NumPy. Where it and
     the executable differ by more than `tolerance`, either may be wrong, and the model in float64 decides. A quantised
@@ -122,27 +122,32 @@ def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str
 
     def compared(
         model: onnx.ModelProto, plain: Graph, arrays: Sequence[Array], say: Callable[[str], None] = lambda text: None
-    ) -> Check:
-        reference, wanted = reference_outputs(model, plain, probing.feeds, probing.settings.threads, probing.folder)
+    ) -> tuple[Check, Mapping[str, Array]]:
+        reference, wanted = reference_outputs(model, plain, probing.feeds, threads, probing.folder)
         found = dict(zip((value.name for value in model.graph.output), arrays, strict=True))
         check = Check(reference, errors_of(found, wanted))
         if check.max_error <= probing.tolerance:
-            return check
+            return check, wanted
         say(f"{reference} differs: the model in float64 decides")
-        return against_float64(check, model, probing.feeds, found, wanted)
+        return against_float64(check, model, probing.feeds, found, wanted), wanted
 
-    loops = bool(loops_of(network.graph))
-    check = compared(network.model, import_model(network.model, seed=seed, loops=loops), outputs, say)
-    if not probing.needed(check.max_error):
+    loops, threads = bool(loops_of(network.graph)), probing.settings.threads
+    plain = import_model(network.model, seed=seed, loops=loops)
+    check, wanted = compared(network.model, plain, outputs, say)
+
+    def reference(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        return reference_outputs(network.model, plain, feeds, threads, probing.folder)[1]
+
+    if not probing.needed(check.max_error, wanted, reference):
         return check
     model, _ = with_checkpoints(network.model)
-    plain = import_model(model, seed=seed, loops=loops)
-    graph = optimise(plain)
+    further = import_model(model, seed=seed, loops=loops)
+    graph = optimise(further)
     if network.found is not None:
         graph = Substitute()(graph)
     graph = with_attention(graph, probing.settings.target.hardware)
     arrays = probing.outputs(replace(network, model=model, graph=executable_graph(graph)))
-    between = {**compared(model, plain, arrays).errors}
+    between = {**compared(model, further, arrays)[0].errors}
     for name in check.errors:
         del between[name]
     return replace(check, layers=in_order(between, (name for node in model.graph.node for name in node.output)))
@@ -160,7 +165,8 @@ def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
     ours, plain = dict(zip(graph.outputs, outputs, strict=True)), evaluate(graph, feeds)
     errors = {name: error_of(graph, name, array, plain, rounded) for name, array in ours.items()}
     check = Check("numpy", errors)
-    if not probing.needed(check.max_error):
+    wanted = {name: plain[name] for name in ours}
+    if not probing.needed(check.max_error, wanted, lambda feeds: evaluate(graph, feeds)):
         return check
     stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
     added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
