@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,8 +43,8 @@ def check_network(
 ) -> Check:
     """Compares the outputs of one inference of an executable with a reference's.
 
-    Only where outputs differ by more than `tolerance` is a second executable compiled, by the same schedules, whose
-    further outputs are values in between: they tell which layer is wrong. The first executable decides.
+    Only where outputs differ by more than `tolerance`, or hardly depend on the inputs, is a second executable compiled,
+    by the same schedules, whose further outputs are values in between: they tell which layer is wrong.
 
     The reference is ONNX Runtime, PyTorch for one of its modules, or our evaluation of the imported graph in NumPy.
     Where it and the executable differ by more than `tolerance`, either may be wrong, and the model in float64 decides.
@@ -92,25 +92,32 @@ def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str
     """Compares outputs in float32 with another runtime's, or with the model in float64 where they differ."""
     network = probing.network
 
-    def compared(source: ModelSource, arrays: Sequence[Array], say: Callable[[str], None] = lambda text: None) -> Check:
-        reference, wanted = source.outputs(probing.feeds, probing.settings.threads, probing.folder)
+    def compared(
+        source: ModelSource, arrays: Sequence[Array], say: Callable[[str], None] = lambda text: None
+    ) -> tuple[Check, Mapping[str, Array]]:
+        reference, wanted = source.outputs(probing.feeds, threads, probing.folder)
         found = dict(zip(source.output_names, arrays, strict=True))
         check = Check(reference, errors_of(found, wanted))
         if check.max_error <= probing.tolerance:
-            return check
+            return check, wanted
         say(f"{reference} differs: the model in float64 decides")
-        return against_float64(check, source, probing.feeds, found, wanted)
+        return against_float64(check, source, probing.feeds, found, wanted), wanted
 
-    check = compared(network.source, outputs, say)
-    if not probing.needed(check.max_error):
+    loops, threads = bool(loops_of(network.graph)), probing.settings.threads
+    check, wanted = compared(network.source, outputs, say)
+
+    def reference(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        return network.source.outputs(feeds, threads, probing.folder)[1]
+
+    if not probing.needed(check.max_error, wanted, reference):
         return check
     source = network.source.with_checkpoints()
-    graph = optimise(source.graph(loops=bool(loops_of(network.graph))))
+    graph = optimise(source.graph(loops=loops))
     if network.found is not None:
         graph = Substitute()(graph)
     graph = with_attention(graph, probing.settings.target.hardware)
     arrays = probing.outputs(replace(network, source=source, graph=executable_graph(graph)))
-    between = {**compared(source, arrays).errors}
+    between = {**compared(source, arrays)[0].errors}
     for name in check.errors:
         del between[name]
     return replace(check, layers=in_order(between, source.output_names))
@@ -128,7 +135,8 @@ def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
     ours, plain = dict(zip(graph.outputs, outputs, strict=True)), evaluate(graph, feeds)
     errors = {name: error_of(graph, name, array, plain, rounded) for name, array in ours.items()}
     check = Check("numpy", errors)
-    if not probing.needed(check.max_error):
+    wanted = {name: plain[name] for name in ours}
+    if not probing.needed(check.max_error, wanted, lambda feeds: evaluate(graph, feeds)):
         return check
     stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
     added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]

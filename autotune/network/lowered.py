@@ -42,9 +42,9 @@ def check_lowered(outputs: Sequence[Array], probing: Probing) -> Check:
         probing: the network, and how values in between are computed.
     """
     network, feeds = probing.network, probing.feeds
-    graph, given = network.graph, (feeds, probing.settings.threads, probing.folder)
-    reference, exact = _in_float32(network, *given)
-    itself = _as_it_is(network, *given)
+    graph, given = network.graph, (probing.settings.threads, probing.folder)
+    reference, exact = _in_float32(network, feeds, *given)
+    itself = _as_it_is(network, feeds, *given)
     found = dict(zip(graph.outputs, outputs, strict=True))
     names = dict(zip(exact, graph.outputs, strict=True))
     floats = [name for name in exact if exact[name].dtype.kind == "f"]
@@ -61,7 +61,7 @@ def check_lowered(outputs: Sequence[Array], probing: Probing) -> Check:
 
     forgive(plain)
     layers: dict[str, float] = {}
-    if probing.needed(max(errors.values())):
+    if probing.needed(max(errors.values()), exact, lambda feeds: _in_float32(network, feeds, *given)[1]):
         probed, values, allowed = _probed(probing)
         each = _errors(network, probed, values, allowed)
         layers = {name: error for name, error in each.items() if name not in found}

@@ -30,7 +30,7 @@ from autotune.network.comparison import relative_error
 from autotune.network.integers import data_in_bytes, error_of, rounded_integers
 from autotune.network.load import Network, load_network
 from autotune.network.options import CompileOptions
-from autotune.network.probing import is_as_near
+from autotune.network.probing import is_as_near, moved_inputs
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from benchmarks.peers.nbits_peer import chain
@@ -361,3 +361,26 @@ def test_another_evaluation_that_rounds_alike_is_as_near(mixed: Network) -> None
     one.flat[0] += 3 * np.abs(other - plain[output]).max()
     assert not is_as_near(one, other, plain[output]), "a single element that is far off"
     assert not is_as_near(np.full_like(one, np.nan), other, plain[output])
+
+
+def test_outputs_that_hardly_depend_on_inputs_have_values_in_between_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Probabilities that are 1 whatever the image are right by a wrong layer, too."""
+    network = load_network(load_model(str(detector(tmp_path / "sure.onnx", bias=40.0))), "sure")
+    check = checked(network)
+    assert check.max_error < TOLERANCE and check.layers
+    name = next(name for name, array in network.graph.constants.items() if array.ndim == 4)
+    compile_changed(monkeypatch, name, lambda weight: weight * np.float32(1.05))
+    check = checked(network)
+    assert check.errors["y"] < TOLERANCE and check.max_error > 10 * TOLERANCE
+
+
+def test_inputs_are_moved_a_little() -> None:
+    given = {"x": np.ones((4, 50), np.float32), "ids": np.arange(200).reshape(2, 100), "n": np.array(3)}
+    moved = moved_inputs(given, 0)
+    assert {name: (array.shape, array.dtype) for name, array in moved.items()} == {
+        name: (array.shape, array.dtype) for name, array in given.items()
+    }
+    assert 0.005 < np.std(moved["x"]) < 0.02 and moved["n"] == 3
+    assert 5 < (moved["ids"] != given["ids"]).sum() < 40 and np.isin(moved["ids"], given["ids"]).all()
