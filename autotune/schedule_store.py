@@ -63,7 +63,7 @@ class ScheduledWorkload:
 
 
 class ScheduleStore(Protocol):
-    """Knows schedules of workloads."""
+    """Source of schedules of workloads, which may keep further ones."""
 
     def best(self, workload: Workload, target: Target, k: int | None = 1) -> Sequence[ScheduledWorkload]:
         """Returns at most `k` schedules of a workload on a target, best first; None: all that the store has."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from autotune.graph.mixed import Candidate, Problem, assign, front
 from autotune.graph.mixed.assignment import Choice, Point, point_of
 
@@ -38,7 +36,7 @@ def settled(problem: Problem, allowed: float, measure: Callable[[Choice], float]
         measure: noise over signal of a choice.
     """
     best, saved, least = problem.full, 0.0, 0.0
-    fastest = assign(problem, math.inf)
+    most = point_of(problem, assign(problem, math.inf)).saved
     bound, measured = allowed, dict[bytes, float]()
     for _ in range(ROUNDS if allowed > 0 else 0):
         choice = assign(problem, bound)
@@ -51,7 +49,7 @@ def settled(problem: Problem, allowed: float, measure: Callable[[Choice], float]
             point = point_of(problem, choice)
             if point.saved > saved:
                 best, saved, least = choice, point.saved, found
-            if found > CLOSE * allowed or np.array_equal(choice, fastest):
+            if found > CLOSE * allowed or math.isclose(point.saved, most):
                 break
             bound *= min(allowed / found if found > 0 else 2.0, 2.0) * (1 + CLOSE) / 2
         else:

@@ -7,8 +7,8 @@ Zoltners, "The Multiple-Choice Knapsack Problem", 1979) whose items share weight
 mixed-integer linear program by HiGHS (Huangfu and Hall, "Parallelizing the dual revised simplex method", 2018).
 
 A choice depends on the problem alone: the solver draws no random numbers, and is bounded by nodes of its search, not by
-time. Of choices that save the same within `TIE`, it is the one with the least sum of type numbers, so that what gains
-nothing stays in float32; of these, the one whose narrow kernels come first.
+time. Where choices save the same within `TIE`, kernels of the one that is found are brought to the widest type that
+loses nothing, one after the other: what gains nothing stays in float32.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Choice = NDArray[np.int64]
 TIE = 1e-8
 """Part of the seconds of all places by which savings must differ; solvers tell no less apart."""
 
-NODES = 20_000
-"""Nodes of a search, after which the best choice by then is taken; networks have needed fewer than ten."""
+NODES = 500
+"""Nodes of a search, after which the best choice by then is taken; networks of the survey need fewer than ten."""
 
-PATIENCE = 120.0
+PATIENCE = 30.0
 """Seconds after which it is taken, too, in case that nodes take unusually long."""
 
 _SCALE = 1e3
@@ -135,16 +135,10 @@ def assign(problem: Problem, noise: float) -> Choice:
     if not noise > 0:
         raise ValueError(f"`noise` must be above 0, but got noise={noise}")
     for share in (1.0, 1.0 - _MARGIN):
-        program = _Program(problem, noise * share)
-        choice = program.fastest()
-        if choice is None or (problem.totals(choice)[1] <= noise * (1 + _ROUNDING)).all():
+        choice = _fastest(problem, noise * share)
+        if _keeps(problem, choice, noise):
             break
-    if choice is None or not problem.totals(choice)[0] > 0:
-        return problem.full
-    widest = program.widest(problem.totals(choice)[0])
-    if widest is None or not (problem.totals(widest)[1] <= noise * (1 + _ROUNDING)).all():
-        return choice
-    return widest
+    return _widened(problem, choice, noise) if problem.totals(choice)[0] > 0 else problem.full
 
 
 def front(problem: Problem, noise: float) -> list[Point]:
@@ -170,77 +164,69 @@ def front(problem: Problem, noise: float) -> list[Point]:
     return points[::-1]
 
 
-class _Program:
-    """Integer program of a problem within a bound.
+def _keeps(problem: Problem, choice: Choice, noise: float) -> bool:
+    """Says whether a choice keeps a bound, but for the rounding of sums."""
+    return bool((problem.totals(choice)[1] <= noise * (1 + _ROUNDING)).all())
+
+
+def _widened(problem: Problem, choice: Choice, noise: float) -> Choice:
+    """Returns a choice that saves the same, with kernels in wider types, see the module."""
+    least = problem.totals(choice)[0] - TIE * float(np.abs(problem.saved).sum())
+    changed = True
+    while changed:
+        changed = False
+        for kernel in range(len(choice)):
+            for kind in np.flatnonzero(problem.may[kernel, : choice[kernel]]).tolist():
+                wider = choice.copy()
+                wider[kernel] = kind
+                if problem.totals(wider)[0] >= least and _keeps(problem, wider, noise):
+                    choice, changed = wider, True
+                    break
+    return choice
+
+
+def _fastest(problem: Problem, noise: float) -> Choice:
+    """Solves the integer program of a problem within a bound; all in float32 where the solver has no choice.
 
     Unknowns are `x`, (kernels, types), 1 where a kernel is in a type, and `y`, (places,), 1 where a place is there,
     which follows from `x`. Places of the same kernels in the same types are one.
     """
+    from scipy import sparse  # it takes long to import, and most networks are in one type
+    from scipy.optimize import Bounds, LinearConstraint, milp
 
-    def __init__(self, problem: Problem, noise: float) -> None:
-        places, kernels, types = problem.at.shape
-        rows = (problem.at & problem.may).reshape(places, kernels * types)
-        distinct, merged = np.unique(rows, axis=0, return_inverse=True)
-        self.at = distinct.reshape(-1, kernels, types)  # (distinct, kernels, types)
-        self.may = problem.may
-        saved, shares = np.zeros(len(distinct)), np.zeros((len(distinct), problem.noise.shape[1]))
-        np.add.at(saved, merged.reshape(-1), problem.saved)
-        np.add.at(shares, merged.reshape(-1), problem.noise / noise)
-        self.unit = _SCALE / (float(np.abs(problem.saved).sum()) or 1.0)
-        self.before = problem.before
-        self.saved = saved * self.unit
-        self.loud: Bits = np.asarray(np.any(shares > 1 + _ROUNDING, axis=1))  # these cannot be there
-        self.shares = np.where(self.loud[:, None], 0.0, shares)
+    kernels, types = problem.may.shape
+    count, outputs = kernels * types, problem.noise.shape[1]
+    if not count:
+        return problem.full
+    at, merged = np.unique((problem.at & problem.may).reshape(-1, count), axis=0, return_inverse=True)
+    places = len(at)
+    saved, shares = np.zeros(places), np.zeros((places, outputs))
+    np.add.at(saved, merged.reshape(-1), problem.saved)
+    np.add.at(shares, merged.reshape(-1), problem.noise / noise)
+    loud = np.any(shares > 1 + _ROUNDING, axis=1)  # these cannot be there
+    shares[loud] = 0.0
+    saved *= _SCALE / (float(np.abs(problem.saved).sum()) or 1.0)
 
-    def fastest(self) -> Choice | None:
-        """Solves for the greatest savings."""
-        return self._solved(np.zeros(self.may.shape), -self.saved, -np.inf)
-
-    def widest(self, saved: float) -> Choice | None:
-        """Solves for the widest types, and the first kernels, of choices that save so many seconds."""
-        kernels, types = self.may.shape
-        later = 1 + 1e-3 * (np.arange(kernels) / max(1, kernels)) ** 2
-        weights = _SCALE * later[:, None] * np.arange(types)
-        least = (saved + self.before) * self.unit - TIE * _SCALE
-        return self._solved(weights, np.zeros(len(self.saved)), least)
-
-    def _solved(self, x_cost: NDArray[np.float64], y_cost: NDArray[np.float64], least: float) -> Choice | None:
-        from scipy import sparse  # it takes long to import, and most networks are in one type
-        from scipy.optimize import Bounds, LinearConstraint, milp
-
-        distinct, kernels, types = self.at.shape
-        count = kernels * types
-        if not count:
-            return None
-        place, kernel = np.nonzero(self.at.any(2))  # y is at least the sum of a kernel's x there
-        lower = sparse.csr_matrix(
-            (
-                self.at[place, kernel].reshape(-1).astype(float),
-                (
-                    np.repeat(np.arange(len(place)), types),
-                    (kernel[:, None] * types + np.arange(types)).reshape(-1),
-                ),
-            ),
-            shape=(len(place), count),
-        )
-        picked = sparse.csr_matrix((np.ones(len(place)), (np.arange(len(place)), place)), shape=(len(place), distinct))
-        every = sparse.csr_matrix(self.at.reshape(distinct, count).astype(float))  # and at most the sum of all
-        one = sparse.kron(sparse.identity(kernels), np.ones((1, types)))
-        blocks = [
-            (sparse.hstack([one, sparse.csr_matrix((kernels, distinct))]), 1.0, 1.0),
-            (sparse.hstack([lower, -picked]), -np.inf, 0.0),
-            (sparse.hstack([-every, sparse.identity(distinct)]), -np.inf, 0.0),
-            (sparse.hstack([sparse.csr_matrix((self.shares.shape[1], count)), self.shares.T]), -np.inf, 1.0),
-            (sparse.hstack([sparse.csr_matrix((1, count)), self.saved[None]]), least, np.inf),
-        ]
-        answer = milp(
-            np.concatenate([x_cost.reshape(-1), y_cost]),
-            integrality=np.concatenate([np.ones(count), np.zeros(distinct)]),
-            bounds=Bounds(0.0, np.concatenate([self.may.reshape(-1).astype(float), 1.0 - self.loud])),
-            constraints=[LinearConstraint(matrix.tocsr(), low, high) for matrix, low, high in blocks],
-            options={"mip_rel_gap": 0.0, "node_limit": NODES, "time_limit": PATIENCE},
-        )
-        if answer.x is None:
-            return None
-        choice: Choice = answer.x[:count].reshape(kernels, types).argmax(1)
-        return choice
+    place, kernel = np.nonzero(at.reshape(places, kernels, types).any(2))
+    row = np.arange(len(place))
+    own = np.zeros((len(place), kernels, types))  # x of a kernel that holds a place
+    own[row, kernel] = at.reshape(places, kernels, types)[place, kernel]
+    held = sparse.csr_matrix((np.ones(len(place)), (row, place)), shape=(len(place), places))
+    one = sparse.kron(sparse.identity(kernels), np.ones((1, types)))
+    rules = [
+        (one, sparse.csr_matrix((kernels, places)), 1.0, 1.0),
+        (sparse.csr_matrix(own.reshape(len(place), count)), -held, -np.inf, 0.0),
+        (-sparse.csr_matrix(at.astype(float)), sparse.identity(places), -np.inf, 0.0),
+        (sparse.csr_matrix((outputs, count)), sparse.csr_matrix(shares.T), -np.inf, 1.0),
+    ]
+    answer = milp(
+        np.concatenate([np.zeros(count), -saved]),
+        integrality=np.concatenate([np.ones(count), np.zeros(places)]),
+        bounds=Bounds(0.0, np.concatenate([problem.may.reshape(-1).astype(float), 1.0 - loud])),
+        constraints=[LinearConstraint(sparse.hstack([x, y]).tocsr(), low, high) for x, y, low, high in rules],
+        options={"mip_rel_gap": 0.0, "node_limit": NODES, "time_limit": PATIENCE},
+    )
+    if answer.x is None:
+        return problem.full
+    choice: Choice = answer.x[:count].reshape(kernels, types).argmax(1)
+    return choice
