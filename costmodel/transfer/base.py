@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.models import prior as roofline
+from costmodel.models import roofline
 from costmodel.models.base import CostModel
 from costmodel.models.registry import make, remake
 from costmodel.transfer import align

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import SECONDS
-from costmodel.models import prior as roofline
+from costmodel.models import roofline
 from costmodel.models.base import CostModel
 from costmodel.models.boosted import summed
 from costmodel.models.forest import Forest
+from costmodel.models.learner import faster_half
 from costmodel.models.lightgbm_model import LightGBMModel
 from costmodel.models.lightgbm_rank import PairwiseModel
-from costmodel.models.subsample import faster_half
 from costmodel.transfer.base import Known
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features
@@ -110,23 +109,20 @@ class Residual(Method):
         self._forest: Forest | None = None
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
-        """See `Method.fit`."""
         self._weight = 0.5 ** (len(features) / self.half_life) if self.half_life else 1.0
         measured = self._measured = _Measured(self.known, features, throughput)
         expected = self._expected(measured.scores, measured.speeds)
         self._forest = Growth(self.seed).grow(features, measured.target - expected, measured.weight)
 
     def predict(self, features: NDArray[np.float32]) -> Column:
-        """See `Method.predict`."""
         scores = self.known(features)
         if self._forest is None:
             return scores
-        speeds = roofline.roofline_speed(features[:, 0, SECONDS])
+        speeds = roofline.speeds(features)
         return self._expected(scores, speeds) + summed(self._forest, features)
 
     @property
     def weight(self) -> float:
-        """See `Method.weight`."""
         return self._weight
 
     def _expected(self, scores: Column, speeds: Column) -> Column:
@@ -166,7 +162,6 @@ class FineTuned(Method):
         self._moved = 0.0
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
-        """See `Method.fit`."""
         places = self._learned(np.asarray(throughput, np.float64))
         features, throughput = [features[place] for place in places.tolist()], throughput[places]
         measured = _Measured(self.known, features, throughput)
@@ -183,7 +178,6 @@ class FineTuned(Method):
         self._moved = min(1.0, float(np.abs(after.leaves - before.leaves).sum()) / whole) if whole else 0.0
 
     def predict(self, features: NDArray[np.float32]) -> Column:
-        """See `Method.predict`."""
         return self._model.predict(self.known.align(features))
 
     @property
@@ -245,7 +239,6 @@ class Joint(Method):
         self._weight, self._scale = 1.0, 0.0
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
-        """See `Method.fit`."""
         target, source = np.asarray(throughput, np.float64), self._programs
         weight = BASE_WEIGHT + target
         speeds = roofline.speeds(features)
@@ -260,10 +253,9 @@ class Joint(Method):
         )
 
     def predict(self, features: NDArray[np.float32]) -> Column:
-        """See `Method.predict`."""
         if self._forest is None:
             return self.known(features)
-        speeds = roofline.roofline_speed(features[:, 0, SECONDS])
+        speeds = roofline.speeds(features)
         return roofline.expected(speeds, self._scale) + summed(self._forest, self.known.align(features))
 
     @property
