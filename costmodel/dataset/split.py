@@ -104,15 +104,8 @@ class Split:
         Raises:
             DatasetError: no such file, another schema, or no division in two.
         """
-        try:
-            data = strict_json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise DatasetError(f"{path}: a split must be a readable file, but: {error.strerror}") from None
-        except ValueError as error:
-            raise DatasetError(f"{path}: a split must be JSON, but {error}") from None
-        schema = data.pop("schema", None) if isinstance(data, dict) else None
-        if schema != SCHEMA:
-            raise DatasetError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={schema!r}")
+        data = strict_json.read(Path(path), "a split", "schema", SCHEMA, DatasetError)
+        del data["schema"]
         names = {field.name for field in dataclasses.fields(Split)}
         if set(data) != names:
             raise DatasetError(
