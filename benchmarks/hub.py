@@ -24,7 +24,7 @@ from benchmarks.collected import add_options, collect
 from benchmarks.hub_table import DEFAULT, hub
 from benchmarks.kernel_tuner_peer import STRATEGIES, searches
 from costmodel.dataset.t4 import read_t4
-from costmodel.models.threads import one_thread
+from costmodel.models.program_model import one_thread
 from measure.host import allowed_cores
 
 NAME = "hub"

@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 Column = NDArray[np.float64]  # (candidates,)
 
 
+def relative(seconds: Column) -> Column:
+    """Best seconds / seconds, 0 for a failure (NaN); at least one must be finite."""
+    return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
+
+
 def pairwise_accuracy(predicted: Column, throughput: Column) -> float:
     """Share of the pairs of different throughput that are ordered right; a predicted tie counts half."""
     first, second = np.triu_indices(len(throughput), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 INTEGERS = range(-(1 << 63), 1 << 63)
@@ -33,6 +34,31 @@ def loads(text: str | bytes, finite: bool = True) -> Any:
         raise ValueError(f"{got} at line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise ValueError("lists and objects are too deep in each other") from None
+
+
+def read(path: Path, what: str, mark: str, value: str, error: type[ValueError]) -> dict[str, Any]:
+    """Reads the JSON object in a file, which names its own format.
+
+    Args:
+        path: the file.
+        what: description of its content, for messages.
+        mark: key of the format.
+        value: the format that it must name.
+        error: class of the errors.
+
+    Raises:
+        ValueError: of the class `error`: no such file, no JSON, or another format.
+    """
+    try:
+        data = loads(path.read_text(encoding="utf-8"))
+    except OSError as cause:
+        raise error(f"{path}: {what} must be a readable file, but: {cause.strerror}") from None
+    except ValueError as cause:
+        raise error(f"{path}: {what} must be JSON, but {cause}") from None
+    found = data.get(mark) if isinstance(data, dict) else None
+    if found != value:
+        raise error(f"{path}: `{mark}` must be {value!r}, but got {mark}={found!r}")
+    return dict(data)
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

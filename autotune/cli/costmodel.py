@@ -13,6 +13,7 @@ import typer
 from autotune.cli import pretrain, sequences, study
 from autotune.cli.errors import bad_input
 from autotune.cli.options import check_json
+from autotune.cli.study import Json, Track, Uri
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,9 +43,6 @@ OptionsFile = Annotated[
     Path | None, typer.Option("--options", metavar="FILE", help="What `autotune costmodel tune` wrote.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of every random draw.")]
-Track = Annotated[str | None, typer.Option(help="Where models are tracked: mlflow or none.")]
-Uri = Annotated[str | None, typer.Option(help="sqlite:///FILE or a server; by default runs/mlflow.db.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")]
 ModelName = Annotated[str, typer.Option("--model", help="lightgbm, ridge, ..., module:Class or FILE.py:Class.")]
 
 
@@ -284,15 +282,11 @@ def _print(rows: Sequence[Comparison], title: str) -> None:
 
 def table_of(rows: Sequence[Comparison]) -> Table:
     """Models and their metrics."""
-    from rich.table import Table
-
+    from autotune.lab.study_tables import new_table
     from costmodel.evaluate.evaluation import PEAK_AT, RECALL_AT
 
-    table = Table(box=None, header_style="bold")
-    table.add_column("model")
     heads = ("top-1", "top-5", "pooled", "pooled-5", "pairwise", f"recall@{RECALL_AT}", f"peak@{PEAK_AT}", "RMSE")
-    for head in (*heads, "statements/s", "fit s"):
-        table.add_column(head, justify="right")
+    table = new_table(["model"], [*heads, "statements/s", "fit s"])
     for row in rows:
         of = row.evaluation
         figures = (of.top[1], of.top[5], of.pooled[1], of.pooled[5], of.pairwise, of.recall, of.peak, of.rmse)

@@ -26,9 +26,8 @@ def sequences_command(
     """Learns the order of programs from their schedule primitives, as TLP does, and scores it on tasks held back."""
     with bad_input():
         from rich.console import Console
-        from rich.table import Table
 
-        from autotune.lab.study_tables import HEADS
+        from autotune.lab.study_tables import figures_table
         from autotune.run_files import write_json
         from costmodel.sequences.model import Options
         from costmodel.sequences.scored import scored_sequences
@@ -37,14 +36,9 @@ def sequences_command(
         found = scored_sequences(
             folder, share, split_seed, weights, seeds, Options(steps=steps), lambda text: typer.echo(text, err=True)
         )
-        table = Table(box=None, header_style="bold")
-        table.add_column("model")
-        for head in HEADS.values():
-            table.add_column(head, justify="right")
-        for name, scores in found.scores.items():
-            table.add_row(name, *(f"{v:.3f} ±{(high - low) / 2:.3f}" for v, low, high in scores.values()))
         console = Console(width=160)
-        console.print(table)
+        rows = [((name,), scores.values()) for name, scores in found.scores.items()]
+        console.print(figures_table(("model",), 1, rows))
         console.print(
             f"learned from {found.learned_tasks:,} tasks, {found.learned_programs:,} programs; scored on "
             f"{len(found.names):,} tasks; intervals of 95 % over tasks and {seeds} seeds",

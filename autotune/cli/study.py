@@ -90,22 +90,16 @@ def curve_command(
     """How a model's scores on the networks to validate with grow with what it learns from."""
     with bad_input():
         from rich.console import Console
-        from rich.table import Table
 
-        from autotune.lab.study_tables import HEADS
+        from autotune.lab.study_tables import figures_table
         from autotune.run_files import write_json
         from costmodel.protocol import Pools
         from costmodel.protocol.curves import curve
 
         check_json(json_file)
         points = curve(Pools.open(folder), model, by, seeds=seeds, progress=lambda text: typer.echo(text, err=True))
-        table = Table(box=None, header_style="bold")
-        for head in ("tasks", "programs", *HEADS.values()):
-            table.add_column(head, justify="right")
-        for point in points:
-            cells = [f"{of.value:.3f} ±{(of.high - of.low) / 2:.3f}" for of in point.scores.values()]
-            table.add_row(str(point.tasks), f"{point.programs:,}", *cells)
-        Console(width=160).print(table)
+        rows = [((str(point.tasks), f"{point.programs:,}"), point.scores.values()) for point in points]
+        Console(width=160).print(figures_table(("tasks", "programs"), 0, rows))
         if json_file is not None:
             write_json({"model": model, "by": str(by), "points": [point.to_json() for point in points]}, json_file)
 

@@ -32,7 +32,6 @@ class CompiledAttention(AttentionModel):
     """What the networks were compiled of."""
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
-        """See `CostModel.predict`."""
         learned = need_fit(self._learned)
         if self._of is not learned:  # fitted or loaded anew
             self._of, self._compiled = learned, dict[int, Executable]()  # by the number of statements

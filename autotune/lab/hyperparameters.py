@@ -10,20 +10,15 @@ from typing import Any
 import numpy as np
 
 from costmodel.dataset import Dataset, Part
-from costmodel.evaluate import Evaluation, evaluate, fitted, samples
+from costmodel.dataset.split import mixed_workloads
+from costmodel.evaluate import evaluate, fitted, samples
 from costmodel.models import registry
 from costmodel.models.errors import ModelError
 from costmodel.models.tunable import Range, Tunable
 from search_space.extras import require
 
-METRICS: Mapping[str, Callable[[Evaluation], float]] = {
-    "top1": lambda found: float(np.mean([one.best / one.found[1] for one in found.tasks])),
-    "top5": lambda found: float(np.mean([one.best / one.found[5] for one in found.tasks])),
-    "pairwise": lambda found: found.pairwise,
-    "recall": lambda found: found.recall,
-    "peak": lambda found: found.peak,
-}
-"""What may be searched for the most of. The top-k scores are means over tasks here: folds are no networks."""
+METRICS = {"top1": "best1", "top5": "best5", "pairwise": "pairwise", "recall": "recall", "peak": "best5"}
+"""Metric to maximise → its name in `costmodel.evaluate.scores`. Top-k are means over tasks: folds are no networks."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +44,10 @@ def folds_of(parts: Sequence[Part], count: int, seed: int) -> list[tuple[list[Pa
     Raises:
         ModelError: fewer workloads than folds.
     """
-    workloads = sorted({part.task.workload.key for part in parts})
+    workloads = mixed_workloads((part.task for part in parts), seed)
     if not 2 <= count <= len(workloads):
         raise ModelError(f"`folds` must be from 2 to the number of workloads, {len(workloads)}, but got folds={count}")
-    drawn = np.random.default_rng(seed).permutation(len(workloads))
-    fold = {workloads[place]: number % count for number, place in enumerate(drawn.tolist())}
+    fold = {key: number % count for number, key in enumerate(workloads)}
     return [
         (
             [part for part in parts if fold[part.task.workload.key] != number],
@@ -115,7 +109,7 @@ def tune(
         values: list[float] = []
         for number, (_, test) in enumerate(split):
             model = fitted(name, {**given, **options}, seed, learned[number])
-            values.append(METRICS[metric](evaluate(model, data, test, speed=False)))
+            values.append(evaluate(model, data, test, speed=False).mean(METRICS[metric]))
             trial.report(float(np.mean(values)), number)
             if number + 1 < folds and trial.number and trial.should_prune():
                 break

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from rich.table import Table
 
 from autotune.naming import file_name
-from costmodel.protocol.intervals import METRICS
+from costmodel.evaluate.scores import METRICS, Estimate
 from costmodel.protocol.pools import Pools
 from costmodel.protocol.study import Study, predicted
 
@@ -31,40 +31,40 @@ _SIGNIFICANT = 0.05
 _PANELS = 12
 
 
+def new_table(left: Sequence[str], right: Sequence[str]) -> Table:
+    """Makes a table without rows: heads of the columns aligned left, and behind them of those aligned right."""
+    table = Table(box=None, header_style="bold")
+    for head in left:
+        table.add_column(head)
+    for head in right:
+        table.add_column(head, justify="right")
+    return table
+
+
+def figures_table(heads: Sequence[str], left: int, rows: Iterable[tuple[Sequence[str], Iterable[Estimate]]]) -> Table:
+    """Makes a table of estimates: the first `left` of some columns of text are aligned left, all others right."""
+    table = new_table(heads[:left], [*heads[left:], *HEADS.values()])
+    for texts, figures in rows:
+        table.add_row(*texts, *map(str, figures))
+    return table
+
+
 def scores_table(of: Study) -> Table:
     """A row for each model: figures and the half-widths of their intervals; * where the first model is better."""
-    tasks, first = of.held.tasks, next(iter(of.learned.values()))
-    table = Table(box=None, header_style="bold")
-    table.add_column("model")
-    for head in HEADS.values():
-        table.add_column(head, justify="right")
-    for head in ("programs/s", "fit s"):
-        table.add_column(head, justify="right")
+    table = new_table(["model"], [*HEADS.values(), "programs/s", "fit s"])
     for name, one in of.learned.items():
-        cells = []
-        for metric in METRICS:
-            value, low, high = tasks.estimate(metric, one.ranked)
-            worse = one is not first and _behind(of, name, metric)
-            cells.append(f"{value:.3f} ±{(high - low) / 2:.3f}" + ("*" if worse else " "))
+        behind = of.behind_first.get(name, {})
+        worse = {metric for metric, found in behind.items() if found.value > 0 and found.p < _SIGNIFICANT}
+        cells = [f"{figure}{'*' if metric in worse else ' '}" for metric, figure in of.figures[name].items()]
         rate = "" if math.isnan(one.programs_per_second) else f"{one.programs_per_second:,.0f}"
         table.add_row(name, *cells, rate, f"{one.fit_seconds:.1f}" if one.model is not None else "")
     return table
 
 
-def _behind(of: Study, name: str, metric: str) -> bool:
-    first = next(iter(of.learned.values()))
-    found = of.held.tasks.difference(metric, first.ranked, of.learned[name].ranked)
-    return found.value > 0 and found.p < _SIGNIFICANT
-
-
 def tasks_table(of: Study, models: Sequence[str]) -> Table:
     """A row for each task: how often it occurs, its programs, and pairwise accuracy and Best@1 of some models."""
-    table = Table(box=None, header_style="bold")
-    for head in ("task", "networks", "programs"):
-        table.add_column(head, justify="right" if head == "programs" else "left")
-    for name in models:
-        table.add_column(f"{name}\npairwise", justify="right")
-        table.add_column("\nBest@1", justify="right")
+    heads = [head for name in models for head in (f"{name}\npairwise", "\nBest@1")]
+    table = new_table(["task", "networks"], ["programs", *heads])
     for place, part in enumerate(of.held.parts):
         networks = ", ".join(f"{n} {w[place]:.0f}x" for n, w in of.held.tasks.weights.items() if w[place])
         cells = []
@@ -106,8 +106,8 @@ def pictures(of: Study, pools: Pools, model: str, folder: Path) -> list[Path]:
     figure.savefig(first, dpi=100)
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     for axes, metric in zip(figure.subplots(1, 3, sharey=True), ("normalised1", "top1", "pairwise"), strict=True):
-        for row, one in enumerate(list(of.learned.values())[::-1]):
-            value, low, high = of.held.tasks.estimate(metric, one.ranked)
+        for row, name in enumerate(list(of.learned)[::-1]):
+            value, low, high = of.figures[name][metric]
             axes.errorbar(value, row, xerr=[[value - low], [high - value]], fmt="o", color="C0", markersize=4)
         axes.set_title(HEADS[metric], fontsize="small")
         axes.set_yticks(range(len(of.learned)), list(of.learned)[::-1], fontsize="x-small")

@@ -18,7 +18,6 @@ from autotune.tracking.store import Point, Store
 from autotune.tracking.view import LAB
 from costmodel.evaluate import Comparison
 from costmodel.protocol import Study
-from costmodel.protocol.intervals import METRICS
 from measure.host import describe_host
 from search_space.scratch import ScratchFolder
 
@@ -81,11 +80,8 @@ def track_comparison(store: Store, title: str, about: Mapping[str, Any], rows: S
         StoreError: the store is away, or refuses.
     """
     key, tags, common = uuid.uuid4().hex, facts.run_tags("costmodel"), _common(about)
-    parent = store.open_run(key, title, _now(), tags, common, None)
-    with ScratchFolder("table") as folder:
-        table = Path(folder) / "models.json"
-        table.write_text(json.dumps({**about, "models": [row.to_json() for row in rows]}, indent=2) + "\n")
-        store.log_file(parent, table, "")
+    document = {**about, "models": [row.to_json() for row in rows]}
+    parent = _open_parent(store, key, title, tags, common, "models.json", json.dumps(document, indent=2))
     for row in rows:
         _track_row(store, f"{key}/{row.name}", row.name, tags, common, row, parent)
     store.set_status(parent, "FINISHED", _now())
@@ -100,23 +96,30 @@ def track_study(store: Store, title: str, of: Study, plots: Path | None) -> None
     key, tags, document = uuid.uuid4().hex, facts.run_tags("costmodel"), of.to_json()
     about = {name: document[name] for name in ("role", "registered", "seeds", "learned_from", "networks")}
     common = _common(about)
-    parent = store.open_run(key, title, _now(), tags, common, None)
-    with ScratchFolder("study") as folder:
-        table = Path(folder) / "study.json"
-        table.write_text(json.dumps(document, indent=1) + "\n")
-        store.log_file(parent, table, "")
+    parent = _open_parent(store, key, title, tags, common, "study.json", json.dumps(document, indent=1))
     for picture in () if plots is None else sorted(plots.glob("*.png")):
         store.log_file(parent, picture, "")
-    for name, one in of.learned.items():
+    for name in of.learned:
         run = store.open_run(f"{key}/{name}", name, _now(), tags, {**common, "cost_model": name}, parent)
         row: dict[str, float] = {}
-        for metric in METRICS:
-            value, low, high = of.held.tasks.estimate(metric, one.ranked)
+        for metric, (value, low, high) in of.figures[name].items():
             row |= {metric: value, f"{metric}.low": low, f"{metric}.high": high}
         known = [(metric, value) for metric, value in row.items() if math.isfinite(value)]
         store.log_metrics(run, [Point(metric, value, 0, _now()) for metric, value in known])
         store.set_status(run, "FINISHED", _now())
     store.set_status(parent, "FINISHED", _now())
+
+
+def _open_parent(
+    store: Store, key: str, title: str, tags: Mapping[str, str], common: Mapping[str, str], file: str, text: str
+) -> str:
+    """Opens the run of which others are part, logs a file with them all to it, and returns its id."""
+    parent = store.open_run(key, title, _now(), tags, common, None)
+    with ScratchFolder("table") as folder:
+        table = Path(folder) / file
+        table.write_text(text + "\n")
+        store.log_file(parent, table, "")
+    return parent
 
 
 def _track_row(

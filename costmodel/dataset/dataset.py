@@ -17,6 +17,7 @@ from costmodel.dataset.errors import DatasetError
 from costmodel.dataset.schema import COLUMNS, read_table, write_tables
 from costmodel.features import FeatureExtractor
 from costmodel.features.program import PROGRAM_NAMES, program_features
+from costmodel.metrics import relative
 from measure.errors import ErrorClass
 from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
 from search_space.extras import require
@@ -278,7 +279,7 @@ class Dataset:
         seconds = self.seconds(task)
         if not np.isfinite(seconds).any():
             return np.zeros(len(seconds))
-        return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
+        return relative(seconds)
 
     def origin(self, task: TaskData) -> NDArray[np.str_]:
         """(programs,) `random` or `search`."""

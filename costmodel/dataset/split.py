@@ -7,7 +7,7 @@ test part stays there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,18 @@ class Part(NamedTuple):
 
     task: TaskData
     rows: Rows
+
+
+def working(data: Dataset) -> list[Part]:
+    """The programs of each task that were measured right; tasks without one are left out."""
+    every = (Part(task, np.flatnonzero(np.isfinite(data.seconds(task)))) for task in data.tasks)
+    return [part for part in every if len(part.rows)]
+
+
+def mixed_workloads(tasks: Iterable[TaskData], seed: int) -> list[str]:
+    """Keys of the workloads of some tasks, in an order drawn at random."""
+    keys = sorted({task.workload.key for task in tasks})
+    return [keys[place] for place in np.random.default_rng(seed).permutation(len(keys)).tolist()]
 
 
 @dataclass(frozen=True)
@@ -92,15 +104,8 @@ class Split:
         Raises:
             DatasetError: no such file, another schema, or no division in two.
         """
-        try:
-            data = strict_json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise DatasetError(f"{path}: a split must be a readable file, but: {error.strerror}") from None
-        except ValueError as error:
-            raise DatasetError(f"{path}: a split must be JSON, but {error}") from None
-        schema = data.pop("schema", None) if isinstance(data, dict) else None
-        if schema != SCHEMA:
-            raise DatasetError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={schema!r}")
+        data = strict_json.read(Path(path), "a split", "schema", SCHEMA, DatasetError)
+        del data["schema"]
         names = {field.name for field in dataclasses.fields(Split)}
         if set(data) != names:
             raise DatasetError(
@@ -135,12 +140,11 @@ def split_by_task(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
     Raises:
         DatasetError: `share` is no share, or leaves no workload on one side.
     """
-    workloads = sorted({task.workload.key for task in data.tasks})
+    workloads = mixed_workloads(data.tasks, seed)
     count = round(_checked(share) * len(workloads))
     if not 0 < count < len(workloads):
         raise DatasetError(f"`share` must leave workloads on both sides, but got share={share} of {len(workloads)}")
-    drawn = np.random.default_rng(seed).permutation(len(workloads))[:count]
-    test = {workloads[place] for place in drawn.tolist()}
+    test = set(workloads[:count])
     return _by_workload(data, "task", seed, share, (), {t.key for t in data.tasks if t.workload.key in test})
 
 

@@ -1,7 +1,6 @@
-"""Cost models evaluated on measured programs: what they are trained on, metrics by task and by network, and tables."""
+"""Evaluation of cost models on measured programs: training samples, scores with intervals, and comparisons."""
 
-from costmodel.evaluate.comparison import Comparison, compare, fitted
-from costmodel.evaluate.evaluation import Evaluation, TaskScores, evaluate
-from costmodel.evaluate.samples import Samples, samples
+from costmodel.evaluate.evaluation import Comparison, Evaluation, compare, evaluate
+from costmodel.evaluate.samples import Samples, fitted, samples
 
-__all__ = ["Comparison", "Evaluation", "Samples", "TaskScores", "compare", "evaluate", "fitted", "samples"]
+__all__ = ["Comparison", "Evaluation", "Samples", "compare", "evaluate", "fitted", "samples"]

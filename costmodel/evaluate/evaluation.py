@@ -1,28 +1,28 @@
-"""One model on the programs of many tasks: metrics by task, by network, and over all."""
+"""Models on the programs of many tasks of a dataset: metrics by network and over all, for one model or several."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel import metrics
 from costmodel.dataset import Dataset, TaskData
-from costmodel.dataset.split import Part
-from costmodel.evaluate.samples import relative
+from costmodel.dataset.split import Part, Split
+from costmodel.evaluate.samples import samples, timed_fit
+from costmodel.evaluate.scores import RECALL, TOP, Ranked, ranked, top_score
+from costmodel.metrics import relative
 from costmodel.models.base import CostModel
 from costmodel.models.errors import ModelError
 
-RECALL_AT = 30
-PEAK_AT = 5
-TOP = (1, 5)
+RECALL_AT = RECALL
+PEAK_AT = TOP[-1]
 NO_NETWORK = "(all tasks)"
-"""Stands for a network where no task comes from one: every task occurs once in it."""
+"""Name of the network in which every task occurs once, where no task comes from a network."""
 
 _POPULATION = 8192  # candidates that the speed is taken on, as many as a search scores at once
 _SPEED_SECONDS = 0.15
@@ -30,63 +30,56 @@ _SPEED_BLOCKS = 3
 
 
 @dataclass(frozen=True)
-class TaskScores:
-    """Metrics of one task.
-
-    Attributes:
-        task: which.
-        programs: that it was evaluated on.
-        pairwise: share of the pairs of different throughput that are ordered right.
-        recall: share of the `RECALL_AT` fastest that are among as many best-predicted; of all that are valid where
-            those are fewer, for failures have no order.
-        peak: throughput of the fastest of the `PEAK_AT` best-predicted, by that of the fastest of all.
-        best: seconds of the fastest.
-        found: k → seconds of the fastest of the k best-predicted; infinite where all of them fail.
-    """
-
-    task: TaskData
-    programs: int
-    pairwise: float
-    recall: float
-    peak: float
-    best: float
-    found: Mapping[int, float]
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """Metrics of a model.
 
     Attributes:
-        tasks: of each task with a program that is valid.
+        tasks: evaluated tasks, each with a valid program.
+        ranked: scores of these tasks.
         networks: network → k → top-k score.
         top: k → mean of the networks' top-k scores, as TenSet averages.
         pooled: k → top-k score over the tasks of all networks together, as TLP pools.
-        pairwise, recall, peak: means over tasks.
         rmse: root mean squared error of the throughput by the straight line of the score that fits it best: scores
             that were learned from an order have no unit.
-        statements_per_second, programs_per_second: predicted by one core, features given.
+        statements_per_second, programs_per_second: speed of prediction on one core, features given.
     """
 
-    tasks: tuple[TaskScores, ...]
+    tasks: tuple[TaskData, ...]
+    ranked: Ranked
     networks: Mapping[str, Mapping[int, float]]
     top: Mapping[int, float]
     pooled: Mapping[int, float]
-    pairwise: float
-    recall: float
-    peak: float
     rmse: float
     statements_per_second: float
     programs_per_second: float
 
+    def mean(self, metric: str) -> float:
+        """Mean over tasks of a metric of `scores.TASK_METRICS`."""
+        return float(self.ranked.metrics[metric][0].mean())
+
+    @property
+    def pairwise(self) -> float:
+        """Share of the pairs of different throughput that are in the right order, mean over tasks."""
+        return self.mean("pairwise")
+
+    @property
+    def recall(self) -> float:
+        """Share of the `RECALL_AT` fastest programs that are among as many best-predicted, mean over tasks.
+
+        Failures have no order: of a task with fewer valid programs, all of these are taken.
+        """
+        return self.mean("recall")
+
+    @property
+    def peak(self) -> float:
+        """Throughput of the fastest of the `PEAK_AT` best-predicted, by that of the fastest of all, mean over tasks."""
+        return self.mean(f"best{PEAK_AT}")
+
     def to_json(self) -> dict[str, Any]:
-        """The figures over all, and the top-k scores by network."""
+        """Returns the figures over all, and the top-k scores by network."""
         return {
             **{f"top{k}": self.top[k] for k in TOP},
-            "pairwise": self.pairwise,
-            "recall": self.recall,
-            "peak": self.peak,
-            "rmse": self.rmse,
+            **{name: getattr(self, name) for name in ("pairwise", "recall", "peak", "rmse")},
             "rows_per_second": self.statements_per_second,
             "programs_per_second": self.programs_per_second,
             **{f"top{k}_pooled": self.pooled[k] for k in TOP},
@@ -96,50 +89,102 @@ class Evaluation:
         }
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A row of the table of models.
+
+    Attributes:
+        name: name of the model.
+        options: its options, besides the seed.
+        model: the trained model.
+        fit_seconds: duration of training.
+        evaluation: its metrics.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    model: CostModel
+    fit_seconds: float
+    evaluation: Evaluation
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain data."""
+        found = {"name": self.name, **self.evaluation.to_json(), "fit_seconds": self.fit_seconds}
+        return {**found, "options": dict(self.options)}
+
+
+def compare(
+    data: Dataset,
+    split: Split,
+    models: Sequence[str],
+    seed: int = 0,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+    speed: bool = True,
+) -> Iterator[Comparison]:
+    """Trains each model on the split's training part, and evaluates it on the test part.
+
+    Args:
+        data: measured programs.
+        split: division of the data.
+        models: names, see `costmodel.models.registry`.
+        seed: seed of the models that take one.
+        options: model → options of its constructor.
+        progress: called with the name of the next model.
+        speed: whether to take the speed of prediction, see `evaluate`.
+    """
+    of, held_back = samples(data, split.train(data)), split.test(data)
+    networks = split.held_out if split.kind == "network" else ()
+    for name in models:
+        progress(name)
+        own = dict((options or {}).get(name, {}))
+        model, seconds = timed_fit(name, own, seed, of)
+        yield Comparison(name, own, model, seconds, evaluate(model, data, held_back, networks, speed))
+
+
 def evaluate(
     model: CostModel, data: Dataset, parts: Sequence[Part], networks: Sequence[str] = (), speed: bool = True
 ) -> Evaluation:
     """Evaluates a trained model.
 
     Args:
-        model: trained.
+        model: the trained model.
         data: measured programs.
-        parts: of the data, which the model was not trained on.
-        networks: whose tasks the top-k scores are of; all that there are by default.
+        parts: parts of the data on which the model was not trained.
+        networks: networks whose tasks the top-k scores are of; all by default.
         speed: whether to take the speed of prediction; NaN otherwise.
 
     Raises:
-        ModelError: no task has a program that is valid.
+        ModelError: no task has a valid program.
     """
-    tasks, predicted, throughput = [], [], []
-    for task, rows in parts:
-        seconds = data.seconds(task)[rows]
-        if not np.isfinite(seconds).any():
-            continue
-        scores, truth = predictions(model, data, task)[rows], relative(seconds)
-        tasks.append(_scores(task, scores, truth, seconds))
-        predicted.append(scores)
-        throughput.append(truth)
-    if not tasks:
+    seconds = [(task, rows, data.seconds(task)[rows]) for task, rows in parts]
+    valid = [(task, rows, of) for task, rows, of in seconds if np.isfinite(of).any()]
+    if not valid:
         raise ModelError("a model must be evaluated on tasks with valid programs, but got none")
-    members = _members(tasks, networks)
-    by_network = {name: {k: _top(of, k) for k in TOP} for name, of in members.items()}
+    tasks, measured = tuple(task for task, _, _ in valid), [of for _, _, of in valid]
+    predicted = [predictions(model, data, task)[rows] for task, rows, _ in valid]
+    scores = ranked([predicted], measured, ("pairwise", "recall", *(f"best{k}" for k in TOP)))
+    best, members = np.array([np.nanmin(of) for of in measured]), _members(tasks, networks)
+
+    def top(of: Sequence[tuple[float, int]], k: int) -> float:
+        weight, at = np.array([weight for weight, _ in of]), [place for _, place in of]
+        return float(top_score(weight, best[at], scores.found[k][0, at]))
+
+    by_network = {name: {k: top(of, k) for k in TOP} for name, of in members.items()}
     everything = [one for of in members.values() for one in of]
     return Evaluation(
-        tuple(tasks),
+        tasks,
+        scores,
         by_network,
-        {k: float(np.mean([scores[k] for scores in by_network.values()])) for k in TOP},
-        {k: _top(everything, k) for k in TOP},
-        float(np.mean([one.pairwise for one in tasks])),
-        float(np.mean([one.recall for one in tasks])),
-        float(np.mean([one.peak for one in tasks])),
-        _rmse(np.concatenate(predicted), np.concatenate(throughput)),
+        {k: float(np.mean([of[k] for of in by_network.values()])) for k in TOP},
+        {k: top(everything, k) for k in TOP},
+        _rmse(np.concatenate(predicted), np.concatenate([relative(of) for of in measured])),
         *(statements_per_second(model, data, parts) if speed else (math.nan, math.nan)),
     )
 
 
 def predictions(model: CostModel, data: Dataset, task: TaskData) -> NDArray[np.float64]:
-    """(programs,) scores of all programs of a task."""
+    """Predicts the scores of all programs of a task: (programs,)."""
     scores = np.empty(data.count(task))
     for block in data.features(task):
         scores[block.rows] = model.predict(block.features)
@@ -147,7 +192,7 @@ def predictions(model: CostModel, data: Dataset, task: TaskData) -> NDArray[np.f
 
 
 def statements_per_second(model: CostModel, data: Dataset, parts: Sequence[Part]) -> tuple[float, float]:
-    """Statements and programs whose score a core predicts in a second, features given.
+    """Measures the statements and programs whose score a core predicts in a second, features given.
 
     By the processor's time over populations of the size that a search asks for, made of the largest sketches.
     """
@@ -167,42 +212,17 @@ def statements_per_second(model: CostModel, data: Dataset, parts: Sequence[Part]
     return statements / spent, programs / spent
 
 
-def _scores(
-    task: TaskData, scores: NDArray[np.float64], truth: NDArray[np.float64], seconds: NDArray[np.float64]
-) -> TaskScores:
-    finite = np.where(np.isfinite(seconds), seconds, np.inf)
-    count, valid = len(scores), int(np.isfinite(seconds).sum())
-    return TaskScores(
-        task,
-        count,
-        metrics.pairwise_accuracy(scores, truth),
-        metrics.recall_at(scores, truth, min(RECALL_AT, valid)),
-        metrics.peak_at(scores, truth, min(PEAK_AT, count)),
-        float(finite.min()),
-        {k: float(finite[metrics.best(scores, min(k, count))].min()) for k in TOP},
-    )
-
-
-def _members(tasks: Sequence[TaskScores], networks: Sequence[str]) -> dict[str, list[tuple[float, TaskScores]]]:
-    """Weight and scores of the tasks of each network; a network that was measured on several targets is several."""
-    found: dict[tuple[str, str], list[tuple[float, TaskScores]]] = {}
-    for one in tasks:
-        for name, times in one.task.networks.items():
+def _members(tasks: Sequence[TaskData], networks: Sequence[str]) -> dict[str, list[tuple[float, int]]]:
+    """Lists weight and index of each network's tasks; a network that was measured on several targets is several."""
+    found: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for place, task in enumerate(tasks):
+        for name, times in task.networks.items():
             if not networks or name in networks:
-                found.setdefault((name, one.task.target), []).append((float(times), one))
+                found.setdefault((name, task.target), []).append((float(times), place))
     if not found:
-        return {NO_NETWORK: [(1.0, one) for one in tasks]}
+        return {NO_NETWORK: [(1.0, place) for place in range(len(tasks))]}
     several = {name for name, _ in found if len([key for key in found if key[0] == name]) > 1}
     return {f"{name} on {target}" if name in several else name: of for (name, target), of in found.items()}
-
-
-def _top(members: Sequence[tuple[float, TaskScores]], k: int) -> float:
-    """How near a network comes to its best when each task measures its k best-predicted programs alone (TenSet).
-
-    Sum over tasks of weight x least seconds, over the same sum with the least seconds among the k.
-    """
-    ideal = sum(weight * one.best for weight, one in members)
-    return ideal / sum(weight * one.found[k] for weight, one in members)
 
 
 def _rmse(scores: NDArray[np.float64], throughput: NDArray[np.float64]) -> float:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.dataset import Dataset
 from costmodel.dataset.split import Part
+from costmodel.metrics import relative
+from costmodel.models import registry
+from costmodel.models.base import CostModel
+from costmodel.models.errors import ModelError
 
 
 class Samples(NamedTuple):
     """Arguments of `CostModel.fit_tasks`.
 
     Attributes:
-        features: of each program, float32 (statements, features).
+        features: float32 (statements, features) of each program.
         throughput: (programs,) best seconds of the task among these programs / seconds; 0 for a failure.
-        groups: (programs,) place of its task among the parts.
+        groups: (programs,) index of its task among the parts.
     """
 
     features: list[NDArray[np.float32]]
@@ -27,7 +32,7 @@ class Samples(NamedTuple):
 
 
 def samples(data: Dataset, parts: Sequence[Part]) -> Samples:
-    """The programs of some parts of a dataset, in order; tasks without a valid program are left out."""
+    """Reads the programs of some parts of a dataset, in order; tasks without a valid program are left out."""
     features: list[NDArray[np.float32]] = []
     throughput: list[NDArray[np.float64]] = []
     groups: list[NDArray[np.int64]] = []
@@ -35,11 +40,12 @@ def samples(data: Dataset, parts: Sequence[Part]) -> Samples:
         seconds = data.seconds(task)[rows]
         if not np.isfinite(seconds).any():
             continue
-        found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * data.count(task)
-        for block in data.features(task):
-            for row, of in zip(block.rows.tolist(), block.features, strict=True):
-                found[row] = of
-        features += [found[row] for row in rows.tolist()]
+        of_row = {
+            row: of
+            for block in data.features(task)
+            for row, of in zip(block.rows.tolist(), block.features, strict=True)
+        }
+        features += [of_row[row] for row in rows.tolist()]
         throughput.append(relative(seconds))
         groups.append(np.full(len(rows), number))
     if not features:
@@ -47,6 +53,20 @@ def samples(data: Dataset, parts: Sequence[Part]) -> Samples:
     return Samples(features, np.concatenate(throughput), np.concatenate(groups))
 
 
-def relative(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Best seconds / seconds, 0 for a failure; at least one must be finite."""
-    return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
+def fitted(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> CostModel:
+    """Trains a model on some samples.
+
+    Raises:
+        ModelError: no such model or option, or no sample.
+    """
+    return timed_fit(name, options, seed, of)[0]
+
+
+def timed_fit(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> tuple[CostModel, float]:
+    """Trains a model on some samples, see `fitted`; returns it and the seconds that training took."""
+    if not of.features:
+        raise ModelError("a model must have measured programs to learn from, but got none")
+    start = time.perf_counter()
+    model = registry.make(name, options, seed)
+    model.fit_tasks(of.features, of.throughput, of.groups)
+    return model, time.perf_counter() - start

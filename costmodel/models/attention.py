@@ -7,17 +7,18 @@ network is trained by PyTorch and computed by NumPy, so a saved one needs PyTorc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.features import SECONDS
-from costmodel.models import text
-from costmodel.models.base import Scores, need_fit
+from costmodel.models.base import Scores
 from costmodel.models.learner import Learner, Programs
 from costmodel.models.pair_loss import torch_pair_loss
+from costmodel.models.program_model import rounded
+from costmodel.models.roofline import logarithms
 from costmodel.models.tunable import Range, Tunable
 from search_space.extras import require
 
@@ -31,25 +32,27 @@ HEADS = 4
 _LAYERS = ("first", "second", "query", "key", "value", "mixed", "third", "last")
 
 
+@dataclass(eq=False)
 class AttentionModel(Learner):
-    """Scores are logarithms of throughput, up to a constant of the task: the roofline's, and what it misses.
+    """Scores are logarithms of throughput, up to a constant of the task: the roofline's plus a learned correction.
 
-    The loss is the squared error of the logarithm once the task's mean is taken off, and a logistic loss on pairs of
-    programs of a task, each weighed by what its exchange does to the top of the list (LambdaRank).
+    The loss is the squared error of the logarithm, less the task's mean, plus a logistic loss on pairs of programs of a
+    task, each weighed by the effect of its exchange on the top of the list (LambdaRank).
 
-    Args:
-        seed: of the weights and of all draws.
-        hidden: numbers that stand for a statement.
-        steps: of training; fewer where there are few programs.
+    Attributes:
+        seed: seed of the weights and of all draws.
+        hidden: width of a statement's embedding.
+        steps: steps of training; fewer for few programs.
         batch: programs of a task in a step.
-        rate: of learning (Adam), which falls to 0 by a cosine.
+        rate: learning rate (Adam), which falls to 0 by a cosine.
         ranked: weight of the loss on pairs.
-        decay: of weights (AdamW).
+        decay: decay of weights (AdamW).
         dropped: share of the features that a program is trained without.
-        programs: greatest number of programs to learn one task from: the faster half, and of the rest a sample.
+        programs: most programs of one task to learn from: the faster half, and a sample of the rest.
     """
 
     name = "attention"
+    needed = ("mean", "scale", *(f"{layer}.{part}" for layer in _LAYERS for part in ("weight", "bias")))
     tunable: ClassVar[Mapping[str, Tunable]] = {
         "hidden": Range(32, 128, log=True),
         "steps": Range(500, 6000, log=True),
@@ -59,32 +62,27 @@ class AttentionModel(Learner):
         "dropped": Range(0.0, 0.5),
     }
 
-    def __init__(
-        self,
-        seed: int = 0,
-        hidden: int = 64,
-        steps: int = 3000,
-        batch: int = 256,
-        rate: float = 2e-3,
-        ranked: float = 1.0,
-        decay: float = 0.01,
-        dropped: float = 0.1,
-        programs: int = 2048,
-    ) -> None:
-        if hidden < HEADS or hidden % HEADS or steps < 1 or batch < 2:
+    seed: int = 0
+    hidden: int = 64
+    steps: int = 3000
+    batch: int = 256
+    rate: float = 2e-3
+    ranked: float = 1.0
+    decay: float = 0.01
+    dropped: float = 0.1
+    programs: int = 2048
+
+    def __post_init__(self) -> None:
+        if self.hidden < HEADS or self.hidden % HEADS or self.steps < 1 or self.batch < 2:
             raise ValueError(
                 f"`hidden` must be a multiple of {HEADS}, `steps` at least 1 and `batch` at least 2, "
-                f"but got hidden={hidden}, {steps=}, {batch=}"
+                f"but got hidden={self.hidden}, steps={self.steps}, batch={self.batch}"
             )
-        if not 0 <= dropped < 1:
-            raise ValueError(f"`dropped` must be from 0 and below 1, but got dropped={dropped}")
-        self.seed, self.hidden, self.steps, self.batch, self.rate = seed, hidden, steps, batch, rate
-        self.ranked, self.decay, self.dropped, self.programs = ranked, decay, dropped, programs
-        self._learned: dict[str, Any] | None = None
+        if not 0 <= self.dropped < 1:
+            raise ValueError(f"`dropped` must be from 0 and below 1, but got dropped={self.dropped}")
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
-        """See `CostModel.predict`."""
-        learned = need_fit(self._learned)
+        learned = self.learned
         count, statements = features.shape[:2]
         found = np.empty(-(-count // BLOCK) * BLOCK)
         for start in range(0, count, BLOCK):
@@ -92,20 +90,10 @@ class AttentionModel(Learner):
             block = np.zeros((BLOCK, statements, len(learned["mean"])))
             block[: len(part)] = np.clip((part - learned["mean"]) * learned["scale"], -CLIP, CLIP)
             found[start : start + BLOCK] = self._missing(block)
-        prior: Scores = found[:count] - features[:, 0, SECONDS].astype(np.float64)
-        return prior
-
-    def save(self, path: Path) -> None:
-        """See `CostModel.save`."""
-        text.write(path, self.name, need_fit(self._learned))
-
-    def load(self, path: Path) -> None:
-        """See `CostModel.load`."""
-        names = ["mean", "scale", *(f"{layer}.{part}" for layer in _LAYERS for part in ("weight", "bias"))]
-        self._learned = text.read(path, self.name, names)
+        scores: Scores = found[:count] - logarithms(features)
+        return scores
 
     def train(self, programs: Programs) -> None:
-        """See `Learner.train`."""
         require("the cost model attention", "torch")
         import torch
 
@@ -117,18 +105,17 @@ class AttentionModel(Learner):
             torch.set_num_threads(before)
 
     def _missing(self, block: NDArray[np.float64]) -> Scores:
-        """What the network says of `BLOCK` programs: (block, statements, features) → (block,).
+        """Computes the network on `BLOCK` programs: (block, statements, features) → (block,).
 
         Products are rounded to float32, for in which order a library adds up depends on the processor.
         """
-        learned = self._learned
-        assert learned is not None
+        learned = self.learned
         rows, statements = block.shape[:2]
 
         def layer(name: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
-            return _rounded(x @ learned[f"{name}.weight"].astype(np.float64) + learned[f"{name}.bias"])
+            return rounded(x @ learned[f"{name}.weight"].astype(np.float64) + learned[f"{name}.bias"])
 
-        x = _rounded(block.reshape(rows * statements, -1))
+        x = rounded(block.reshape(rows * statements, -1))
         x = np.maximum(layer("first", x), 0.0)
         x = np.maximum(layer("second", x), 0.0)
         width = x.shape[1] // HEADS
@@ -136,13 +123,13 @@ class AttentionModel(Learner):
         weights = np.empty((rows, HEADS, statements, statements))
         for i in range(statements):  # few, so loops over them are over arrays of all programs
             for j in range(statements):
-                weights[:, :, i, j] = _rounded((parts["query"][:, i] * parts["key"][:, j]).sum(axis=2) / np.sqrt(width))
+                weights[:, :, i, j] = rounded((parts["query"][:, i] * parts["key"][:, j]).sum(axis=2) / np.sqrt(width))
         weights = np.exp(weights - weights.max(axis=3, keepdims=True))
-        weights = _rounded(weights / weights.sum(axis=3, keepdims=True))
+        weights = rounded(weights / weights.sum(axis=3, keepdims=True))
         mixed = np.zeros((rows, statements, HEADS, width))
         for j in range(statements):
             mixed += weights[:, :, :, j].transpose(0, 2, 1)[..., None] * parts["value"][:, j][:, None]
-        x = x + layer("mixed", _rounded(mixed.reshape(rows * statements, -1)))
+        x = x + layer("mixed", rounded(mixed.reshape(rows * statements, -1)))
         x = np.maximum(layer("third", x), 0.0)
         found: Scores = layer("last", x).reshape(rows, statements).sum(axis=1)
         return found
@@ -191,7 +178,7 @@ class _Batches:
         self._tasks = [rows for rows in found if len(rows) > 1] or [np.arange(len(groups))]
 
     def draw(self, rng: np.random.Generator, count: int) -> Sequence[Any]:
-        """Features, which statements there are, logarithms of estimate and throughput, and the throughput."""
+        """Draws a task's programs: features, mask of statements, logarithms of estimate and throughput, throughput."""
         import torch
 
         rows = self._tasks[int(rng.integers(len(self._tasks)))]
@@ -215,7 +202,7 @@ class _Batches:
 
 
 def _error(scores: Any, target: Any) -> Any:
-    """Squared error of logarithms, the mean of the task taken off; the faster a program, the more it weighs."""
+    """Computes the squared error of logarithms less the task's mean; the faster a program, the more it weighs."""
     weight = 0.1 + target.exp2()
     weight = weight / weight.sum()
     error = scores - target
@@ -249,8 +236,3 @@ def _network(features: int, hidden: int) -> Any:
             return (self.last(x)[:, :, 0] * used).sum(dim=1)
 
     return Network()
-
-
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Numbers of float32, in float64."""
-    return values.astype(np.float32).astype(np.float64)

@@ -122,7 +122,6 @@ class UncertainModel(CostModel):
     """A cost model that knows how sure it is of each score, by which a search may explore."""
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
-        """See `CostModel.predict`."""
         return self.predict_with_deviation(features)[0]
 
     @abstractmethod

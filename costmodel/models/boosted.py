@@ -1,55 +1,72 @@
-"""What models of boosted trees have in common: their trees, and the file that these are kept in."""
+"""The adapter of models of boosted trees: their options, their trees, and the file in which these are saved."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import SECONDS
 from costmodel.models.base import Scores, need_fit
-from costmodel.models.booster import check_text
+from costmodel.models.booster import check_text, options_of, trees_for
 from costmodel.models.forest import Forest
-from costmodel.models.learner import Learner
+from costmodel.models.learner import Learner, Programs
 from search_space.files import replace_file
 
 
+@dataclass(eq=False)
 class BoostedModel(Learner):
-    """Base of models made of LightGBM's trees.
+    """Base of models made of LightGBM's trees; the same measurements in the same order give the same trees.
 
     Attributes:
-        head: of the last line of its file, which has what is the model's own besides trees.
+        head: start of the last line of its file, which holds the model's own state besides trees.
+        seed: seed of all draws.
+        trees: most trees; half as many as programs, and at least 8, for few programs.
+        leaves, learning_rate, feature_share, bins: options of the boosting, see `booster.options_of`.
+        programs: most programs of one task to learn from: the faster half, and a sample of the rest.
+        tasks_trees: as `trees`, for programs of many tasks, all of which are learned from.
     """
 
     head: ClassVar[str]
-    _text: str | None = None
-    _forest: Forest | None = None
+
+    seed: int = 0
+    trees: int = 100
+    leaves: int = 16
+    learning_rate: float = 0.1
+    feature_share: float = 0.25
+    bins: int = 63
+    programs: int = 2048
+    tasks_trees: int = 400
+
+    def __post_init__(self) -> None:
+        self._text: str | None = None
+        self._forest: Forest | None = None
+        self._parameters = options_of(self.seed, self.leaves, self.learning_rate, self.feature_share, self.bins)
 
     def save(self, path: Path) -> None:
-        """Writes LightGBM's own text format, and a last line with what is the model's own."""
+        """Writes LightGBM's own text format, and a last line with the model's own state."""
         replace_file(path, (f"{need_fit(self._text)}\n{self.head}{self.own()}\n").encode())
 
     def load(self, path: Path) -> None:
-        """See `CostModel.load`."""
         text, _, own = path.read_text(encoding="utf-8").partition(f"\n{self.head}")
         check_text(text, self.read_own(own.strip(), path), path)
         self.keep(text)
 
     @abstractmethod
     def own(self) -> str:
-        """What is saved besides trees."""
+        """Writes the state besides trees."""
 
     @abstractmethod
     def read_own(self, own: str, path: Path) -> int:
-        """Reads what `own` gave, and returns the number of the trees' features.
+        """Reads what `own` wrote, and returns the number of the trees' features.
 
         Raises:
-            ModelError: it is none of this model's.
+            ModelError: it is of another model.
         """
 
     def keep(self, text: str) -> None:
@@ -62,24 +79,23 @@ class BoostedModel(Learner):
         return need_fit(self._forest)
 
     def with_forest(self, forest: Forest) -> Self:
-        """The same model with other trees, to predict with."""
+        """Copies the model, with other trees to predict with."""
         other = copy(self)
         other._forest = forest
         return other
 
     def rows(self, features: Sequence[NDArray[np.float32]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """What the trees see of programs: (rows, columns), and the program of each row, whose scores add up."""
+        """Makes the trees' input: (rows, columns), and the program of each row, whose scores add up."""
         return np.concatenate(features), np.repeat(np.arange(len(features)), [len(of) for of in features])
+
+    def trees_of(self, programs: Programs) -> int:
+        """Number of trees to learn from these programs."""
+        return trees_for(len(programs.features), self.tasks_trees if programs.many else self.trees)
 
 
 def summed(forest: Forest, features: NDArray[np.float32]) -> Scores:
-    """The forest's score of each program, a sum over statements: (n, statements, features) -> (n,)."""
+    """Adds the forest's scores of a program's statements: (n, statements, features) -> (n,)."""
     found = np.zeros(len(features))
     for rows in features.transpose(1, 2, 0):
         found += forest.predict(rows)
     return found
-
-
-def estimated(features: Sequence[NDArray[np.float32]] | NDArray[np.float32]) -> Scores:
-    """The roofline's time of each program, as it stands among its features: log2(1 + nanoseconds)."""
-    return np.array([of[0, SECONDS] for of in features], np.float64)

@@ -22,11 +22,11 @@ class EnsembleModel(UncertainModel):
     """Mean of its members' scores; each member learns a share of the programs, drawn without replacement.
 
     Args:
-        seed: of the draws and of the members.
+        seed: seed of the draws and of the members.
         member: name of the members' model.
-        members: how many.
-        share: of the programs that each learns from.
-        options: of the members.
+        members: number of members.
+        share: share of the programs that each member learns from.
+        options: options of the members.
     """
 
     tunable: ClassVar[Mapping[str, Tunable]] = {"members": Range(2, 8), "share": Range(0.4, 0.95)}
@@ -43,14 +43,12 @@ class EnsembleModel(UncertainModel):
         self._learned: list[CostModel] | None = None
 
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
-        """See `CostModel.fit`."""
         check_lengths(features, throughput)
         self._fit(len(features), lambda model, rows: model.fit([features[i] for i in rows], throughput[rows]))
 
     def fit_tasks(
         self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64], groups: NDArray[np.int64]
     ) -> None:
-        """See `CostModel.fit_tasks`."""
         check_lengths(features, throughput)
         self._fit(
             len(features),
@@ -58,7 +56,7 @@ class EnsembleModel(UncertainModel):
         )
 
     def predict_with_deviation(self, features: NDArray[np.float32]) -> tuple[Scores, Scores]:
-        """See `UncertainModel`; the deviation is that between the members."""
+        """Predicts the mean and the standard deviation over the members."""
         found = [model.predict(features) for model in need_fit(self._learned)]
         total = np.zeros(len(features))
         for of in found:
@@ -69,7 +67,7 @@ class EnsembleModel(UncertainModel):
         return mean, np.sqrt(squares / len(found))
 
     def save(self, path: Path) -> None:
-        """Writes what its members write, as texts of a JSON document."""
+        """Writes the members' files, as texts of a JSON document."""
         texts = []
         with ScratchFolder("ensemble") as folder:
             for i, model in enumerate(need_fit(self._learned)):

@@ -1,56 +1,113 @@
-"""A Gaussian process (Rasmussen and Williams, 2006) on the features of programs, by a sample of them."""
+"""Gaussian processes (Rasmussen and Williams, 2006) on the features of programs, by a sample of them."""
 
 from __future__ import annotations
 
-import warnings
+from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.models.base import Scores, UncertainModel
-from costmodel.models.program_model import ProgramModel, Rows
-from costmodel.models.threads import one_thread
+from costmodel.models.base import Scores
+from costmodel.models.program_model import CLIP, Rows, UncertainProgramModel, clipped, fitting, one_thread
 from costmodel.models.tunable import Range, Tunable
 
-CLIP = 6.0
+APART = 32
+"""Number of features up to which each has a length scale of its own."""
+FAR = 2.0
+"""Standard deviations below the mean at which all slow programs, and failures, count as equal: programs far from the
+best need not be told apart, and would set the scale."""
+LEAST, MOST = -6.0, 6.0
+"""Bounds of logarithms of lengths, variances and noise."""
+JITTER = 1e-6
 
 
-class GaussianProcessModel(ProgramModel, UncertainModel):
-    """Squared-exponential covariance and noise, whose scales maximise the likelihood.
+@dataclass(eq=False)
+class ProcessModel(UncertainProgramModel):
+    """Base of Gaussian processes: the posterior of a covariance that depends on scaled distances.
 
-    Args:
-        seed, prior: see `ProgramModel`.
-        programs, tasks_programs: see `ProgramModel`; time goes with their cube.
+    Every program weighs the same; time grows with the cube of their number. The deviation is that of the true value,
+    without the noise of measuring. `learn` returns `points`, `targets`, `middle`, `variance` and `noise` at least.
+
+    Attributes:
         sample: programs that the covariance's scales are fitted on.
-        length: first guess of the length scale, in standard deviations of a feature.
+        length: length scale before anything is known, in standard deviations of a feature.
     """
+
+    jitter: ClassVar[float] = 0.0
+    reach: ClassVar[float] = np.inf
+    """Standard deviations from the mean at which features of rows are cut off."""
+
+    sample: int = 192
+    length: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.length > 0 or self.sample < 2:
+            raise ValueError(
+                f"`length` must be positive and `sample` at least 2, but got length={self.length}, sample={self.sample}"
+            )
+
+    @abstractmethod
+    def scaled(self, rows: Rows) -> Rows:
+        """Scales rows, so that their squared distances are those of the covariance."""
+
+    @abstractmethod
+    def covariance(self, squares: Rows) -> NDArray[np.float64]:
+        """Computes covariances from squared distances."""
+
+    def prepare(self, learned: dict[str, Any]) -> None:
+        """Solves for the weights of the points."""
+        points = learned["points"].astype(np.float64)
+        self._points = self.scaled(points)  # may be `points` itself, of whose product with itself BLAS does half
+        self._squares = (self._points**2).sum(axis=1)
+        with one_thread():
+            covariance = self._with_points(points)
+            covariance[np.diag_indices_from(covariance)] += learned["noise"] + self.jitter
+            self._inverse = np.linalg.inv(np.linalg.cholesky(covariance))
+            self._weights = self._inverse.T @ (self._inverse @ learned["targets"])
+
+    def score(self, rows: Rows) -> Scores:
+        return self._mean(self._with_points(np.clip(rows, -self.reach, self.reach)))
+
+    def score_with_deviation(self, rows: Rows) -> NDArray[np.float64]:
+        covariance = self._with_points(np.clip(rows, -self.reach, self.reach))
+        left = self.learned["variance"] - ((covariance @ self._inverse.T) ** 2).sum(axis=1)
+        return np.stack([self._mean(covariance), np.sqrt(np.maximum(left, 1e-12)) * self._spread])
+
+    @property
+    def _spread(self) -> float:
+        return float(self.learned.get("spread", 1.0))
+
+    def _mean(self, covariance: NDArray[np.float64]) -> Scores:
+        found: Scores = (covariance @ self._weights) * self._spread + self.learned["middle"]
+        return found
+
+    def _with_points(self, rows: Rows) -> NDArray[np.float64]:
+        """Computes the covariance of rows and points: (rows, points)."""
+        scaled = self.scaled(rows)
+        distances = (scaled**2).sum(axis=1)[:, None] + self._squares - 2 * (scaled @ self._points.T)
+        return self.covariance(np.maximum(distances, 0.0))
+
+
+@dataclass(eq=False)
+class GaussianProcessModel(ProcessModel):
+    """Squared-exponential covariance and noise, whose scales maximise the likelihood."""
 
     name = "gaussian_process"
     tunable: ClassVar[Mapping[str, Tunable]] = {"length": Range(0.3, 3.0, log=True), "sample": Range(64, 384)}
+    reach = CLIP
 
-    def __init__(
-        self,
-        seed: int = 0,
-        programs: int = 512,
-        tasks_programs: int = 1536,
-        sample: int = 192,
-        length: float = 1.0,
-        prior: bool = True,
-    ) -> None:
-        super().__init__(seed, programs, tasks_programs, prior)
-        if not length > 0 or sample < 2:
-            raise ValueError(f"`length` must be positive and `sample` at least 2, but got length={length}, {sample=}")
-        self.sample, self.length = sample, length
+    programs: int = 512
+    tasks_programs: int = 1536
 
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
-        """See `ProgramModel.learn`; every program weighs the same."""
-        from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-        points, middle = np.clip(rows, -CLIP, CLIP).astype(np.float32), float(target.mean())
+        points, middle = clipped(rows).astype(np.float32), float(target.mean())
         chosen = np.random.default_rng(self.seed).permutation(len(points))[: self.sample]
         guess = self.length * np.sqrt(points.shape[1])
         variance = max(float(target.var()), 1e-4)
@@ -58,8 +115,7 @@ class GaussianProcessModel(ProgramModel, UncertainModel):
             guess, (guess * 0.1, guess * 10)
         ) + WhiteKernel(variance * 0.1, (variance * 1e-3, variance))
         process = GaussianProcessRegressor(kernel, random_state=self.seed)
-        with one_thread(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound is a scale too
+        with fitting():
             process.fit(points[chosen].astype(np.float64), target[chosen] - middle)
         found = process.kernel_
         return {
@@ -71,34 +127,94 @@ class GaussianProcessModel(ProgramModel, UncertainModel):
             "noise": float(found.k2.noise_level),
         }
 
-    def prepare(self, learned: dict[str, Any]) -> None:
-        """Solves for the weights of the points."""
-        self._points = learned["points"].astype(np.float64)
-        self._squares = (self._points**2).sum(axis=1)
-        with one_thread():
-            covariance = self._covariance(self._points)
-            covariance[np.diag_indices_from(covariance)] += learned["noise"]
-            lower = np.linalg.cholesky(covariance)
-            self._inverse = np.linalg.inv(lower)
-            self._weights = self._inverse.T @ (self._inverse @ learned["targets"])
+    def scaled(self, rows: Rows) -> Rows:
+        return rows
 
-    def score(self, rows: Rows) -> Scores:
-        """See `ProgramModel.score`."""
-        found: Scores = self._covariance(np.clip(rows, -CLIP, CLIP)) @ self._weights + self.learned["middle"]
-        return found
-
-    def predict_with_deviation(self, features: NDArray[np.float32]) -> tuple[Scores, Scores]:
-        """See `UncertainModel`; the deviation of what would be measured, without the noise of measuring."""
-        return self.predict(features), self.scores(features, self._deviation, with_prior=False)
-
-    def _deviation(self, rows: Rows) -> Scores:
-        known = self._covariance(np.clip(rows, -CLIP, CLIP)) @ self._inverse.T
-        found: Scores = np.sqrt(np.maximum(self.learned["variance"] - (known**2).sum(axis=1), 1e-12))
-        return found
-
-    def _covariance(self, rows: Rows) -> NDArray[np.float64]:
-        """Of rows and points: (rows, points)."""
-        distances = (rows**2).sum(axis=1)[:, None] + self._squares - 2 * (rows @ self._points.T)
+    def covariance(self, squares: Rows) -> NDArray[np.float64]:
         at = self.learned
-        found: NDArray[np.float64] = at["variance"] * np.exp(-0.5 * np.maximum(distances, 0) / at["length"] ** 2)
+        found: NDArray[np.float64] = at["variance"] * np.exp(-0.5 * squares / at["length"] ** 2)
         return found
+
+
+@dataclass(eq=False)
+class MaternModel(ProcessModel):
+    """Log throughput of one task by a twice differentiable Matérn covariance (ν = 5/2), the model for knobs.
+
+    Each feature has a length of its own where there are few; the scales are those of the greatest posterior density.
+    """
+
+    name = "matern"
+    tunable: ClassVar[Mapping[str, Tunable]] = {"length": Range(0.5, 5.0, log=True), "sample": Range(64, 256)}
+    jitter = JITTER
+
+    programs: int = 256
+    tasks_programs: int = 1024
+    prior: bool = field(default=False, init=False)
+    sample: int = 128
+    length: float = 1.5
+
+    def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
+        worked = target > 0
+        logarithms = np.log2(np.where(worked, target, target[worked].min(initial=1.0)))
+        middle, spread = float(logarithms.mean()), max(float(logarithms.std()), 1e-6)
+        values = np.maximum((logarithms - middle) / spread, -FAR)
+        chosen = np.random.default_rng(self.seed).permutation(len(rows))[: self.sample]
+        with one_thread():
+            scales = self._scales(rows[chosen], values[chosen])
+        lengths, variance, noise = np.exp(scales[:-2]), float(np.exp(scales[-2])), float(np.exp(scales[-1]))
+        return {
+            "points": rows.astype(np.float32),
+            "targets": values,
+            "middle": middle,
+            "spread": spread,
+            "lengths": np.broadcast_to(lengths, rows.shape[1:]).astype(np.float64),
+            "variance": variance,
+            "noise": noise,
+        }
+
+    def scaled(self, rows: Rows) -> Rows:
+        found: Rows = rows / self.learned["lengths"]
+        return found
+
+    def covariance(self, squares: Rows) -> NDArray[np.float64]:
+        root = np.sqrt(5 * squares)
+        found: NDArray[np.float64] = self.learned["variance"] * (1 + root + root**2 / 3) * np.exp(-root)
+        return found
+
+    def _scales(self, rows: Rows, values: Scores) -> NDArray[np.float64]:
+        """Fits logarithms of lengths, variance and noise, by gradient from their expected values."""
+        from scipy.optimize import minimize
+
+        apart = rows.shape[1] <= APART
+        far = np.sqrt(1 if apart else rows.shape[1])  # distances of unlike programs grow with the features
+        count = rows.shape[1] if apart else 1
+        expected = np.concatenate([np.full(count, np.log(self.length * far)), [0.0, np.log(1e-2)]])
+        deviation = np.concatenate([np.full(count, 1.0), [1.0, 1.5]])
+        apart_by = (rows[:, None, :] - rows[None, :, :]) ** 2  # (n, n, features)
+        squares = (apart_by if apart else apart_by.sum(axis=2)).reshape(len(rows) ** 2, count)
+        shape, identity = (len(rows), len(rows)), np.eye(len(rows))
+
+        def density(at: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            """Computes the negative logarithm of the posterior density, and its gradient."""
+            weight_of = np.exp(-2 * at[:-2])
+            variance, noise = np.exp(at[-2]), np.exp(at[-1])
+            root = np.sqrt(5 * (squares @ weight_of)).reshape(shape)
+            fall = np.exp(-root)
+            smooth = variance * (1 + root + root**2 / 3) * fall
+            lower = np.linalg.cholesky(smooth + (noise + JITTER) * identity)
+            inverse = np.linalg.inv(lower)
+            precision = inverse.T @ inverse
+            weights = precision @ values
+            off = (at - expected) / deviation
+            found = 0.5 * values @ weights + np.log(np.diag(lower)).sum() + 0.5 * (off**2).sum()
+            outer = np.outer(weights, weights) - precision
+            slope = np.empty_like(at)
+            slope[:-2] = -0.5 * ((outer * (variance * 5 / 3 * (1 + root) * fall)).ravel() @ squares) * weight_of
+            slope[-2] = -0.5 * (outer * smooth).sum()
+            slope[-1] = -0.5 * noise * np.trace(outer)
+            return float(found), slope + off / deviation
+
+        bounds = [(LEAST, MOST)] * (len(expected) - 1) + [(np.log(1e-4), 0.0)]
+        found = minimize(density, expected, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
+        scales: NDArray[np.float64] = found.x
+        return scales

@@ -1,22 +1,26 @@
-"""Models that learn from a bounded number of measured programs, so that a refit's cost has a bound."""
+"""Models that learn from a bounded sample of the measured programs, so that a refit's cost has a bound."""
 
 from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.models.base import CostModel, check_lengths
-from costmodel.models.subsample import faster_half, spread
+from costmodel.models import text
+from costmodel.models.base import CostModel, check_lengths, need_fit
+
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What is learned from, at least one program.
+    """Training data, at least one program.
 
     Attributes:
         features, throughput, groups: as in `CostModel.fit_tasks`.
@@ -30,20 +34,35 @@ class Programs:
 
 
 class Learner(CostModel):
-    """Learns one task from the faster half of at most `programs` and a sample of the rest.
+    """Base of models that learn one task from the faster half of at most `programs` and a sample of the rest.
+
+    The learned state is a dictionary of numbers, texts and arrays, which `save` writes as it is; `train` sets it.
 
     Attributes:
-        seed: of the samples.
-        programs: of one task, at most.
-        tasks_programs: of many tasks, at most: a sample, as many of each.
+        name: kind of model that its file states.
+        needed: keys that its file must have.
+        seed: seed of the samples.
+        programs: most programs of one task.
+        tasks_programs: most programs of many tasks: a sample, as many of each.
     """
 
+    name: ClassVar[str]
+    needed: ClassVar[Collection[str]] = ()
     seed: int
     programs: int
     tasks_programs: int = sys.maxsize
+    _learned: dict[str, Any] | None = None
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        """The learned state.
+
+        Raises:
+            ValueError: the model was neither fitted nor loaded.
+        """
+        return need_fit(self._learned)
 
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
-        """See `CostModel.fit`; learns from scratch, for throughput is relative to a best that changes."""
         check_lengths(features, throughput)
         target, groups = np.asarray(throughput, np.float64), np.zeros(len(features), np.int64)
         self._train(features, target, groups, faster_half(target, self.programs, self.seed), False)
@@ -51,22 +70,54 @@ class Learner(CostModel):
     def fit_tasks(
         self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64], groups: NDArray[np.int64]
     ) -> None:
-        """See `CostModel.fit_tasks`."""
         check_lengths(features, throughput)
         chosen = spread(groups, self.tasks_programs, self.seed)
         self._train(features, np.asarray(throughput, np.float64), groups, chosen, True)
+
+    def save(self, path: Path) -> None:
+        text.write(path, self.name, self.learned)
+
+    def load(self, path: Path) -> None:
+        self._learned = text.read(path, self.name, self.needed)
+        self.prepare(self._learned)
+
+    @abstractmethod
+    def train(self, programs: Programs) -> None:
+        """Learns from programs in place of what it learned before."""
+
+    def prepare(self, learned: dict[str, Any]) -> None:
+        """Derives what is not saved from the learned state, after fitting and after loading."""
 
     def _train(
         self,
         features: Sequence[NDArray[np.float32]],
         target: NDArray[np.float64],
         groups: NDArray[np.int64],
-        chosen: NDArray[np.int64],
+        chosen: Rows,
         many: bool,
     ) -> None:
         if len(chosen):
             self.train(Programs([features[i] for i in chosen], target[chosen], groups[chosen], many))
 
-    @abstractmethod
-    def train(self, programs: Programs) -> None:
-        """Learns from programs in place of what it learned before."""
+
+def faster_half(throughput: NDArray[np.float64], count: int, seed: int) -> Rows:
+    """Chooses at most `count` programs, half of them the fastest and the others at random: indices, ascending."""
+    if len(throughput) <= count:
+        return np.arange(len(throughput))
+    order = np.argsort(-throughput, kind="stable")
+    fast, rest = order[: count // 2], order[count // 2 :]
+    drawn = np.random.default_rng(seed).choice(rest, count - len(fast), replace=False)
+    return np.sort(np.concatenate([fast, drawn]))
+
+
+def spread(groups: NDArray[np.int64], count: int, seed: int) -> Rows:
+    """Draws at most `count` programs, as near to equally many of each task as possible: indices, ascending."""
+    if len(groups) <= count:
+        return np.arange(len(groups))
+    mixed = np.random.default_rng(seed).permutation(len(groups))
+    turn = np.empty(len(groups), np.int64)  # rank of each within its task, in the mixed order
+    order = mixed[np.argsort(groups[mixed], kind="stable")]
+    starts = np.flatnonzero(np.diff(groups[order], prepend=groups[order[0]] - 1))
+    sizes = np.diff(np.append(starts, len(groups)))
+    turn[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
+    return np.sort(mixed[np.argsort(turn[mixed], kind="stable")][:count])

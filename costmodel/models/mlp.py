@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from costmodel.models.base import Scores
-from costmodel.models.program_model import ProgramModel, Rows
-from costmodel.models.threads import one_thread
+from costmodel.models.program_model import ProgramModel, Rows, clipped, fitting, rounded
 from costmodel.models.tunable import Range, Tunable
 
-CLIP = 6.0
-"""Deviations from the mean beyond which a feature says no more: a network knows nothing out there."""
 
-
+@dataclass(eq=False)
 class MLPModel(ProgramModel):
-    """Two hidden layers of rectified units, trained by Adam on the squared error.
+    """Two hidden layers of rectified units, trained by Adam on the squared error; every program weighs the same.
 
-    Args:
-        seed, programs, tasks_programs, prior: see `ProgramModel`.
-        units: of the first hidden layer; the second has half as many.
-        penalty: of the weights' squares, by program.
-        learning_rate: of Adam.
+    Attributes:
+        units: width of the first hidden layer; the second has half as many.
+        penalty: factor of the weights' squares, per program.
+        learning_rate: step size of Adam.
         epochs: passes over the programs.
     """
 
@@ -36,25 +32,19 @@ class MLPModel(ProgramModel):
         "epochs": Range(10, 60),
     }
 
-    def __init__(
-        self,
-        seed: int = 0,
-        units: int = 128,
-        penalty: float = 0.004,
-        learning_rate: float = 1e-3,
-        epochs: int = 40,
-        programs: int = 2048,
-        tasks_programs: int = 1_000_000,
-        prior: bool = True,
-    ) -> None:
-        super().__init__(seed, programs, tasks_programs, prior)
-        if units < 2 or epochs < 1:
-            raise ValueError(f"`units` must be at least 2 and `epochs` at least 1, but got units={units}, {epochs=}")
-        self.units, self.penalty, self.learning_rate, self.epochs = units, penalty, learning_rate, epochs
+    units: int = 128
+    penalty: float = 0.004
+    learning_rate: float = 1e-3
+    epochs: int = 40
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.units < 2 or self.epochs < 1:
+            raise ValueError(
+                f"`units` must be at least 2 and `epochs` at least 1, but got units={self.units}, epochs={self.epochs}"
+            )
 
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
-        """See `ProgramModel.learn`; every program weighs the same."""
-        from sklearn.exceptions import ConvergenceWarning
         from sklearn.neural_network import MLPRegressor
 
         middle, width = float(target.mean()), max(float(target.std()), 1e-3)
@@ -67,9 +57,8 @@ class MLPModel(ProgramModel):
             n_iter_no_change=self.epochs,
             random_state=self.seed,
         )
-        with one_thread(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # so many epochs are meant
-            network.fit(np.clip(rows, -CLIP, CLIP).astype(np.float32), ((target - middle) / width).astype(np.float32))
+        with fitting():
+            network.fit(clipped(rows).astype(np.float32), ((target - middle) / width).astype(np.float32))
         layers = zip(network.coefs_, network.intercepts_, strict=True)
         learned: dict[str, Any] = {"middle": middle, "width": width}
         return learned | {
@@ -79,20 +68,11 @@ class MLPModel(ProgramModel):
         }
 
     def score(self, rows: Rows) -> Scores:
-        """See `ProgramModel.score`.
-
-        Sums are in float64 and rounded to float32 behind each layer: in which order a library adds up depends on the
-        processor and on how many rows there are, and a score must not depend on its company.
-        """
+        """Computes in float64 and rounds behind each layer, so that a score does not depend on its company."""
         at = {name: np.asarray(value, np.float64) for name, value in self.learned.items()}
-        values = _rounded(np.clip(rows, -CLIP, CLIP))
+        values = rounded(clipped(rows))
         for i in (0, 1):
-            values = _rounded(np.maximum(values @ at[f"weights{i}"] + at[f"bias{i}"], 0.0))
-        output = _rounded(values @ at["weights2"] + at["bias2"])[:, 0]
+            values = rounded(np.maximum(values @ at[f"weights{i}"] + at[f"bias{i}"], 0.0))
+        output = rounded(values @ at["weights2"] + at["bias2"])[:, 0]
         found: Scores = output * at["width"] + at["middle"]
         return found
-
-
-def _rounded(values: Scores) -> Scores:
-    """Numbers of float32, in float64."""
-    return values.astype(np.float32).astype(np.float64)

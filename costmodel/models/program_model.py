@@ -1,115 +1,96 @@
-"""Models that look at a whole program at once: regression of throughput on the features of `features.program`."""
+"""The adapter of regressors that score a whole program at once, by the features of `features.program`."""
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import SECONDS
 from costmodel.features.program import program_features, program_rows
-from costmodel.models import prior, text
-from costmodel.models.base import Scores, need_fit
+from costmodel.models import roofline
+from costmodel.models.base import Scores, UncertainModel
 from costmodel.models.learner import Learner, Programs
 
 Rows = NDArray[np.float64]  # (programs, features)
 BLOCK = 256
-"""Rows that are computed on at a time. The number is always the same, so that a row's score does not depend on how
-many others there are: the order in which a matrix product adds up depends on its shape."""
+"""Rows per call of `score`, always as many, so that a row's score does not depend on how many others there are: the
+order in which a matrix product adds up depends on its shape."""
+CLIP = 6.0
+"""Standard deviations from the mean at which `clipped` cuts a feature off."""
 
 
+@dataclass(eq=False)
 class ProgramModel(Learner):
-    """Base of regressors on standardised features of programs.
+    """Base of regressors of throughput on standardised features of programs.
 
-    What a subclass has learned is a dictionary of numbers and arrays, which `save` writes as it is: predictions after
-    loading are equal to the last bit.
+    A subclass states its options as fields, its `name`, what is `tunable`, and `learn` and `score`.
 
-    Args:
-        seed: of all draws.
-        programs: greatest number of programs to learn one task from: the faster half, and of the rest a sample.
-        tasks_programs: the same for many tasks: a sample, as many of each.
-        prior: whether, of one task, it learns what is missing to the roofline's throughput.
+    Attributes:
+        seed: seed of all draws.
+        programs: most programs of one task to learn from: the faster half, and a sample of the rest.
+        tasks_programs: most programs of many tasks to learn from: a sample, as many of each.
+        prior: whether, of one task, it learns the difference from the roofline's throughput.
     """
 
-    name: ClassVar[str]
+    seed: int = 0
+    programs: int = 2048
+    tasks_programs: int = 1_000_000
+    prior: bool = True
 
-    def __init__(self, seed: int, programs: int, tasks_programs: int, prior: bool) -> None:
-        for option, value in (("programs", programs), ("tasks_programs", tasks_programs)):
+    def __post_init__(self) -> None:
+        for option, value in (("programs", self.programs), ("tasks_programs", self.tasks_programs)):
             if value < 1:
                 raise ValueError(f"`{option}` must be at least 1, but got {option}={value}")
-        self.seed, self.programs, self.tasks_programs, self.prior = seed, programs, tasks_programs, prior
-        self._learned: dict[str, Any] | None = None
-
-    def predict(self, features: NDArray[np.float32]) -> Scores:
-        """See `CostModel.predict`."""
-        return self.scores(features, self.score)
-
-    def scores(self, features: NDArray[np.float32], score: Callable[[Rows], Scores], with_prior: bool = True) -> Scores:
-        """What `score` makes of each candidate: (candidates, statements, features) → (candidates,).
-
-        Args:
-            features: of the candidates.
-            score: called on `BLOCK` standardised rows at a time; several scores of each are (scores, `BLOCK`).
-            with_prior: whether the roofline's throughput is added.
-        """
-        learned = need_fit(self._learned)
-        rows = program_features(features)[learned["kept"]]  # (kept, candidates)
-        found = []
-        for start in range(0, len(features), BLOCK):
-            part = rows[:, start : start + BLOCK].T
-            block = np.zeros((BLOCK, rows.shape[0]))
-            block[: len(part)] = (part - learned["mean"]) / learned["deviation"]
-            found.append(score(block)[..., : len(part)])
-        out = np.concatenate(found or [np.empty(0)], axis=-1)
-        if with_prior and learned["prior"]:
-            out = out + prior.expected(prior.roofline_speed(features[:, 0, SECONDS]), learned["prior"])
-        return out
-
-    def save(self, path: Path) -> None:
-        """See `CostModel.save`."""
-        text.write(path, self.name, need_fit(self._learned))
-
-    def load(self, path: Path) -> None:
-        """See `CostModel.load`."""
-        self._learned = text.read(path, self.name)
-        self.prepare(self._learned)
 
     @abstractmethod
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
-        """Numbers and arrays that `score` needs.
+        """Learns, and returns the numbers and arrays that `score` needs.
 
         Args:
             rows: standardised features.
-            target: throughput, or what is missing to the prior's.
-            weight: of each program, by its throughput.
+            target: throughput, or its difference from the prior's.
+            weight: weight of each program, by its throughput.
         """
 
     @abstractmethod
     def score(self, rows: Rows) -> Scores:
-        """Targets of `BLOCK` rows."""
+        """Predicts the targets of `BLOCK` rows."""
 
-    def prepare(self, learned: dict[str, Any]) -> None:
-        """Makes what is not saved from what is, after fitting and after loading."""
+    def predict(self, features: NDArray[np.float32]) -> Scores:
+        return self.with_prior(features, self.scores(features, self.score))
 
-    @property
-    def learned(self) -> dict[str, Any]:
-        """What `learn` returned, and how rows are standardised."""
-        return need_fit(self._learned)
+    def scores(self, features: NDArray[np.float32], score: Callable[[Rows], Scores]) -> Scores:
+        """Applies `score` to the standardised rows of candidates, `BLOCK` at a time: (..., candidates)."""
+        learned = self.learned
+        rows = program_features(features)[learned["kept"]]  # (kept, candidates)
+        found = []
+        for start in range(0, max(len(features), 1), BLOCK):
+            part = rows[:, start : start + BLOCK].T
+            block = np.zeros((BLOCK, rows.shape[0]))
+            block[: len(part)] = (part - learned["mean"]) / learned["deviation"]
+            found.append(score(block)[..., : len(part)])
+        return np.concatenate(found, axis=-1)
+
+    def with_prior(self, features: NDArray[np.float32], scores: Scores) -> Scores:
+        """Adds the roofline's throughput, where the model has learned what differs from it."""
+        scale = self.learned["prior"]
+        return scores + roofline.expected(roofline.speeds(features), scale) if scale else scores
 
     def train(self, programs: Programs) -> None:
-        """See `Learner.train`; many tasks without the prior, for one scale does not fit them."""
         features, throughput = programs.features, programs.throughput
         rows = program_rows(features).astype(np.float64)
         weight = 0.1 + throughput
         scale, target = 0.0, throughput
-        if self.prior and not programs.many:
-            speed = prior.speeds(features)
-            scale = prior.scale_of(speed, throughput, weight)
-            target = throughput - prior.expected(speed, scale)
+        if self.prior and not programs.many:  # one scale does not fit many tasks
+            speed = roofline.speeds(features)
+            scale = roofline.scale_of(speed, throughput, weight)
+            target = throughput - roofline.expected(speed, scale)
         mean, deviation = rows.mean(axis=0), rows.std(axis=0)
         kept = np.flatnonzero(deviation > 1e-6)
         kept = kept if len(kept) else np.arange(1)
@@ -119,3 +100,42 @@ class ProgramModel(Learner):
         # Laid out as they will be after loading: the order in which a matrix product adds up depends on that, too.
         self._learned = {k: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
         self.prepare(self._learned)
+
+
+class UncertainProgramModel(ProgramModel, UncertainModel):
+    """Base of those that know the deviation of their scores."""
+
+    @abstractmethod
+    def score_with_deviation(self, rows: Rows) -> NDArray[np.float64]:
+        """Predicts targets, as `score` does, and their standard deviations: (2, rows)."""
+
+    def predict_with_deviation(self, features: NDArray[np.float32]) -> tuple[Scores, Scores]:
+        score, deviation = self.scores(features, self.score_with_deviation)
+        return self.with_prior(features, score), deviation
+
+
+def clipped(rows: Rows) -> Rows:
+    """Limits standardised features to `CLIP` deviations: a smooth model knows nothing farther out."""
+    return np.clip(rows, -CLIP, CLIP)
+
+
+def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rounds to float32, in float64: in which order a library adds up depends on the processor and the shape."""
+    return values.astype(np.float32).astype(np.float64)
+
+
+def one_thread() -> Any:
+    """Limits BLAS and OpenMP to one thread within a context: kernels are timed beside the models."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1)
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Fits an estimator of scikit-learn on one thread; one that stops before it has converged ranks as well."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

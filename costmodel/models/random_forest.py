@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.models.base import Scores, UncertainModel
-from costmodel.models.program_model import ProgramModel, Rows
+from costmodel.models.base import Scores
+from costmodel.models.program_model import Rows, UncertainProgramModel
 from costmodel.models.tunable import Range, Tunable
 
 
-class RandomForestModel(ProgramModel, UncertainModel):
+@dataclass(eq=False)
+class RandomForestModel(UncertainProgramModel):
     """Mean over trees, each grown on a sample of the programs and, at each split, of the features.
 
-    Args:
-        seed, programs, tasks_programs, prior: see `ProgramModel`.
-        trees: how many.
+    Attributes:
+        trees: number of trees.
         least_leaf: fewest programs in a leaf.
         feature_share: share of the features that a split chooses from.
-        sample: greatest number of programs that a tree is grown on.
+        sample: most programs that a tree is grown on.
     """
 
     name = "random_forest"
@@ -31,22 +32,13 @@ class RandomForestModel(ProgramModel, UncertainModel):
         "feature_share": Range(0.05, 0.6),
     }
 
-    def __init__(
-        self,
-        seed: int = 0,
-        trees: int = 48,
-        least_leaf: int = 2,
-        feature_share: float = 0.2,
-        sample: int = 8192,
-        programs: int = 2048,
-        tasks_programs: int = 1_000_000,
-        prior: bool = True,
-    ) -> None:
-        super().__init__(seed, programs, tasks_programs, prior)
-        self.trees, self.least_leaf, self.feature_share, self.sample = trees, least_leaf, feature_share, sample
+    trees: int = 48
+    least_leaf: int = 2
+    feature_share: float = 0.2
+    sample: int = 8192
 
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
-        """See `ProgramModel.learn`; trees one after another, nodes with their subtrees before what is right of them."""
+        """Grows the trees, written one after another, each node's left subtree before its right."""
         from sklearn.ensemble import RandomForestRegressor
 
         found = RandomForestRegressor(
@@ -67,16 +59,28 @@ class RandomForestModel(ProgramModel, UncertainModel):
             "values": np.concatenate([tree.value[:, 0, 0] for tree in trees]),
         }
 
+    def prepare(self, learned: dict[str, Any]) -> None:
+        """Turns children into indices among all nodes, and computes the greatest depth."""
+        ends = np.cumsum(learned["sizes"])
+        self._roots = ends - learned["sizes"]
+        first = np.repeat(self._roots, learned["sizes"])
+        lefts, rights = learned["lefts"] + first, learned["rights"] + first
+        self._lefts, self._rights = lefts, rights
+        node, self._depth = self._roots, 0
+        while (inner := node[lefts[node] != node]).size:
+            node, self._depth = np.concatenate([lefts[inner], rights[inner]]), self._depth + 1
+
     def score(self, rows: Rows) -> Scores:
-        """See `ProgramModel.score`."""
         return _mean(self._by_tree(rows))
 
-    def predict_with_deviation(self, features: NDArray[np.float32]) -> tuple[Scores, Scores]:
-        """See `UncertainModel`; the deviation is that between the trees."""
-        return self.predict(features), self.scores(features, lambda rows: _deviation(self._by_tree(rows)), False)
+    def score_with_deviation(self, rows: Rows) -> NDArray[np.float64]:
+        """Predicts the mean and the standard deviation over the trees."""
+        by_tree = self._by_tree(rows)
+        mean = _mean(by_tree)
+        return np.stack([mean, np.sqrt(_mean((by_tree - mean) ** 2))])
 
     def _by_tree(self, rows: Rows) -> NDArray[np.float64]:
-        """What each tree says: (trees, rows). All rows go down all trees at once; a leaf is its own child."""
+        """Predicts by each tree: (trees, rows). All rows go down all trees at once; a leaf is its own child."""
         at = self.learned
         rows = rows.astype(np.float32).astype(np.float64)  # as scikit-learn compares them
         node = np.repeat(self._roots[:, None], len(rows), axis=1)
@@ -86,17 +90,6 @@ class RandomForestModel(ProgramModel, UncertainModel):
             node = np.where(right, self._rights[node], self._lefts[node])
         found: NDArray[np.float64] = at["values"][node]
         return found
-
-    def prepare(self, learned: dict[str, Any]) -> None:
-        """Makes children places among all nodes, and finds the greatest depth."""
-        ends = np.cumsum(learned["sizes"])
-        self._roots = ends - learned["sizes"]
-        first = np.repeat(self._roots, learned["sizes"])
-        lefts, rights = learned["lefts"] + first, learned["rights"] + first
-        self._lefts, self._rights = lefts, rights
-        node, self._depth = self._roots, 0
-        while (inner := node[lefts[node] != node]).size:
-            node, self._depth = np.concatenate([lefts[inner], rights[inner]]), self._depth + 1
 
 
 def _own_leaf(children: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -108,7 +101,3 @@ def _mean(by_tree: NDArray[np.float64]) -> Scores:
     for of in by_tree:
         total += of
     return total / len(by_tree)
-
-
-def _deviation(by_tree: NDArray[np.float64]) -> Scores:
-    return np.sqrt(_mean((by_tree - _mean(by_tree)) ** 2))

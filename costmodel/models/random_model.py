@@ -22,7 +22,6 @@ class RandomModel(CostModel):
         """Does nothing."""
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """See `CostModel.predict`."""
         words = (
             np.ascontiguousarray(features.reshape(len(features), features.shape[1] * features.shape[2]))
             .view(np.uint32)

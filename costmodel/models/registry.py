@@ -25,7 +25,7 @@ MODELS: dict[str, str] = {
     "lightgbm_residual": "costmodel.models.lightgbm_residual:ResidualModel",
     "ridge": "costmodel.models.ridge:RidgeModel",
     "random_forest": "costmodel.models.random_forest:RandomForestModel",
-    "matern": "costmodel.models.matern:MaternModel",
+    "matern": "costmodel.models.gaussian_process:MaternModel",
     "mlp": "costmodel.models.mlp:MLPModel",
     "sklearn": "costmodel.models.sklearn_model:SklearnModel",
     "gaussian_process": "costmodel.models.gaussian_process:GaussianProcessModel",

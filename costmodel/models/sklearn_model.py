@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from costmodel.models import text
 from costmodel.models.base import Scores
 from costmodel.models.errors import ModelError
-from costmodel.models.program_model import ProgramModel, Rows
-from costmodel.models.threads import one_thread
+from costmodel.models.program_model import ProgramModel, Rows, fitting, one_thread, rounded
 from search_space.extras import require
 from search_space.operators.checks import nearest
 
@@ -66,13 +65,12 @@ class SklearnModel(ProgramModel):
     state of an estimator, which would take a pickle.
 
     Args:
-        estimator: name of a class in `ESTIMATORS`; or an object of such a class, whose parameters are the options then.
-        seed, programs, tasks_programs, prior: see `ProgramModel`.
+        estimator: name of a class in `ESTIMATORS`; or an object of such a class, whose parameters become the options.
         options: parameters of the estimator: numbers, texts, truth values, None, and lists of these.
 
     Attributes:
         estimator: name of the class.
-        options: parameters that differ from the class' own.
+        options: parameters that differ from the defaults of the class.
 
     Raises:
         ModelError: another class, or options that it does not have or refuses.
@@ -102,7 +100,7 @@ class SklearnModel(ProgramModel):
         return f"SklearnModel({', '.join([repr(self.estimator), *(f'{k}={v!r}' for k, v in self.options.items())])})"
 
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
-        """See `ProgramModel.learn`; what an estimator is fitted to, see `prepare`."""
+        """Keeps what `prepare` fits the estimator to."""
         learned = {"estimator": self.estimator, "options": json.dumps(self.options), "seed": self.seed}
         return {**learned, "rows": rows.astype(np.float32), "target": target, "weight": weight}
 
@@ -116,20 +114,19 @@ class SklearnModel(ProgramModel):
         self._regressor = _fitted(regressor, learned["rows"], learned["target"], learned["weight"])
 
     def score(self, rows: Rows) -> Scores:
-        """See `ProgramModel.score`; rounded to float32, as sums of a library depend on where a row stands."""
+        """Rounds to float32, for sums of a library depend on a row's position."""
         try:
-            found = self._regressor.predict(_rounded(rows))
+            found = self._regressor.predict(rounded(rows))
         except ValueError as error:
             raise ModelError(f"{self.estimator} must predict, but: {_first_line(error)}") from error
-        return _rounded(np.asarray(found, np.float64).reshape(len(rows)))
+        return rounded(np.asarray(found, np.float64).reshape(len(rows)))
 
-    def scores(self, *arguments: Any, **named: Any) -> Scores:
-        """See `ProgramModel.scores`."""
+    def predict(self, features: NDArray[np.float32]) -> Scores:
         with one_thread():
-            return super().scores(*arguments, **named)
+            return super().predict(features)
 
     def load(self, path: Path) -> None:
-        """See `CostModel.load`; of whichever estimator the file is."""
+        """Reads the file of any estimator."""
         learned = text.read(path, self.name, _LEARNED)
         try:
             self.options = _checked(str(learned["estimator"]), json.loads(learned["options"]))
@@ -199,24 +196,15 @@ def _made(name: str, options: Mapping[str, Any], seed: int) -> Any:
 
 def _fitted(regressor: Any, rows: NDArray[np.float32], target: Scores, weight: Scores) -> Any:
     """The estimator, fitted to all rows by their weights, where it takes any."""
-    import warnings
-
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils.validation import has_fit_parameter
 
     weights = {"sample_weight": weight} if has_fit_parameter(regressor, "sample_weight") else {}
     name = type(regressor).__name__
     try:
-        with one_thread(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # ranks as well as it has learned by then
+        with fitting():
             return regressor.fit(rows.astype(np.float64), target, **weights)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise ModelError(f"{name} must learn from {len(rows)} programs, but: {_first_line(error)}") from error
-
-
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Numbers of float32, in float64."""
-    return values.astype(np.float32).astype(np.float64)
 
 
 def _first_line(error: Exception) -> str:

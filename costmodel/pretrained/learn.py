@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from costmodel.dataset import SHIPPED, Dataset, Part
+from costmodel.dataset import SHIPPED, Dataset
+from costmodel.dataset.split import working
 from costmodel.evaluate.samples import Samples, samples
 from costmodel.models.errors import ModelError
 from costmodel.models.lightgbm_residual import ResidualModel
@@ -42,8 +43,7 @@ def learn(
     parts: list[Samples] = []
     for number, data in enumerate(sources, 1):
         progress(f"features of {len(data)} programs of {len(data.tasks)} tasks, source {number} of {len(sources)}")
-        every = [Part(task, np.flatnonzero(np.isfinite(data.seconds(task)))) for task in data.tasks]
-        parts.append(samples(data, [part for part in every if len(part.rows) > 1]))
+        parts.append(samples(data, [part for part in working(data) if len(part.rows) > 1]))
     ends = np.cumsum([0, *(of.groups.max(initial=-1) + 1 for of in parts)])
     features = [row for of in parts for row in of.features]
     if not features:

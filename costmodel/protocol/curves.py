@@ -10,7 +10,7 @@ import numpy as np
 
 from costmodel.dataset import Part
 from costmodel.evaluate.samples import samples
-from costmodel.protocol.intervals import METRICS, Estimate, plain
+from costmodel.evaluate.scores import Estimate, plain_of
 from costmodel.protocol.pools import Pools
 from costmodel.protocol.study import Held, learned
 
@@ -32,8 +32,7 @@ class Point:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, None for NaN."""
-        scores = {metric: plain(of) for metric, of in self.scores.items()}
-        return {"tasks": self.tasks, "programs": self.programs, "scores": scores}
+        return {"tasks": self.tasks, "programs": self.programs, "scores": plain_of(self.scores)}
 
 
 def curve(
@@ -76,7 +75,7 @@ def curve(
             chosen = [Part(p.task, np.sort(of[:n])) for p, of, n in zip(everything, rows, counts, strict=True)]
         learn = samples(pools.known, chosen)
         one = learned(pools, held, learn, name, dict(options or {}), seeds)
-        scores = {metric: held.tasks.estimate(metric, one.ranked) for metric in METRICS}
+        scores = held.tasks.estimates(one.ranked)
         found.append(Point(len(chosen), len(learn.features), scores))
         progress(f"{len(chosen)} tasks, {len(learn.features)} programs: top-1 {scores['top1'].value:.3f}")
     return found

@@ -36,8 +36,7 @@ def importance(
             keep = [place for place, row in enumerate(block.rows.tolist()) if row in chosen]
             if keep:
                 blocks.append((seconds[block.rows[keep]], np.ascontiguousarray(block.features[keep])))
-        truth = np.concatenate([of for of, _ in blocks])
-        truth = truth.min() / truth
+        truth = metrics.relative(np.concatenate([of for of, _ in blocks]))
         orders = [rng.permutation(len(of)) for of, _ in blocks]
         whole = metrics.pairwise_accuracy(np.concatenate([model.predict(of) for _, of in blocks]), truth)
         for feature in range(len(NAMES)):

@@ -17,6 +17,7 @@ from costmodel.dataset import Dataset, Part, TaskData
 from costmodel.dataset.build import merge
 from costmodel.dataset.dataset import Measured, Program
 from costmodel.dataset.errors import DatasetError
+from costmodel.dataset.split import working
 from costmodel.protocol.registered import PoolTask, Registered, Role
 
 POOLS = "shipped"
@@ -112,13 +113,7 @@ class Pools:
 
     def parts(self, role: Role) -> list[Part]:
         """The programs of a role that were measured right: what failed has no place in an order."""
-        data = self.data(role)
-        found = []
-        for task in data.tasks:
-            rows = np.flatnonzero(np.isfinite(data.seconds(task)))
-            if self.task(task).role == role and len(rows):
-                found.append(Part(task, rows))
-        return found
+        return [part for part in working(self.data(role)) if self.task(part.task).role == role]
 
     def to_learn_from(self) -> tuple[Dataset, list[Part]]:
         """The programs to learn from that worked: those drawn at random, and beside them those that a model has."""
@@ -126,7 +121,7 @@ class Pools:
         if self.chosen is None:
             return self.known, parts
         data = merge([self.known.select(part.task for part in parts), self.chosen])
-        return data, [Part(task, np.flatnonzero(np.isfinite(data.seconds(task)))) for task in data.tasks]
+        return data, working(data)
 
     def task(self, task: TaskData) -> PoolTask:
         """What was registered of a task."""

@@ -123,14 +123,7 @@ class Registered:
         Raises:
             DatasetError: no such file, another format, or something in it that must not be.
         """
-        try:
-            data = strict_json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise DatasetError(f"{path}: registered pools must be a readable file, but: {error.strerror}") from None
-        except ValueError as error:
-            raise DatasetError(f"{path}: registered pools must be JSON, but {error}") from None
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise DatasetError(f"{path}: `format` must be {FORMAT!r}, but it is another")
+        data = strict_json.read(path, "registered pools", "format", FORMAT, DatasetError)
         try:
             tasks = [PoolTask(**{**task, "workload": Workload.from_json(task["workload"])}) for task in data["tasks"]]
             return Registered(tuple(tasks), int(data["rounds"]))

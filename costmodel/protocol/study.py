@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.dataset import Part, TaskData
-from costmodel.evaluate.comparison import fitted
 from costmodel.evaluate.evaluation import predictions, statements_per_second
-from costmodel.evaluate.samples import Samples, samples
+from costmodel.evaluate.samples import Samples, samples, timed_fit
+from costmodel.evaluate.scores import METRICS, Difference, Estimate, Ranked, Tasks, by_chance, plain, plain_of, ranked
 from costmodel.models import registry
 from costmodel.models.base import CostModel
 from costmodel.models.errors import ModelError
-from costmodel.protocol.intervals import METRICS, Tasks, plain
 from costmodel.protocol.pools import Pools
 from costmodel.protocol.registered import Role
-from costmodel.protocol.scores import Ranked, by_chance, ranked
 
 SEEDS = 5
 RANDOM = "random"
@@ -118,18 +116,28 @@ class Study:
         """The tasks', readable."""
         return [part.task.name for part in self.held.parts]
 
+    @cached_property
+    def figures(self) -> Mapping[str, Mapping[str, Estimate]]:
+        """Model → metric → figure and interval."""
+        return {name: self.held.tasks.estimates(one.ranked) for name, one in self.learned.items()}
+
+    @cached_property
+    def behind_first(self) -> Mapping[str, Mapping[str, Difference]]:
+        """Model → metric → by how much the first model is better; of all models but the first."""
+        (_, first), *others = self.learned.items()
+        difference = self.held.tasks.difference
+        return {name: {m: difference(m, first.ranked, one.ranked) for m in METRICS} for name, one in others}
+
     def to_json(self) -> dict[str, Any]:
-        """Figures with intervals, differences to the first model, scores of every task; None for NaN."""
-        tasks = self.held.tasks
-        first = next(iter(self.learned.values()))
-        rows = {}
+        """Returns figures with intervals, differences to the first model, scores of every task; None for NaN."""
+        tasks, rows = self.held.tasks, {}
         for name, one in self.learned.items():
-            row: dict[str, Any] = {m: plain(tasks.estimate(m, one.ranked)) for m in METRICS}
+            row: dict[str, Any] = plain_of(self.figures[name])
             row["fit_seconds"] = round(one.fit_seconds, 2)
             (row["programs_per_second"],) = plain([one.programs_per_second])
             row["options"] = dict(one.options)
-            if one is not first:
-                row["behind_first"] = {m: plain(tasks.difference(m, first.ranked, one.ranked)) for m in METRICS}
+            if name in self.behind_first:
+                row["behind_first"] = plain_of(self.behind_first[name])
             rows[name] = row
         per_task = {
             name: {m: [round(float(x), 5) for x in of.mean(axis=0)] for m, of in one.ranked.metrics.items()}
@@ -192,9 +200,8 @@ def learned(
     data = pools.data(held.role)
     rankings, seconds, first = [], [], None
     for seed in range(seeds if registry.takes_seed(name) else 1):
-        start = time.perf_counter()
-        model = fitted(name, options, seed, learn)
-        seconds.append(time.perf_counter() - start)
+        model, spent = timed_fit(name, options, seed, learn)
+        seconds.append(spent)
         first = first or model
         rankings.append([predictions(model, data, part.task)[part.rows] for part in held.parts])
     assert first is not None

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.dataset.errors import DatasetError
-from costmodel.protocol.intervals import METRICS, Estimate, Tasks, plain
-from costmodel.protocol.scores import by_chance, ranked
+from costmodel.evaluate.scores import Estimate, Tasks, by_chance, plain_of, ranked
 from costmodel.sequences.model import Options, SequenceModel
 from costmodel.sequences.shards import Sequences, held_out
 from search_space import strict_json
@@ -39,7 +38,7 @@ class Scored:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        scores = {name: {metric: plain(of) for metric, of in row.items()} for name, row in self.scores.items()}
+        scores = {name: plain_of(row) for name, row in self.scores.items()}
         learned = {"tasks": self.learned_tasks, "programs": self.learned_programs}
         return {"models": scores, "learned_from": learned, "tasks": list(self.names)}
 
@@ -84,7 +83,7 @@ def scored_sequences(
     chance = by_chance(seconds)
     tasks = Tasks(by_network, np.array([of.min() for of in seconds]), chance)
     found = {"primitives": ranked(rankings, seconds), "random": chance}
-    scores = {name: {metric: tasks.estimate(metric, of) for metric in METRICS} for name, of in found.items()}
+    scores = {name: tasks.estimates(of) for name, of in found.items()}
     return Scored(test, len(learn), sum(data.counts[name] for name in learn), scores)
 
 

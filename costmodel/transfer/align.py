@@ -6,7 +6,7 @@ The layout stays, so that any cost model reads aligned features as it reads othe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,40 +28,20 @@ class Alignment(ABC):
 
     @abstractmethod
     def of(self, task: Task) -> Mapped:
-        """The map of a task's features into the frame, by what is known of the task before it is measured."""
+        """Maps a task's features into the frame, by facts that are known before the task is measured."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """The frame as plain data, which the class makes itself of again."""
 
 
-class Mapped(ABC):
-    """A map of features, of one task."""
-
-    @abstractmethod
-    def __call__(self, features: Features) -> Features:
-        """Features with the same layout: (..., features) -> (..., features); the given ones are left alone."""
+Mapped = Callable[[Features], Features]
+"""A map of one task's features, of the same layout, (..., features) -> (..., features); its input stays unchanged."""
 
 
-class Same(Mapped):
-    """Leaves features as they are."""
-
-    def __call__(self, features: Features) -> Features:
-        return features
-
-
-class Shifted(Mapped):
-    """Adds a constant to each feature: most are logarithms, so that units change.
-
-    Args:
-        shift: (features,).
-    """
-
-    def __init__(self, shift: NDArray[np.float32]) -> None:
-        self.shift = shift
-
-    def __call__(self, features: Features) -> Features:
-        return features + self.shift
+def _shifted(shift: NDArray[np.float32]) -> Mapped:
+    """Adds a constant to each feature: most are logarithms, so that units change."""
+    return lambda features: features + shift
 
 
 class Unaligned(Alignment):
@@ -72,7 +52,7 @@ class Unaligned(Alignment):
         return cls()
 
     def of(self, task: Task) -> Mapped:
-        return Same()
+        return lambda features: features
 
     def to_json(self) -> dict[str, Any]:
         return {}
@@ -99,7 +79,7 @@ class MachineAlignment(Alignment):
         shift = np.zeros(len(NAMES), np.float32)
         for name, unit in _UNIT_OF.items():
             shift[NAMES.index(name)] = np.log2(self.units[unit] / own[unit])
-        return Shifted(shift)
+        return _shifted(shift)
 
     def to_json(self) -> dict[str, Any]:
         return {"units": self.units}
@@ -121,7 +101,7 @@ class CentredAlignment(Alignment):
         return cls(np.mean([np.median(task.sample_rows, axis=0) for task in source], axis=0).tolist())
 
     def of(self, task: Task) -> Mapped:
-        return Shifted(self.centre - np.median(task.sample_rows, axis=0).astype(np.float32))
+        return _shifted(self.centre - np.median(task.sample_rows, axis=0).astype(np.float32))
 
     def to_json(self) -> dict[str, Any]:
         return {"centre": self.centre.tolist()}
@@ -145,29 +125,29 @@ class QuantileAlignment(Alignment):
         return cls(np.mean([_knots(task) for task in source], axis=0).tolist())
 
     def of(self, task: Task) -> Mapped:
-        return _Transported(_knots(task), self.knots)
+        return _transported(_knots(task), self.knots)
 
     def to_json(self) -> dict[str, Any]:
         return {"knots": self.knots.tolist()}
 
 
-class _Transported(Mapped):
-    """The map from quantiles to quantiles, (KNOTS, features) each; a value that repeats goes to the mean of its own."""
+def _transported(own: NDArray[np.float64], frame: NDArray[np.float64]) -> Mapped:
+    """Maps quantiles to quantiles, (KNOTS, features) each; a value that repeats goes to the mean of its targets."""
+    knots: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+    for values, wanted in zip(own.T, frame.T, strict=True):
+        distinct, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+        knots.append((distinct, np.bincount(place, wanted) / counts))
 
-    def __init__(self, own: NDArray[np.float64], frame: NDArray[np.float64]) -> None:
-        self._knots: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-        for values, wanted in zip(own.T, frame.T, strict=True):
-            distinct, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-            self._knots.append((distinct, np.bincount(place, wanted) / counts))
-
-    def __call__(self, features: Features) -> Features:
+    def mapped(features: Features) -> Features:
         out = np.empty(features.shape, np.float32)
-        for place, (own, frame) in enumerate(self._knots):
+        for place, (source, target) in enumerate(knots):
             values = features[..., place]
             # Beyond the sample a value keeps its distance to the sample's end.
-            beyond = np.minimum(values - own[0], 0.0) + np.maximum(values - own[-1], 0.0)
-            out[..., place] = np.interp(values, own, frame) + beyond
+            beyond = np.minimum(values - source[0], 0.0) + np.maximum(values - source[-1], 0.0)
+            out[..., place] = np.interp(values, source, target) + beyond
         return out
+
+    return mapped
 
 
 def _knots(task: Task) -> NDArray[np.float64]:

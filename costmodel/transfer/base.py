@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.models import prior as roofline
+from costmodel.models import roofline
 from costmodel.models.base import CostModel
 from costmodel.models.registry import make, remake
 from costmodel.transfer import align
@@ -19,6 +19,7 @@ from costmodel.transfer.align import Alignment, Mapped
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features, SourceTask, Task
 from costmodel.transfer.trees import Column
+from search_space import strict_json
 from search_space.files import replace_file
 from search_space.scratch import ScratchFolder
 
@@ -117,15 +118,7 @@ class Base:
         Raises:
             TransferError: no such file, or another schema.
         """
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise TransferError(f"{path}: a saved model must be a readable file, but: {error.strerror}") from None
-        except ValueError as error:
-            raise TransferError(f"{path}: a saved model must be JSON, but {error}") from None
-        schema = document.get("schema") if isinstance(document, dict) else None
-        if schema != SCHEMA:
-            raise TransferError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={schema!r}")
+        document = strict_json.read(path, "a saved model", "schema", SCHEMA, TransferError)
         try:
             model = remake(document["model"], document["options"], 0)
             with ScratchFolder("transfer") as folder:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import SECONDS
-from costmodel.models import prior as roofline
+from costmodel.models import roofline
 from costmodel.models.base import CostModel
 from costmodel.models.boosted import summed
 from costmodel.models.forest import Forest
+from costmodel.models.learner import faster_half
 from costmodel.models.lightgbm_model import LightGBMModel
 from costmodel.models.lightgbm_rank import PairwiseModel
-from costmodel.models.subsample import faster_half
 from costmodel.transfer.base import Known
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features
@@ -32,16 +31,19 @@ BASE_WEIGHT = 0.1
 """What a program of throughput 0 weighs in the loss; one of throughput y weighs y more."""
 
 
+@dataclass(eq=False)
 class Method(ABC):
     """Scores candidates of one task, higher is better: at first by the source alone.
 
-    Args:
-        known: what the source says of the task.
-        seed: of every draw.
+    Attributes:
+        known: the source's knowledge of the task.
+        seed: seed of every draw.
+        weight: share of the source in the predictions, from 1 to 0.
     """
 
-    def __init__(self, known: Known, seed: int = 0) -> None:
-        self.known, self.seed = known, seed
+    known: Known
+    seed: int = 0
+    weight: float = field(default=1.0, init=False)
 
     @abstractmethod
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
@@ -50,11 +52,6 @@ class Method(ABC):
     @abstractmethod
     def predict(self, features: NDArray[np.float32]) -> Column:
         """Scores: (candidates, statements, features) -> (candidates,). Before `fit`, those of the source."""
-
-    @property
-    @abstractmethod
-    def weight(self) -> float:
-        """Share of the source in what is predicted, from 1 to 0."""
 
 
 @dataclass(frozen=True)
@@ -91,87 +88,83 @@ class _Measured:
         self.calibration = Calibration.of(self.scores, self.target, self.weight)
 
 
+@dataclass(eq=False)
 class Residual(Method):
-    """Trees for what the source's prediction misses; its weight halves with every `half_life` records (AutoTVM, 2018).
+    """Trees for the error of the source's prediction, whose weight halves every `half_life` records (AutoTVM, 2018).
 
     As the source's part fades the roofline takes its place, so that in the end this is the model of the task alone.
 
-    Args:
-        known, seed: see `Method`.
+    Attributes:
         half_life: records after which the source weighs half; 0: it never fades.
     """
 
-    def __init__(self, known: Known, seed: int = 0, half_life: float = 64.0) -> None:
-        super().__init__(known, seed)
-        if half_life < 0:
-            raise ValueError(f"`half_life` must not be negative, but got half_life={half_life}")
-        self.half_life, self._weight = half_life, 1.0
+    half_life: float = 64.0
+
+    def __post_init__(self) -> None:
+        if self.half_life < 0:
+            raise ValueError(f"`half_life` must not be negative, but got half_life={self.half_life}")
         self._measured: _Measured | None = None
         self._forest: Forest | None = None
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
-        """See `Method.fit`."""
-        self._weight = 0.5 ** (len(features) / self.half_life) if self.half_life else 1.0
+        self.weight = 0.5 ** (len(features) / self.half_life) if self.half_life else 1.0
         measured = self._measured = _Measured(self.known, features, throughput)
         expected = self._expected(measured.scores, measured.speeds)
         self._forest = Growth(self.seed).grow(features, measured.target - expected, measured.weight)
 
     def predict(self, features: NDArray[np.float32]) -> Column:
-        """See `Method.predict`."""
         scores = self.known(features)
         if self._forest is None:
             return scores
-        speeds = roofline.roofline_speed(features[:, 0, SECONDS])
+        speeds = roofline.speeds(features)
         return self._expected(scores, speeds) + summed(self._forest, features)
-
-    @property
-    def weight(self) -> float:
-        """See `Method.weight`."""
-        return self._weight
 
     def _expected(self, scores: Column, speeds: Column) -> Column:
         assert self._measured is not None
         own = roofline.expected(speeds, self._measured.scale)
-        return own + self._weight * (self._measured.calibration(scores) - own)
+        return own + self.weight * (self._measured.calibration(scores) - own)
 
 
+@dataclass(eq=False)
 class Continued(Residual):
-    """The source's model is kept whole, and boosting goes on with the task's records (LightGBM's `init_model`)."""
+    """The source's model stays whole, and boosting goes on with the task's records (LightGBM's `init_model`)."""
 
-    def __init__(self, known: Known, seed: int = 0) -> None:
-        super().__init__(known, seed, half_life=0.0)
+    half_life: float = field(default=0.0, init=False)
 
 
+@dataclass(eq=False)
 class FineTuned(Method):
     """The source's trees with leaves moved towards the task's records, a little and near to where they were.
 
-    Args:
-        known, seed: see `Method`.
+    Its `weight` is the share of the leaves' sum that has stayed.
+
+    Attributes:
         penalty: weight of a leaf's old value, in programs.
-        passes: over all trees.
+        passes: passes over all trees.
     """
 
-    def __init__(self, known: Known, seed: int = 0, penalty: float = 1.0, passes: int = 4) -> None:
-        super().__init__(known, seed)
-        if penalty <= 0 or passes < 1:
-            raise ValueError(f"`penalty` and `passes` must be positive, but got penalty={penalty}, passes={passes}")
-        self.penalty, self.passes = penalty, passes
-        model = known.base.model
+    penalty: float = 1.0
+    passes: int = 4
+
+    def __post_init__(self) -> None:
+        if self.penalty <= 0 or self.passes < 1:
+            raise ValueError(
+                f"`penalty` and `passes` must be positive, but got penalty={self.penalty}, passes={self.passes}"
+            )
+        model = self.known.base.model
         if not isinstance(model, TREES):
             raise TransferError(
                 f"`model` must be made of boosted trees for the methods fine_tune and kriging, "
-                f"but got model={known.base.name!r}"
+                f"but got model={self.known.base.name!r}"
             )
         self._source = self._model = model
-        self._moved = 0.0
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
-        """See `Method.fit`."""
         places = self._learned(np.asarray(throughput, np.float64))
         features, throughput = [features[place] for place in places.tolist()], throughput[places]
         measured = _Measured(self.known, features, throughput)
         found = measured.calibration
-        self._model, self._moved = self._source, 1.0
+        self._model, self.weight = self._source, 0.0
         if found.slope <= 0.0:
             return  # the order is not that of the source at all: the guard's business
         aligned = [self.known.align(of) for of in features]
@@ -180,19 +173,14 @@ class FineTuned(Method):
         after = self._refitted(rows, program, target - measured.scores, measured.weight)
         self._model = self._source.with_forest(after)
         whole = float(np.abs(before.leaves).sum())
-        self._moved = min(1.0, float(np.abs(after.leaves - before.leaves).sum()) / whole) if whole else 0.0
+        moved = min(1.0, float(np.abs(after.leaves - before.leaves).sum()) / whole) if whole else 0.0
+        self.weight = 1.0 - moved
 
     def predict(self, features: NDArray[np.float32]) -> Column:
-        """See `Method.predict`."""
         return self._model.predict(self.known.align(features))
 
-    @property
-    def weight(self) -> float:
-        """Share of the leaves' sum that has stayed."""
-        return 1.0 - self._moved
-
     def _learned(self, throughput: Column) -> NDArray[np.int64]:
-        """Places of the records that are learned from."""
+        """Chooses the records to learn from: indices."""
         return np.arange(len(throughput))
 
     def _refitted(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
@@ -202,16 +190,16 @@ class FineTuned(Method):
         return refitted(before, rows, program, sums + missing, weight, self.penalty, self.passes)
 
 
+@dataclass(eq=False)
 class Kriged(FineTuned):
     """The source's trees with leaves at the posterior mean of a Gaussian process whose kernel the trees are.
 
-    The prior mean is the source's score, the noise is chosen by the likelihood: what the source says of programs that
-    are unlike all that were measured stays as it was. Of many records it learns the faster half of `MOST_KRIGED` and a
-    sample of the others.
+    The prior mean is the source's score, and the likelihood chooses the noise: scores of programs that are unlike all
+    measured ones stay. Of many records it learns the faster half of `MOST_KRIGED` and a sample of the others.
     """
 
-    def __init__(self, known: Known, seed: int = 0) -> None:
-        super().__init__(known, seed)
+    penalty: float = field(default=1.0, init=False)
+    passes: int = field(default=4, init=False)
 
     def _refitted(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
         return kriged(self._source.forest, rows, program, missing, weight)[0]
@@ -220,39 +208,40 @@ class Kriged(FineTuned):
         return faster_half(throughput, MOST_KRIGED, self.seed)
 
 
+@dataclass(eq=False)
 class Joint(Method):
     """One model of the task's records and of the source's programs, which weigh less as records come.
 
-    Args:
-        known, seed: see `Method`.
+    Its `weight` is the share of the source's programs in the loss.
+
+    Attributes:
         half_life: records after which the source's programs weigh half.
-        share: weight of all programs of the source at first, in records of the task.
-        programs: of the source, at most; drawn by their tasks' weights.
+        share: initial weight of all programs of the source, in records of the task.
+        programs: most programs of the source, drawn by their tasks' weights.
     """
 
-    def __init__(
-        self, known: Known, seed: int = 0, half_life: float = 64.0, share: float = 64.0, programs: int = 1024
-    ) -> None:
-        super().__init__(known, seed)
-        if min(half_life, share) <= 0 or programs < 1:
+    half_life: float = 64.0
+    share: float = 64.0
+    programs: int = 1024
+
+    def __post_init__(self) -> None:
+        if min(self.half_life, self.share) <= 0 or self.programs < 1:
             raise ValueError(
                 f"`half_life`, `share` and `programs` must be positive, "
-                f"but got half_life={half_life}, share={share}, programs={programs}"
+                f"but got half_life={self.half_life}, share={self.share}, programs={self.programs}"
             )
-        self.half_life, self.share = half_life, share
-        self._programs = known.programs(programs, np.random.default_rng(seed))
+        self._programs = self.known.programs(self.programs, np.random.default_rng(self.seed))
         self._forest: Forest | None = None
-        self._weight, self._scale = 1.0, 0.0
+        self._scale = 0.0
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
-        """See `Method.fit`."""
         target, source = np.asarray(throughput, np.float64), self._programs
         weight = BASE_WEIGHT + target
         speeds = roofline.speeds(features)
         self._scale = roofline.scale_of(speeds, target, weight)
         theirs = source.weights * (BASE_WEIGHT + source.throughput)
         theirs *= self.share * 0.5 ** (len(features) / self.half_life) / theirs.sum()
-        self._weight = float(theirs.sum() / (theirs.sum() + len(features)))
+        self.weight = float(theirs.sum() / (theirs.sum() + len(features)))
         self._forest = Growth(self.seed, trees=150).grow(
             [*source.features, *(self.known.align(of) for of in features)],
             np.concatenate([source.missing, target - roofline.expected(speeds, self._scale)]),
@@ -260,16 +249,10 @@ class Joint(Method):
         )
 
     def predict(self, features: NDArray[np.float32]) -> Column:
-        """See `Method.predict`."""
         if self._forest is None:
             return self.known(features)
-        speeds = roofline.roofline_speed(features[:, 0, SECONDS])
+        speeds = roofline.speeds(features)
         return roofline.expected(speeds, self._scale) + summed(self._forest, self.known.align(features))
-
-    @property
-    def weight(self) -> float:
-        """Share of the source's programs in the loss."""
-        return self._weight
 
 
 METHODS: dict[str, type[Method]] = {

@@ -26,6 +26,8 @@ PAGE = ROOT / "docs" / "adding_a_cost_model.md"
 OF_PAGE = {f"{name} of its page": name for name in ("Linear", "Sparse", "Perceptron")}
 OWN = [name for name in (os.environ.get("AUTOTUNE_COST_MODEL"),) if name]
 BLIND = ("random",)  # learn nothing, and see no roofline
+QUICK = {"AttentionModel": {"steps": 200}, "SklearnModel": {"n_estimators": 25}}
+"""Options with which slow models learn as well as they must in less time; loaded are objects without options."""
 EXACT = tuple(registry.MODELS)  # scores do not depend on company to the last bit, rather than nearly
 
 
@@ -40,7 +42,9 @@ def files_of_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=[*sorted(registry.MODELS), *OF_PAGE, *OWN])
+@pytest.fixture(
+    params=[pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in (*sorted(registry.MODELS), *OF_PAGE, *OWN)]
+)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -50,17 +54,20 @@ def kind(name: str, files_of_page: Path) -> type[CostModel]:
     return registry.get(f"{files_of_page / OF_PAGE[name]}.py:{OF_PAGE[name]}" if name in OF_PAGE else name)
 
 
-def fitted(kind: type[CostModel], count: int = 40) -> CostModel:
-    model = kind()
-    features, throughput = population(count)
-    model.fit(list(features), throughput)
-    return model
+def new_model(kind: type[CostModel]) -> CostModel:
+    return kind(**QUICK.get(kind.__name__, {}))
 
 
 @cache
 def trained(kind: type[CostModel], count: int = 40) -> CostModel:
-    """A model that several tests ask, and none changes."""
-    return fitted(kind, count)
+    """A model that several tests share and none changes; it leaves what it learns from unchanged."""
+    model = new_model(kind)
+    features, throughput = population(count)
+    before = features.copy(), throughput.copy()
+    model.fit(list(features), throughput)
+    np.testing.assert_array_equal(features, before[0])
+    np.testing.assert_array_equal(throughput, before[1])
+    return model
 
 
 def same(name: str, found: np.ndarray, expected: np.ndarray) -> None:
@@ -83,7 +90,8 @@ def test_no_candidates_no_scores(kind: type[CostModel]) -> None:
 
 def test_scores_do_not_depend_on_company_or_layout(name: str, kind: type[CostModel]) -> None:
     model, features = trained(kind), population(100, seed=1)[0]
-    scores = model.predict(features)
+    before, scores = features.copy(), model.predict(features)
+    np.testing.assert_array_equal(features, before)
     assert len(np.unique(scores)) > 10
     same(name, model.predict(features[37:38]), scores[37:38])
     same(name, model.predict(features[::-3]), scores[::-3])
@@ -92,21 +100,16 @@ def test_scores_do_not_depend_on_company_or_layout(name: str, kind: type[CostMod
     same(name, model.predict(columnwise), scores)
 
 
-def test_the_same_measurements_teach_the_same(kind: type[CostModel]) -> None:
-    features = population(100, seed=1)[0]
-    np.testing.assert_array_equal(fitted(kind).predict(features), trained(kind).predict(features))
-
-
-def test_fitting_again_starts_anew(kind: type[CostModel]) -> None:
-    model, (features, throughput) = fitted(kind, 20), population(40)
+def test_the_same_measurements_teach_the_same_whatever_was_learned_before(kind: type[CostModel]) -> None:
+    model, (features, throughput), new = new_model(kind), population(40), population(100, seed=1)[0]
+    model.fit(list(features[:20]), throughput[:20])
     model.fit(list(features), throughput)
-    new = population(50, seed=1)[0]
     np.testing.assert_array_equal(model.predict(new), trained(kind).predict(new))
 
 
 def test_saved_and_loaded_models_agree(kind: type[CostModel], tmp_path: Path) -> None:
     features = population(100, seed=1)[0]
-    for count in (40, 131):
+    for count in (40, 300):
         model, loaded = trained(kind, count), kind()
         model.save(tmp_path / "model.txt")
         loaded.load(tmp_path / "model.txt")
@@ -128,9 +131,7 @@ def test_what_is_saved_is_text_and_another_models_file_is_refused(kind: type[Cos
 def test_learns_an_order(name: str, kind: type[CostModel]) -> None:
     if name in BLIND:
         return
-    features, throughput = population(300)
-    model, (new, truth) = kind(), population(300, seed=1)
-    model.fit(list(features), throughput)
+    model, (new, truth) = trained(kind, 300), population(300, seed=1)
     ordered = metrics.pairwise_accuracy(model.predict(new), truth)
     assert ordered > 0.75, (
         f"a model taught 300 made-up programs must order 75 % of new pairs, but {ordered:.0%} are right"
@@ -145,13 +146,19 @@ def test_learns_from_many_tasks_whose_throughputs_do_not_compare(name: str, kind
     features = [of for part in parts for of in part[0]]
     throughput = np.concatenate([part[1] for part in parts])
     groups = np.repeat(np.arange(4), 80)
-    model, again = kind(), kind()
+    model, (new, truth) = new_model(kind), population(300, seed=9)
     model.fit_tasks(features, throughput, groups)
-    again.fit_tasks(features, throughput, groups + 7)  # they are names
-    new, truth = population(300, seed=9)
     ordered = metrics.pairwise_accuracy(model.predict(new), truth)
     assert ordered > 0.75, f"a model taught 4 tasks of 80 must order 75 % of new pairs, but {ordered:.0%} are right"
+
+
+def test_numbers_of_tasks_are_names_and_options_are_attributes(kind: type[CostModel]) -> None:
+    (features, throughput), new = population(24), population(30, seed=9)[0]
+    groups, (model, again) = np.repeat([0, 2], 12), (new_model(kind), new_model(kind))
+    model.fit_tasks(list(features), throughput, groups)
+    again.fit_tasks(list(features), throughput, groups + 7)
     np.testing.assert_array_equal(again.predict(new), model.predict(new))
+    assert registry.options_of(again) == QUICK.get(kind.__name__, {})
 
 
 def test_its_deviations_are_finite_and_its_scores_the_same(kind: type[CostModel], tmp_path: Path) -> None:
@@ -183,20 +190,12 @@ def test_it_can_be_made_with_what_it_says_may_be_varied(name: str, kind: type[Co
 
 
 def test_programs_may_differ_in_statements_and_may_all_fail(kind: type[CostModel]) -> None:
-    model = kind()
+    model = new_model(kind)
     mixed = [*population(12, statements=1)[0], *population(12, statements=4)[0]]
     model.fit(mixed, np.zeros(24))
     assert np.isfinite(model.predict(population(9, statements=3)[0])).all()
     model.fit(mixed[:1], np.ones(1))
     assert np.isfinite(model.predict(population(9)[0])).all()
-
-
-def test_features_are_left_as_they_were(kind: type[CostModel]) -> None:
-    features, throughput = population(40)
-    before, model = features.copy(), kind()
-    model.fit(list(features), throughput)
-    model.predict(features)
-    np.testing.assert_array_equal(features, before)
 
 
 @pytest.mark.parametrize("name", sorted(set(registry.MODELS) - {"roofline", "random"}))

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from costmodel.features import NAMES, SECONDS
 from costmodel.features.program import PROGRAM_NAMES, SUMMED, program_features, program_rows
 from costmodel.models import registry
-from costmodel.models.gaussian_process import CLIP, GaussianProcessModel
+from costmodel.models.gaussian_process import GaussianProcessModel
+from costmodel.models.learner import faster_half, spread
 from costmodel.models.mlp import MLPModel
+from costmodel.models.program_model import CLIP
 from costmodel.models.random_forest import RandomForestModel
 from costmodel.models.ridge import RidgeModel
-from costmodel.models.subsample import faster_half, spread
 from tests.costmodel.data import population
 
 

@@ -19,7 +19,6 @@ from search_space.ir.tape import Value
 
 
 def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
-    """See `base.Estimator`."""
     terms = [_terms(nest, hardware) for nest in nests]
     return Estimate(terms, _seconds(nests, terms, hardware))
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel import metrics
-from costmodel.protocol.intervals import METRICS, Tasks
-from costmodel.protocol.scores import TOP, by_chance, first_of, ranked
+from costmodel.evaluate.scores import METRICS, TOP, Tasks, by_chance, first_of, ranked
 
 POOL = st.lists(st.floats(0.1, 10), min_size=2, max_size=9)
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from autotune.cli.app import app
 from costmodel.dataset import DatasetError, Part
-from costmodel.protocol.scores import ranked
+from costmodel.evaluate.scores import ranked
 from costmodel.sequences import Sequences, encode, read_log, write_shards
 from costmodel.sequences.encoding import GIVEN, KINDS, LENGTH, WIDTH, own_steps
 from costmodel.sequences.model import Options, SequenceModel

@@ -1,0 +1,234 @@
+"""Scores of rankings by task, and their means over tasks and networks with intervals, by bootstrap.
+
+Tasks are drawn again with replacement within each network, and so are the seeds of a model: an interval says what other
+layers of such networks and other seeds would have given. Differences are paired: both models on the same draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel import metrics
+
+TOP = (1, 5)
+"""k of top-k and of Best@k."""
+RECALL = 30
+TASK_METRICS = ("pairwise", "tau", "recall", *(f"best{k}" for k in TOP))
+"""Means over tasks: share of pairs in the right order, Kendall's τ-b, recall@30, Best@k."""
+METRICS = (*(f"top{k}" for k in TOP), *(f"normalised{k}" for k in TOP), *TASK_METRICS)
+DRAWS = 2000
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Rankings of several models or seeds on the same tasks.
+
+    Attributes:
+        metrics: name of `TASK_METRICS` → (rankings, tasks).
+        found: k → (rankings, tasks) seconds of the fastest of the k best-predicted programs; infinite if all fail.
+    """
+
+    metrics: dict[str, Values]
+    found: dict[int, Values]
+
+
+class Estimate(NamedTuple):
+    """A figure, and the ends of its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Value and half the interval's width."""
+        return f"{self.value:.3f} ±{(self.high - self.low) / 2:.3f}"
+
+
+class Difference(NamedTuple):
+    """How much one model is better than another: the figure, its interval, and how likely so much is by chance."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+def plain(values: Iterable[float]) -> list[float | None]:
+    """Rounds figures to five digits for JSON, None for NaN."""
+    return [round(value, 5) if value == value else None for value in values]
+
+
+def plain_of(figures: Mapping[str, Iterable[float]]) -> dict[str, list[float | None]]:
+    """Converts figures by name, each a tuple, for JSON."""
+    return {metric: plain(of) for metric, of in figures.items()}
+
+
+def ranked(
+    predicted: Sequence[Sequence[Values]], seconds: Sequence[Values], names: Sequence[str] = TASK_METRICS
+) -> Ranked:
+    """Scores rankings by the measured seconds.
+
+    Args:
+        predicted: (programs,) scores of each task, higher is better, for each ranking.
+        seconds: (programs,) of each task; NaN for a failure, which has no order.
+        names: metrics to compute, of `TASK_METRICS`.
+    """
+    found = [
+        [_of_task(scores, of, names) for scores, of in zip(ranking, seconds, strict=True)] for ranking in predicted
+    ]
+    return Ranked(
+        {name: np.array([[of[0][name] for of in row] for row in found]) for name in names},
+        {k: np.array([[of[1][k] for of in row] for row in found]) for k in TOP},
+    )
+
+
+def _of_task(scores: Values, seconds: Values, names: Sequence[str]) -> tuple[dict[str, float], dict[int, float]]:
+    truth, valid = metrics.relative(seconds), np.isfinite(seconds)
+    finite, count = np.where(valid, seconds, np.inf), len(seconds)
+    found = {k: float(finite[metrics.best(scores, min(k, count))].min()) for k in TOP}
+    of = {
+        "pairwise": lambda: metrics.pairwise_accuracy(scores, truth),
+        "tau": lambda: metrics.kendall(scores, truth),
+        "recall": lambda: metrics.recall_at(scores, truth, min(RECALL, int(valid.sum()))),
+        "best1": lambda: float(finite.min()) / found[1],
+        "best5": lambda: float(finite.min()) / found[5],
+    }
+    return {name: of[name]() for name in names}, found
+
+
+def by_chance(seconds: Sequence[Values]) -> Ranked:
+    """Computes the expected scores of a random choice, exactly: one ranking, whose values are means over all orders."""
+    counts = [len(of) for of in seconds]
+    metrics_of = {
+        "pairwise": [0.5] * len(seconds),
+        "tau": [0.0] * len(seconds),
+        "recall": [min(RECALL, count) / count for count in counts],
+        **{f"best{k}": [first_of(np.sort(of.min() / of)[::-1], min(k, len(of))) for of in seconds] for k in TOP},
+    }
+    found = {k: np.array([[first_of(np.sort(of), min(k, len(of))) for of in seconds]]) for k in TOP}
+    return Ranked({name: np.array([values]) for name, values in metrics_of.items()}, found)
+
+
+def first_of(ordered: Values, k: int) -> float:
+    """Computes the expected value of the first in order among k that are drawn without replacement; exact.
+
+    Of n, the one at index i is the first of the k with probability C(n-1-i, k-1) / C(n, k).
+    """
+    n = len(ordered)
+    chance = np.empty(n - k + 1)
+    chance[0] = k / n
+    for place in range(1, n - k + 1):  # by the one before
+        chance[place] = chance[place - 1] * (n - place - k + 1) / (n - place)
+    return float(chance @ ordered[: n - k + 1])
+
+
+def top_score(weight: Values, best: Values, found: Values) -> Values:
+    """Computes how near networks come to their best when each task measures its best-predicted programs alone.
+
+    Sum over tasks, the last axis, of weight x least seconds, over that with the least seconds `found` (TenSet).
+    """
+    score: Values = (weight * best).sum(axis=-1) / (weight * found).sum(axis=-1)
+    return score
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Tasks and networks over which rankings are averaged.
+
+    Attributes:
+        weights: network → (tasks,) how often each task occurs in it, 0 where it does not.
+        best: (tasks,) seconds of the fastest program.
+        chance: expected scores of a random choice, see `by_chance`.
+        seed: seed of the draws.
+    """
+
+    weights: Mapping[str, Values]
+    best: Values
+    chance: Ranked
+    seed: int = 0
+
+    @cached_property
+    def places(self) -> Mapping[str, NDArray[np.int64]]:
+        """Network → indices of its tasks."""
+        return {name: np.flatnonzero(of) for name, of in self.weights.items()}
+
+    @cached_property
+    def draws(self) -> Mapping[str, NDArray[np.int64]]:
+        """Network → (`DRAWS`, its tasks) indices, drawn with replacement."""
+        rng = np.random.default_rng(self.seed)
+        return {name: of[rng.integers(len(of), size=(DRAWS, len(of)))] for name, of in self.places.items()}
+
+    def seeds(self, count: int) -> NDArray[np.int64]:
+        """Draws seeds with replacement: (`DRAWS`, count)."""
+        return np.random.default_rng([self.seed, count]).integers(count, size=(DRAWS, count))
+
+    def value(self, metric: str, of: Ranked) -> float:
+        """Computes the figure: mean over seeds, of the mean over networks (`top`, `normalised`) or over tasks."""
+        whole = {name: places[None] for name, places in self.places.items()}
+        return float(self._of(metric, of, whole).mean())
+
+    def estimate(self, metric: str, of: Ranked) -> Estimate:
+        """Computes the figure and its interval; ends are NaN if there is nothing to draw from."""
+        drawn = self._drawn(metric, of)
+        if self._certain(of):
+            return Estimate(self.value(metric, of), math.nan, math.nan)
+        return Estimate(self.value(metric, of), *np.nanquantile(drawn, (0.025, 0.975)).tolist())
+
+    def estimates(self, of: Ranked) -> dict[str, Estimate]:
+        """Computes every metric with its interval."""
+        return {metric: self.estimate(metric, of) for metric in METRICS}
+
+    def difference(self, metric: str, one: Ranked, other: Ranked) -> Difference:
+        """Computes by how much `one` is better than `other`, and the two-sided p-value of the paired bootstrap.
+
+        One task a network and one seed are nothing to draw from: ends are NaN then, and p is 1.
+        """
+        drawn = self._drawn(metric, one) - self._drawn(metric, other)
+        value = self.value(metric, one) - self.value(metric, other)
+        if self._certain(one) and self._certain(other):
+            return Difference(value, math.nan, math.nan, 1.0)
+        low, high = np.nanquantile(drawn, (0.025, 0.975)).tolist()
+        rarer = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+        return Difference(value, low, high, min(1.0, 2 * (rarer + 1) / (DRAWS + 1)))
+
+    def _certain(self, of: Ranked) -> bool:
+        """Whether every draw is the same."""
+        rankings = len(next(iter(of.metrics.values())))
+        return rankings == 1 and all(len(places) == 1 for places in self.places.values())
+
+    def _drawn(self, metric: str, of: Ranked) -> Values:
+        """Computes a metric on other tasks and other seeds: (`DRAWS`,)."""
+        by_seed = self._of(metric, of, self.draws)  # (rankings, draws)
+        seeds = self.seeds(len(by_seed))
+        found: Values = by_seed[seeds.T, np.arange(DRAWS)].mean(axis=0)
+        return found
+
+    def _of(self, metric: str, of: Ranked, places: Mapping[str, NDArray[np.int64]]) -> Values:
+        """Computes a metric on the tasks at (draws, tasks) indices of each network: (rankings, draws)."""
+        if metric in TASK_METRICS:
+            values = of.metrics[metric]
+            parts = [values[:, at] for at in places.values()]  # each (rankings, draws, tasks)
+            mean_of_tasks: Values = np.concatenate(parts, axis=2).mean(axis=2)
+            return mean_of_tasks
+        normalised = metric.startswith("normalised")
+        k = int(metric.removeprefix("normalised" if normalised else "top"))
+        scores = []
+        for name, at in places.items():
+            weight, best = self.weights[name][at], self.best[at]  # (draws, tasks)
+            score = top_score(weight, best, of.found[k][:, at])
+            if normalised:
+                chance = top_score(weight, best, self.chance.found[k][0, at])
+                open_ = 1.0 - chance  # 0 where k programs are all there are: nothing is left to be better at
+                score = np.where(open_ > 1e-12, (score - chance) / np.maximum(open_, 1e-12), np.nan)
+            scores.append(score)
+        mean: Values = np.mean(scores, axis=0)  # NaN where one network's is
+        return mean
