@@ -12,7 +12,7 @@ import typer
 
 from autotune.cli import pretrain, sequences, study
 from autotune.cli.errors import bad_input
-from autotune.cli.options import check_json
+from autotune.cli.options import check_json, working
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,10 +74,12 @@ def train(
         chosen = _split(data, split, hold_out)
         if chosen is None:
             everything = _everything(data)
-            learned = fitted(model, given, seed, samples(data, everything))
+            with working("computing features") as status:
+                learned = fitted(model, given, seed, samples(data, everything, status.update))
             row = Comparison(model, given, learned, math.nan, evaluate(learned, data, everything))
         else:
-            (row,) = compare(data, chosen, [model], seed, {model: given})
+            with working("computing features") as status:
+                (row,) = compare(data, chosen, [model], seed, {model: given}, status.update)
         about = _about(dataset, data, chosen, seed)
         folder.save(output, row.model, model, {**about, **_finite(row.to_json())})
         _print([row], "evaluated on what it has learned from" if chosen is None else _title(chosen, data))
@@ -109,7 +111,8 @@ def evaluate_command(
         data = _open(dataset, target)
         chosen = _split(data, split, hold_out)
         parts = _everything(data) if chosen is None else chosen.test(data)
-        found = evaluate(loaded, data, parts, _networks(chosen))
+        with working(f"evaluating {name} on {len(parts)} tasks"):
+            found = evaluate(loaded, data, parts, _networks(chosen))
         _print([Comparison(name, {}, loaded, math.nan, found)], _title(chosen, data))
         _print_networks(found)
         if json_file is not None:
@@ -150,9 +153,10 @@ def compare_command(
         store, data = tracked.store_of(track, tracking_uri), _open(dataset, target)
         chosen = _split(data, split, hold_out) or split_by_task(data, seed=seed)
         rows = []
-        for row in compare(data, chosen, names, seed):
-            rows.append(row)
-            typer.echo(f"{row.name}: learned in {row.fit_seconds:.1f} s", err=True)
+        with working("computing features") as status:
+            for row in compare(data, chosen, names, seed, progress=status.update):
+                rows.append(row)
+                status.console.print(f"{row.name}: learned in {row.fit_seconds:.1f} s", highlight=False, soft_wrap=True)
         _print(rows, _title(chosen, data))
         about = _about(dataset, data, chosen, seed)
         if json_file is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from autotune.config import RunConfig
 
@@ -66,6 +68,17 @@ def console_for(piped: int, stderr: bool = False) -> Console:
     if not console.is_terminal:
         console.width = piped
     return console
+
+
+@contextmanager
+def working(on: str) -> Iterator[Status]:
+    """Shows on standard error what a command works on, where that is a terminal, until the block ends.
+
+    Yields:
+        Has `update`, to show another sentence, and `console`, to print lines above it.
+    """
+    with console_for(80, stderr=True).status(on) as status:
+        yield status
 
 
 def check_json(path: Path | None, option: str = "--json") -> None:

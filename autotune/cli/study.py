@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.errors import bad_input
-from autotune.cli.options import check_json
+from autotune.cli.options import check_json, working
 
 if TYPE_CHECKING:
     from costmodel.protocol import Pools, Study
@@ -125,8 +125,9 @@ def importance_command(
 
         check_json(json_file)
         pools = Pools.open(folder)
-        learned = fitted(model, {}, 0, samples(pools.known, pools.parts("train")))
-        found = importance(learned, pools)
+        with working("computing features") as status:
+            learned = fitted(model, {}, 0, samples(pools.known, pools.parts("train"), status.update))
+            found = importance(learned, pools)
         for name, loss in list(found.items())[:most]:
             typer.echo(f"{name:32} {loss:.4f}")
         if json_file is not None:

@@ -59,7 +59,7 @@ def compare(
     models: Sequence[str],
     seed: int = 0,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: Callable[[str], None] = lambda name: None,
+    progress: Callable[[str], None] = lambda text: None,
     speed: bool = True,
 ) -> Iterator[Comparison]:
     """Each model, trained on the split's training part and evaluated on its test part.
@@ -70,13 +70,13 @@ def compare(
         models: names, see `costmodel.models.registry`.
         seed: of the models that take one.
         options: model → options of its constructor.
-        progress: called with the name of the model that is next.
+        progress: called with a sentence on what is next.
         speed: whether to take the speed of prediction, see `evaluate`.
     """
-    of, held_back = samples(data, split.train(data)), split.test(data)
+    of, held_back = samples(data, split.train(data), progress), split.test(data)
     networks = split.held_out if split.kind == "network" else ()
     for name in models:
-        progress(name)
+        progress(f"learning and evaluating {name}")
         own = dict((options or {}).get(name, {}))
         start = time.perf_counter()
         model = fitted(name, own, seed, of)

@@ -22,7 +22,7 @@ from autotune.report.html.data import Retimed, RunData, Step, TaskData, TaskKey
 from autotune.report.html.tradeoff import tradeoff_chart
 from autotune.report.mixed import rows_of
 from autotune.report.terminal import metrics_sentence
-from autotune.units import latency, scale_of, share
+from autotune.units import duration, latency, scale_of, share
 
 MOST_HOSTS = 6
 """Hosts of a run that are described, those with most trials."""
@@ -90,14 +90,6 @@ def environment() -> Environment:
     )
     made.tests["known"] = lambda value: not math.isnan(value)
     return made
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a reader says them."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _tell_apart(runs: Sequence[RunData]) -> None:
