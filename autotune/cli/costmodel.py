@@ -12,7 +12,7 @@ import typer
 
 from autotune.cli import pretrain, sequences, study
 from autotune.cli.errors import bad_input
-from autotune.cli.options import check_json, working
+from autotune.cli.options import DatasetFolder, Json, Seed, Track, Uri, check_json, working
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,7 +28,6 @@ app.command("importance")(study.importance_command)
 app.command("pretrain")(pretrain.pretrain_command)
 app.command("sequences")(sequences.sequences_command)
 
-Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
 SplitFile = Annotated[Path | None, typer.Option("--split", metavar="FILE", help="What `autotune dataset split` wrote.")]
 HoldOut = Annotated[
     list[str] | None,
@@ -41,16 +40,12 @@ Options = Annotated[
 OptionsFile = Annotated[
     Path | None, typer.Option("--options", metavar="FILE", help="What `autotune costmodel tune` wrote.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of every random draw.")]
-Track = Annotated[str | None, typer.Option(help="Where models are tracked: mlflow or none.")]
-Uri = Annotated[str | None, typer.Option(help="sqlite:///FILE or a server; by default runs/mlflow.db.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")]
 ModelName = Annotated[str, typer.Option("--model", help="lightgbm, ridge, ..., module:Class or FILE.py:Class.")]
 
 
 @app.command()
 def train(
-    dataset: Folder,
+    dataset: DatasetFolder,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the model, to write.")],
     model: ModelName = "lightgbm",
     split: SplitFile = None,
@@ -91,7 +86,7 @@ def train(
 @app.command("eval")
 def evaluate_command(
     folder: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
-    dataset: Folder,
+    dataset: DatasetFolder,
     split: SplitFile = None,
     hold_out: HoldOut = None,
     target: Target = None,
@@ -121,7 +116,7 @@ def evaluate_command(
 
 @app.command("compare")
 def compare_command(
-    dataset: Folder,
+    dataset: DatasetFolder,
     split: SplitFile = None,
     hold_out: HoldOut = None,
     target: Target = None,
@@ -167,7 +162,7 @@ def compare_command(
 
 @app.command()
 def tune(
-    dataset: Folder,
+    dataset: DatasetFolder,
     model: ModelName = "lightgbm",
     split: SplitFile = None,
     hold_out: HoldOut = None,

@@ -13,6 +13,7 @@ from autotune.cli.options import Config, Overrides, load
 
 
 def lower(
+    ctx: typer.Context,
     config: Config,
     trace: Annotated[
         Path | None,
@@ -22,7 +23,7 @@ def lower(
         list[str] | None,
         typer.Option(help="schedule, program, or the target's own, such as assembly; again for more; by default all."),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="For another target than the configuration's.")] = None,
+    target: str | None = None,
     task: Annotated[str | None, typer.Option(help="Task of a model; the first by default.")] = None,
     overrides: Overrides = None,
 ) -> None:
@@ -33,7 +34,7 @@ def lower(
         from autotune.tuning import stages, untimed
         from autotune.tuning.preparation import template_space
 
-        loaded = load(config, overrides, {"target": target})
+        loaded = load(ctx)
         settings = settings_of(loaded)
         chosen = stages.task_named(tasks_of_any(loaded), task)
         if trace:
@@ -46,6 +47,7 @@ def lower(
 
 
 def tasks(
+    ctx: typer.Context,
     config: Config,
     passes: Annotated[bool, typer.Option("--passes", help="Print what each graph pass does, and its time.")] = False,
     overrides: Overrides = None,
@@ -61,7 +63,7 @@ def tasks(
         from search_space.operators.algorithms import within
         from search_space.space import algorithms_on
 
-        loaded = load(config, overrides)
+        loaded = load(ctx)
         settings = settings_of(loaded)
         show = (lambda run: typer.echo(str(run))) if passes else None
         network = None if loaded.model is None else job_of(loaded).load(listener=show)
