@@ -54,11 +54,9 @@ def tasks(
 ) -> None:
     """Lists the tasks of a configuration, without tuning them."""
     with bad_input(config=config):
-        from rich.console import Console
-
         from autotune.collect.items import tasks_of_any
         from autotune.network.tasks import types_of
-        from autotune.report.tables import Column, console_width, fitted
+        from autotune.report.tables import Column, print_table
         from autotune.run.workloads import job_of, settings_of
         from search_space.operators.algorithms import within
         from search_space.space import algorithms_on
@@ -82,9 +80,7 @@ def tasks(
             Column("target", [target.name for target in targets], rank=1, left=True),
             Column("algorithms", algorithms, rank=2, left=True),
         ]
-        console = Console()
-        console.width = width = console_width(console)
-        console.print(fitted(columns, width))
+        console = print_table(columns)
         console.print(f"{len(found)} tasks, {sum(task.weight for task in found)} kernels", highlight=False)
         if network is not None and network.mixture is not None:
             console.print(str(network.mixture), highlight=False, soft_wrap=True)
@@ -95,19 +91,14 @@ def tasks(
 def models() -> None:
     """Lists the networks that commands and `model` know by name."""
     with bad_input():
-        from rich.console import Console
-
         from autotune.graph.onnx_model import ZOO
         from autotune.graph.zoo import BUILDERS
-        from autotune.report.tables import Column, console_width, fitted
+        from autotune.report.tables import Column, print_table
 
         origins = dict.fromkeys(ZOO, "ONNX's model zoo, weights of one value")
         origins |= dict.fromkeys(BUILDERS, "built here, random weights")
         names = sorted(origins)
-        console = Console()
-        console.width = width = console_width(console)
-        columns = [Column("model", names, left=True), Column("from", [origins[name] for name in names], left=True)]
-        console.print(fitted(columns, width))
+        print_table([Column("model", names, left=True), Column("from", [origins[name] for name in names], left=True)])
 
 
 def devices(

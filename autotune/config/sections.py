@@ -101,7 +101,7 @@ class Transfer(Section):
     options: dict[str, Option] = Field(default_factory=dict)
     """Options of the method."""
     model: str = "lightgbm_lambdarank"
-    """Of the source's programs: a name of costmodel.models.registry."""
+    """Model of the source's programs: a name of costmodel.models.registry."""
     model_options: dict[str, Option] = Field(default_factory=dict)
     """Options of that model."""
     align: str = "none"
@@ -111,7 +111,7 @@ class Transfer(Section):
     tasks: int | None = Field(default=None, ge=1)
     """So many of the nearest tasks are learned from; null: all, alike."""
     guard: bool = True
-    """Whether a source that misleads is dropped."""
+    """Drop a source that misleads."""
 
 
 class Model(Section):
@@ -120,14 +120,14 @@ class Model(Section):
     name: Named[Any] = "lightgbm"
     """A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class."""
     features: Literal["loops", "knobs", "both"] = "loops"
-    """What the model sees: the program's loops, the values of decisions, or both."""
+    """Input of the model: the program's loops, the values of decisions, or both."""
     options: dict[str, ModelOption] = Field(default_factory=dict)
     """Options of the model."""
     pretrained: str = "shipped"
-    """What orders candidates before anything of a task is measured, beside the roofline: shipped, none, or what
-    `autotune costmodel pretrain` wrote."""
+    """Model that orders candidates before anything of a task is measured, beside the roofline: shipped, none, or a file
+    of `autotune costmodel pretrain`."""
     transfer: Transfer | None = None
-    """What is known from other tasks, workloads or machines; null: nothing."""
+    """Knowledge from other tasks, workloads or machines; null: nothing."""
     exploration: float = Field(default=0.0, ge=0)
     """Standard deviations that are added to a score (upper confidence bound); for random_forest, gaussian_process,
     matern and ensemble."""
@@ -165,13 +165,13 @@ class Quantisation(Section):
     """Quantisation of a network."""
 
     method: Literal["mse", "max", "percentile"] = "mse"
-    """How scales of activations are chosen from what the calibration saw."""
+    """Choice of the scales of activations from the calibration's values."""
     per_channel: bool = True
-    """Whether weights have a scale for each output channel."""
+    """Give weights a scale for each output channel."""
     first: bool = True
-    """Whether the first layer is quantised, too."""
+    """Quantise the first layer, too."""
     last: bool = True
-    """Whether the last layer is quantised, too."""
+    """Quantise the last layer, too."""
     floats: list[str] = Field(default_factory=list)
     """Names of further layers that stay in floats."""
     least_decibels: float = Field(default=25.0, ge=0, le=200)
@@ -179,11 +179,11 @@ class Quantisation(Section):
     inputs: int = Field(default=4, ge=1, le=4096)
     """Random sets of inputs to calibrate on."""
     group: int | None = Field(default=32, ge=8)
-    """Of weights alone: neighbours along the sum that share a scale; null: all of an output."""
+    """For weights alone: neighbours along the sum that share a scale; null: all of an output."""
     symmetric: bool = True
-    """Of weights alone: whether the zero is the middle, in place of one for each group."""
+    """For weights alone: the zero is the middle, in place of one for each group."""
     activations: Literal["floats", "bytes"] = "floats"
-    """Of weights alone: bytes rounds what they are multiplied with in blocks of 32, as it is computed."""
+    """For weights alone: bytes rounds their other factor in blocks of 32, as it is computed."""
     data: str | None = None
     """An .npz file of sets of inputs to calibrate on in place of random ones."""
 
@@ -225,9 +225,9 @@ class Network(Section):
     target is an accelerator. Beside `precision: mixed` int8 is a third type that layers may be in."""
     quantisation: Quantisation = Quantisation()
     precision: Literal["float32", "bfloat16", "float16", "mixed"] = "float32"
-    """What layers multiply and values between kernels are stored in, see docs/precision.md; inputs and outputs keep the
-    model's types. mixed: each kernel in float32 or bfloat16, and int8 beside `quantise: int8`, the fastest choice
-    that keeps `accuracy`."""
+    """Type that layers multiply and that values between kernels are stored in, see docs/precision.md; inputs and
+    outputs keep the model's types. mixed: each kernel in float32 or bfloat16, and int8 beside `quantise: int8`, the
+    fastest choice that keeps `accuracy`."""
     accuracy: Annotated[float, Field(ge=0, le=200)] | Literal["as openvino"] | None = None
     """For mixed precision, decibels of signal to noise beside float32 that every output keeps on the inputs that it is
     chosen by; as openvino: those of OpenVINO as installed; null: 40."""
@@ -278,14 +278,14 @@ class Collect(Section):
     """Collection of a dataset."""
 
     sources: list[SourceConfig] = Field(default_factory=list)
-    """Of tasks, in order."""
+    """Sources of tasks, in order."""
     pools: str | None = None
     """In place of sources: file of registered pools, see docs/evaluation.md."""
     pools_at_most: int | None = Field(default=None, ge=1)
     """Only the registered tasks to learn from and to validate with, so many programs of each at most; null: all as
     registered."""
     pools_by: Literal["random", "model"] = "random"
-    """How programs of pools are drawn; model: only those of the tasks to learn from, as a search proposes them that
+    """Draw of programs of pools; model: only those of the tasks to learn from, as a search proposes them that
     knows the pretrained model and no measurement."""
     programs: int = Field(default=128, ge=1)
     """Programs to measure of each task."""
@@ -312,15 +312,15 @@ class Sizes(Section):
     """Sizes of one argument for which a workload is tuned together, see docs/symbolic_sizes.md."""
 
     argument: str
-    """Of the operator, in place of a number; such as batch of dense."""
+    """Argument of the operator, in place of a number; such as batch of dense."""
     at: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     """Sizes that count; the smallest and the largest are the ends of the range."""
     weights: list[Annotated[float, Field(gt=0)]] | None = None
-    """How often each of these comes; null: equally often."""
+    """Frequency of each of these sizes; null: equal."""
     objective: Literal["geomean", "mean"] = "geomean"
     """geomean of each size's time over the fastest known for it, or mean of seconds."""
     schedules: int = Field(default=8, ge=1)
-    """That are kept at most."""
+    """Schedules that are kept, at most."""
     finals: int = Field(default=3, ge=1)
     """Fastest candidates of each size that are timed at all sizes."""
     search_at: list[int] | None = Field(default=None, min_length=1)
@@ -347,7 +347,7 @@ class Tracking(Section):
     """sqlite:///FILE, or http[s]://HOST of a tracking server; null: what MLFLOW_TRACKING_URI says, else mlflow.db
     beside the run folder."""
     experiment: str | None = Field(default=None, min_length=1)
-    """That the run belongs to; null: its name."""
+    """Experiment that the run belongs to; null: its name."""
     live_after_s: float | None = Field(default=None, ge=0)
     """Seconds of a run after which uploading begins; null: 0 for a model, 60 for an operator."""
     wait_s: float = Field(default=1.0, ge=0)
@@ -358,7 +358,7 @@ class CompileConfig(Section):
     """A model and how its executable is made: the keys that a run and `autotune.compile` have in common."""
 
     name: str = Field(pattern=NAME, max_length=LONGEST)
-    """Of the run; by default that of the file."""
+    """Name of the run; by default that of the file."""
     model: str | None = None
     """A network: a name of the onnx model zoo, or a file."""
     target: str = "cpu"
@@ -368,7 +368,7 @@ class CompileConfig(Section):
     """Candidates to measure; the tasks of a model share them. 0, of a model: its kernels are what the
     roofline chooses."""
     seed: int = Field(default=0, ge=0)
-    """Of every random draw, and of the inputs."""
+    """Seed of every random draw, and of the inputs."""
     measure: Measure = Measure()
     network: Network = Network()
     output: str | None = None
@@ -393,7 +393,7 @@ class RunConfig(CompileConfig):
     sizes: Sizes | None = None
     """Beside a workload: sizes of one argument for which it is tuned together."""
     collect: Collect | None = None
-    """What to collect a dataset from, in place of both; for `autotune collect`."""
+    """Collection of a dataset, in place of both; for `autotune collect`."""
     search: Search = Search()
     cost_model: Model = Model()
     records: str | None = None

@@ -96,7 +96,7 @@ def test_options_that_set_keys_take_what_the_keys_take_and_are_described_as_they
         config = RunConfig.model_validate({**data, section: {last: value}} if section else {**data, last: value})
         assert (getattr(config, section) if section else config).model_dump()[last] == value, (name, key)
     shown = {(name, key): option.help for name, option, _, key in found}
-    assert shown["run", "seed"] == description_of("seed") == "Of every random draw, and of the inputs."
+    assert shown["run", "seed"] == description_of("seed") == "Seed of every random draw, and of the inputs."
     assert "http[s]://HOST" in call("run", "--help").output, "brackets are no markup"
 
 
