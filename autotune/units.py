@@ -6,6 +6,7 @@ import math
 
 _UNITS = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
 _DIGITS = 4  # that count
+_LONG_UNITS = ((31_557_600, "years"), (86_400, "days"), (3_600, "h"), (60, "min"))
 
 
 def latency(seconds: float | None, none: str = "-") -> str:
@@ -30,6 +31,20 @@ def scale_of(seconds: float) -> tuple[float, str]:
     """What to multiply seconds of this size with, and the unit that they have then."""
     size, unit = next((of for of in reversed(_UNITS) if abs(seconds) >= of[0] * (1 - 1e-9)), _UNITS[0])
     return round(1 / size), unit
+
+
+def duration(seconds: float) -> str:
+    """Seconds that have passed: `12.3 s`, `4 min 5 s`, `2 h 10 min`."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def forecast(seconds: float) -> str:
+    """Seconds that are still to come, in the largest unit of which there are two: `90 s`, `5 h`, `27 years`."""
+    size, unit = next((of for of in _LONG_UNITS if seconds >= 2 * of[0]), (1, "s"))
+    return f"{seconds / size:,.0f} {unit}"
 
 
 def certainty(apart: float) -> str:

@@ -10,23 +10,24 @@ import typer
 
 from autotune import __version__
 from autotune.cli import cache, collect, costmodel, database, dataset, inspect, network, results, run, workers
+from autotune.cli.options import KeyCommand
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-app.command()(collect.collect)
+app.command(cls=KeyCommand)(collect.collect)
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(costmodel.app, name="costmodel")
 app.add_typer(database.app, name="database")
 app.command()(inspect.devices)
 app.command()(workers.worker)
 app.command()(workers.tracker)
-app.command()(run.run)
-app.command()(inspect.lower)
-app.command()(inspect.tasks)
+app.command(cls=KeyCommand)(run.run)
+app.command(cls=KeyCommand)(inspect.lower)
+app.command(cls=KeyCommand)(inspect.tasks)
 app.command()(inspect.models)
-app.command("compile")(network.compile_command)
-app.command()(network.bench)
+app.command("compile", cls=KeyCommand)(network.compile_command)
+app.command(cls=KeyCommand)(network.bench)
 app.command()(cache.cache)
-app.command()(run.sweep)
+app.command(cls=KeyCommand)(run.sweep)
 app.command()(results.track)
 app.command()(results.ui)
 app.command()(results.report)

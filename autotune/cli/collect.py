@@ -9,16 +9,17 @@ from typing import Annotated
 import typer
 
 from autotune.cli.errors import INTERRUPTED, bad_input
-from autotune.cli.options import Overrides, Pool, Quiet, RunFolder, TokenFile, console_for, load
+from autotune.cli.options import Overrides, Quiet, console_for, load
 
 
 def collect(
+    ctx: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML) with `collect`.")],
     minutes: Annotated[float | None, typer.Option(min=0, help="Minutes after which this session ends.")] = None,
     overrides: Overrides = None,
-    pool: Pool = None,
-    token_file: TokenFile = None,
-    output: RunFolder = None,
+    pool: str | None = None,
+    token_file: str | None = None,
+    output: str | None = None,
     quiet: Quiet = False,
 ) -> None:
     """Collects a dataset of measured programs; goes on with what an earlier session measured."""
@@ -30,7 +31,7 @@ def collect(
         from autotune.report.progress import LiveProgress
         from costmodel.dataset.stats import stats
 
-        loaded = load(config, overrides, {"measure.pool": pool, "measure.token_file": token_file, "output": output})
+        loaded = load(ctx)
         console = console_for(120)
 
         def say(text: str) -> None:

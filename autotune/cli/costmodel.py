@@ -12,8 +12,7 @@ import typer
 
 from autotune.cli import pretrain, sequences, study
 from autotune.cli.errors import bad_input
-from autotune.cli.options import check_json
-from autotune.cli.study import Json, Track, Uri
+from autotune.cli.options import DatasetFolder, Json, Seed, Track, Uri, check_json, working
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +28,6 @@ app.command("importance")(study.importance_command)
 app.command("pretrain")(pretrain.pretrain_command)
 app.command("sequences")(sequences.sequences_command)
 
-Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
 SplitFile = Annotated[Path | None, typer.Option("--split", metavar="FILE", help="What `autotune dataset split` wrote.")]
 HoldOut = Annotated[
     list[str] | None,
@@ -42,13 +40,12 @@ Options = Annotated[
 OptionsFile = Annotated[
     Path | None, typer.Option("--options", metavar="FILE", help="What `autotune costmodel tune` wrote.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of every random draw.")]
 ModelName = Annotated[str, typer.Option("--model", help="lightgbm, ridge, ..., module:Class or FILE.py:Class.")]
 
 
 @app.command()
 def train(
-    dataset: Folder,
+    dataset: DatasetFolder,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the model, to write.")],
     model: ModelName = "lightgbm",
     split: SplitFile = None,
@@ -72,10 +69,12 @@ def train(
         chosen = _split(data, split, hold_out)
         if chosen is None:
             everything = _everything(data)
-            learned = fitted(model, given, seed, samples(data, everything))
+            with working("computing features") as status:
+                learned = fitted(model, given, seed, samples(data, everything, status.update))
             row = Comparison(model, given, learned, math.nan, evaluate(learned, data, everything))
         else:
-            (row,) = compare(data, chosen, [model], seed, {model: given})
+            with working("computing features") as status:
+                (row,) = compare(data, chosen, [model], seed, {model: given}, status.update)
         about = _about(dataset, data, chosen, seed)
         folder.save(output, row.model, model, {**about, **_finite(row.to_json())})
         _print([row], "evaluated on what it has learned from" if chosen is None else _title(chosen, data))
@@ -87,7 +86,7 @@ def train(
 @app.command("eval")
 def evaluate_command(
     folder: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
-    dataset: Folder,
+    dataset: DatasetFolder,
     split: SplitFile = None,
     hold_out: HoldOut = None,
     target: Target = None,
@@ -107,7 +106,8 @@ def evaluate_command(
         data = _open(dataset, target)
         chosen = _split(data, split, hold_out)
         parts = _everything(data) if chosen is None else chosen.test(data)
-        found = evaluate(loaded, data, parts, _networks(chosen))
+        with working(f"evaluating {name} on {len(parts)} tasks"):
+            found = evaluate(loaded, data, parts, _networks(chosen))
         _print([Comparison(name, {}, loaded, math.nan, found)], _title(chosen, data))
         _print_networks(found)
         if json_file is not None:
@@ -116,7 +116,7 @@ def evaluate_command(
 
 @app.command("compare")
 def compare_command(
-    dataset: Folder,
+    dataset: DatasetFolder,
     split: SplitFile = None,
     hold_out: HoldOut = None,
     target: Target = None,
@@ -148,9 +148,10 @@ def compare_command(
         store, data = tracked.store_of(track, tracking_uri), _open(dataset, target)
         chosen = _split(data, split, hold_out) or split_by_task(data, seed=seed)
         rows = []
-        for row in compare(data, chosen, names, seed):
-            rows.append(row)
-            typer.echo(f"{row.name}: learned in {row.fit_seconds:.1f} s", err=True)
+        with working("computing features") as status:
+            for row in compare(data, chosen, names, seed, progress=status.update):
+                rows.append(row)
+                status.console.print(f"{row.name}: learned in {row.fit_seconds:.1f} s", highlight=False, soft_wrap=True)
         _print(rows, _title(chosen, data))
         about = _about(dataset, data, chosen, seed)
         if json_file is not None:
@@ -161,7 +162,7 @@ def compare_command(
 
 @app.command()
 def tune(
-    dataset: Folder,
+    dataset: DatasetFolder,
     model: ModelName = "lightgbm",
     split: SplitFile = None,
     hold_out: HoldOut = None,

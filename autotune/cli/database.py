@@ -13,11 +13,13 @@ app = typer.Typer(no_args_is_help=True, help="Schedules that searches begin with
 
 Name = Annotated[str, typer.Argument(metavar="DATABASE", help="shipped, own (yours and what comes along), or a file.")]
 
+Match = Annotated[str, typer.Option("--match", help="Only entries whose workload or sketch has this text.")]
+
 
 @app.command("list")
 def list_command(
     name: Name = "own",
-    match: Annotated[str, typer.Option("--match", help="Only entries whose workload or sketch has this text.")] = "",
+    match: Match = "",
 ) -> None:
     """Shows the entries of a database."""
     with bad_input():
@@ -90,7 +92,7 @@ def merge(
 @app.command()
 def verify(
     name: Name = "own",
-    match: Annotated[str, typer.Option("--match", help="Only entries whose workload or sketch has this text.")] = "",
+    match: Match = "",
     most: Annotated[int | None, typer.Option("--most", min=1, help="Entries to look at.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="After which no further entry is begun.")] = None,
 ) -> None:
@@ -100,7 +102,7 @@ def verify(
         from autotune.tuning.verification import verify as check
 
         entries = [e for e in open_schedules(name) if match in e.workload.key or match in e.sketch]
-        found = check(entries[:most], minutes, lambda text: typer.echo(text))
+        found = check(entries[:most], minutes, typer.echo)
         typer.echo(found.summary)
     if found.wrong:
         raise typer.Exit(1)

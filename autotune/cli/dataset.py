@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.errors import bad_input
+from autotune.cli.options import DatasetFolder, Json, tell
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,12 +23,11 @@ app = typer.Typer(
     no_args_is_help=True, help="Datasets of measured programs: build, stats, merge, split; import, export, replay."
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")]
 
 
 class Kind(StrEnum):
-    """How a dataset is split."""
+    """Kinds of splits of a dataset."""
 
     within = "within"
     task = "task"
@@ -59,11 +59,9 @@ def build(
 
 @app.command()
 def stats(
-    folder: Folder,
+    folder: DatasetFolder,
     each: Annotated[bool, typer.Option("--tasks", help="A row for each task, too.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures of every task here.")
-    ] = None,
+    json_file: Json = None,
 ) -> None:
     """Shows what a dataset holds."""
     with bad_input():
@@ -95,7 +93,7 @@ def sequences(
         from costmodel.sequences import write_shards
 
         files = [file for path in logs for file in (_logs_in(path) if path.is_dir() else [path])]
-        made = write_shards(files, output, lambda text: typer.echo(text, err=True))
+        made = write_shards(files, output, tell)
         typer.echo(f"{len(made.names):,} tasks, {sum(made.counts.values()):,} programs are in {output}")
 
 
@@ -121,7 +119,7 @@ def merge(
 
 @app.command()
 def split(
-    folder: Folder,
+    folder: DatasetFolder,
     by: Annotated[
         Kind, typer.Option(help="within: programs of every task; task: workloads; target and network: those held out.")
     ],
@@ -258,7 +256,7 @@ def _describe(measured: MeasuredSpace) -> None:
 
 
 def summary_tables(found: Sequence[TaskStats]) -> list[Table]:
-    """What a dataset holds by target and by network."""
+    """Counts the programs of a dataset by target and by network."""
     by_target: dict[tuple[str, str], list[TaskStats]] = {}
     by_network: dict[tuple[str, str], list[TaskStats]] = {}
     for one in found:

@@ -1,4 +1,4 @@
-"""How commands end: one clear sentence where the input is to blame."""
+"""Ends of commands: one clear sentence where the input is to blame."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def bad_input(hint: str = "", config: Path | None = None) -> Iterator[None]:
+def bad_input(hint: str = "", config: Path | None = None, *also: type[Exception]) -> Iterator[None]:
     """Ends the program with one clear sentence where the input is to blame, or a disk that is full, or Ctrl-C.
 
     Args:
         hint: how to go on once there is room, or after Ctrl-C.
         config: file that mistakes at keys of the configuration are in.
+        also: further exceptions whose message is such a sentence.
     """
     try:
         if config is None:
@@ -45,13 +46,13 @@ def bad_input(hint: str = "", config: Path | None = None) -> Iterator[None]:
         sentence = f"{place}: {error.strerror}" if place else str(error)
         fail(f"{sentence}. {hint}" if full and hint else sentence)
     except Exception as error:
-        if not isinstance(error, _reported()):
+        if not isinstance(error, (*_reported(), *also)):
             raise
         fail(f"{error}. {hint}" if hint and isinstance(error, _full()) else str(error))
 
 
 def nobody_reads(error: Exception) -> bool:
-    """Whether an error says that the reader of our output is gone, as `head` is: such a program ends without a word.
+    """Tells the error of a reader of our output that is gone, as `head` is: such a program ends without a word.
 
     Click ends it so where the error gets there. Another process's pipe may break, too, which is an error like any.
     """

@@ -13,6 +13,7 @@ from autotune.cli.options import Config, Overrides, load
 
 
 def lower(
+    ctx: typer.Context,
     config: Config,
     trace: Annotated[
         Path | None,
@@ -22,7 +23,7 @@ def lower(
         list[str] | None,
         typer.Option(help="schedule, program, or the target's own, such as assembly; again for more; by default all."),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="For another target than the configuration's.")] = None,
+    target: str | None = None,
     task: Annotated[str | None, typer.Option(help="Task of a model; the first by default.")] = None,
     overrides: Overrides = None,
 ) -> None:
@@ -33,7 +34,7 @@ def lower(
         from autotune.tuning import stages, untimed
         from autotune.tuning.preparation import template_space
 
-        loaded = load(config, overrides, {"target": target})
+        loaded = load(ctx)
         settings = settings_of(loaded)
         chosen = stages.task_named(tasks_of_any(loaded), task)
         if trace:
@@ -46,22 +47,21 @@ def lower(
 
 
 def tasks(
+    ctx: typer.Context,
     config: Config,
     passes: Annotated[bool, typer.Option("--passes", help="Print what each graph pass does, and its time.")] = False,
     overrides: Overrides = None,
 ) -> None:
     """Lists the tasks of a configuration, without tuning them."""
     with bad_input(config=config):
-        from rich.console import Console
-
         from autotune.collect.items import tasks_of_any
         from autotune.network.tasks import types_of
-        from autotune.report.tables import Column, console_width, fitted
+        from autotune.report.tables import Column, print_table
         from autotune.run.workloads import job_of, settings_of
         from search_space.operators.algorithms import within
         from search_space.space import algorithms_on
 
-        loaded = load(config, overrides)
+        loaded = load(ctx)
         settings = settings_of(loaded)
         show = (lambda run: typer.echo(str(run))) if passes else None
         network = None if loaded.model is None else job_of(loaded).load(listener=show)
@@ -80,9 +80,7 @@ def tasks(
             Column("target", [target.name for target in targets], rank=1, left=True),
             Column("algorithms", algorithms, rank=2, left=True),
         ]
-        console = Console()
-        console.width = width = console_width(console)
-        console.print(fitted(columns, width))
+        console = print_table(columns)
         console.print(f"{len(found)} tasks, {sum(task.weight for task in found)} kernels", highlight=False)
         if network is not None and network.mixture is not None:
             console.print(str(network.mixture), highlight=False, soft_wrap=True)
@@ -93,19 +91,14 @@ def tasks(
 def models() -> None:
     """Lists the networks that commands and `model` know by name."""
     with bad_input():
-        from rich.console import Console
-
         from autotune.graph.onnx.model import ZOO
         from autotune.graph.zoo import BUILDERS
-        from autotune.report.tables import Column, console_width, fitted
+        from autotune.report.tables import Column, print_table
 
         origins = dict.fromkeys(ZOO, "ONNX's model zoo, weights of one value")
         origins |= dict.fromkeys(BUILDERS, "built here, random weights")
         names = sorted(origins)
-        console = Console()
-        console.width = width = console_width(console)
-        columns = [Column("model", names, left=True), Column("from", [origins[name] for name in names], left=True)]
-        console.print(fitted(columns, width))
+        print_table([Column("model", names, left=True), Column("from", [origins[name] for name in names], left=True)])
 
 
 def devices(

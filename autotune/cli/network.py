@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autotune.cli.errors import bad_input
-from autotune.cli.options import Config, Overrides, load
+from autotune.cli.options import Config, Overrides, load, tell
 
 
 def compile_command(
+    ctx: typer.Context,
     config: Config,
     records: Annotated[Path | None, typer.Option(help="Records; by default those of the run folder.")] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder to write; `network` in the run folder by default.")
+    folder: Annotated[
+        Path | None, typer.Option("--output", help="Folder to write; `network` in the run folder by default.")
     ] = None,
-    lock: Annotated[str | None, typer.Option(metavar="FILE", help="Lock file with the schedules, all of them.")] = None,
+    lock: str | None = None,
     overrides: Overrides = None,
 ) -> None:
     """Compiles a model from records alone, and without them by what is chosen without trials."""
@@ -26,14 +26,15 @@ def compile_command(
         from autotune.network.compile_from_records import compile_model
         from autotune.run.workloads import job_of
 
-        loaded = load(config, overrides, {"lock": lock})
-        folder, notes = compile_model(job_of(loaded), records, output)
+        loaded = load(ctx)
+        written, notes = compile_model(job_of(loaded), records, folder)
         for note in notes:
-            typer.echo(note, err=True)
-        typer.echo(f"{loaded.name} is in {folder}")
+            tell(note)
+        typer.echo(f"{loaded.name} is in {written}")
 
 
 def bench(
+    ctx: typer.Context,
     config: Config,
     network: Annotated[Path | None, typer.Option(help="Folder of the executable; that of the run by default.")] = None,
     against: Annotated[
@@ -49,9 +50,9 @@ def bench(
         from autotune.run.workloads import job_of
         from autotune.units import latency, share
 
-        loaded = load(config, overrides)
+        loaded = load(ctx)
         more = [Path(folder) for folder in also.split(",") if folder]
-        timing = compare(job_of(loaded), network, against.split(","), turns, partial(typer.echo, err=True), more)
+        timing = compare(job_of(loaded), network, against.split(","), turns, tell, more)
         ours = timing.seconds["autotune"]
         wide = max(len(timing.title(name)) for name in timing.seconds)
         for name, seconds in timing.seconds.items():
@@ -60,6 +61,6 @@ def bench(
             noise = f"{timing.decibels[name]:5.1f} dB" if name in timing.decibels else " " * 8
             typer.echo(f"{timing.title(name):{wide}} {figures}  {noise}  {resident:7.0f} MiB resident")
         if timing.unsteady:
-            typer.echo(timing.unsteady, err=True)
+            tell(timing.unsteady)
         for name, why in timing.missing.items():
-            typer.echo(f"{name} was not timed: {why}", err=True)
+            tell(f"{name} was not timed: {why}")

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from autotune.config import RunConfig
+
+KEYS = {
+    "trials": "trials",
+    "seed": "seed",
+    "output": "output",
+    "target": "target",
+    "lock": "lock",
+    "pool": "measure.pool",
+    "token_file": "measure.token_file",
+    "track": "tracking.backend",
+    "tracking_uri": "tracking.uri",
+}
+"""Parameter of a `KeyCommand` → dotted key of the configuration that it sets and whose description is its help."""
 
 Config = Annotated[
     Path,
@@ -21,24 +37,50 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any configuration key, dotted; again for more."),
 ]
-Pool = Annotated[str | None, typer.Option(help="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE.")]
-TokenFile = Annotated[str | None, typer.Option(help="File with the token of RPC devices.")]
-RunFolder = Annotated[str | None, typer.Option(help="The run folder.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show nothing but problems.")]
+DatasetFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
+Track = Annotated[str | None, typer.Option(help="Where models are tracked: mlflow or none.")]
+Uri = Annotated[str | None, typer.Option(help="sqlite:///FILE or a server; by default runs/mlflow.db.")]
 
 
-def load(path: Path, overrides: list[str] | None, given: Mapping[str, Any] | None = None) -> RunConfig:
-    """Reads the configuration of a command.
+class KeyCommand(TyperCommand):
+    """A command on a configuration: options named in `KEYS` set its keys, whose sections describe them."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Describes the options only now, as the sections take longer to import than `autotune --help` to run."""
+        parameters: list[Any] = super().get_params(ctx)
+        for parameter in parameters:
+            if parameter.name in KEYS and parameter.help is None:
+                parameter.help = help_of(KEYS[parameter.name])
+        return parameters
+
+
+def help_of(key: str) -> str:
+    """Makes the help of an option from the description of the dotted key that it sets, in Rich's markup."""
+    from rich.markup import escape
+
+    from autotune.config import description_of
+
+    return escape(description_of(key).replace("; null: ", "; by default "))
+
+
+def load(ctx: typer.Context, given: Mapping[str, Any] | None = None) -> RunConfig:
+    """Reads the configuration of a command with the parameters `Config` and `Overrides`.
+
+    The argument may be a model, an .onnx file or the name of a known network, in place of a file of keys.
 
     Args:
-        path: its file; or a model, an .onnx file or the name of a known network, whose configuration has defaults.
-        overrides: what `--set` gave.
-        given: dotted key -> what an option of its own gave; None: nothing.
+        ctx: of the command; its options in `KEYS` that are given win over `--set`.
+        given: further values by dotted key.
     """
     from autotune.config import config_of, load_config, parse_overrides
 
-    named = {key: value for key, value in (given or {}).items() if value is not None}
-    changes = {**parse_overrides(overrides or []), **named}
+    options = {key: ctx.params.get(name) for name, key in KEYS.items()}
+    named = {key: value for key, value in options.items() if value is not None}
+    path: Path = ctx.params["config"]
+    changes = {**parse_overrides(ctx.params["overrides"] or []), **named, **(given or {})}
     if not _is_model(path):
         return load_config(path, changes)
     from autotune.naming import file_name
@@ -47,7 +89,7 @@ def load(path: Path, overrides: list[str] | None, given: Mapping[str, Any] | Non
 
 
 def _is_model(path: Path) -> bool:
-    """Whether a command is given a model: an .onnx file, or a known network's name where no file has it."""
+    """Tells a model, an .onnx file or a known network's name that no file has, from a file of keys."""
     if path.suffix == ".onnx":
         return True
     if path.suffix or path.exists():
@@ -59,13 +101,29 @@ def _is_model(path: Path) -> bool:
 
 
 def console_for(piped: int, stderr: bool = False) -> Console:
-    """Where a command shows its progress, `piped` characters wide where that is no terminal."""
+    """Makes a console for progress, `piped` characters wide where it is no terminal."""
     from rich.console import Console
 
     console = Console(stderr=stderr)
     if not console.is_terminal:
         console.width = piped
     return console
+
+
+@contextmanager
+def working(on: str) -> Iterator[Status]:
+    """Shows on standard error what a command works on, where that is a terminal, until the block ends.
+
+    Yields:
+        Has `update`, to show another sentence, and `console`, to print lines above it.
+    """
+    with console_for(80, stderr=True).status(on) as status:
+        yield status
+
+
+def tell(text: str) -> None:
+    """Prints a sentence on standard error."""
+    typer.echo(text, err=True)
 
 
 def check_json(path: Path | None, option: str = "--json") -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.errors import bad_input
+from autotune.cli.options import Seed, tell
 
 
 def pretrain_command(
@@ -20,7 +21,7 @@ def pretrain_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The model, to write; its name ends with .npz.")
     ] = Path("pretrained.npz"),
-    seed: Annotated[int, typer.Option(min=0, help="Of every random draw.")] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Learns from all programs of datasets what the roofline misses, for layers that nothing is known of."""
     with bad_input():
@@ -32,6 +33,6 @@ def pretrain_command(
         if output.suffix != ".npz":
             raise ModelError(f"`--output` must end with .npz, but got {output.name!r}")
         sources = [Dataset.open(folder) for folder in datasets] if datasets else shipped_sources()
-        model = learn(sources, seed, lambda text: typer.echo(text, err=True))
+        model = learn(sources, seed, tell)
         write(model, {task.target for data in sources for task in data.tasks}, output)
         typer.echo(f"the model is in {output}, {output.stat().st_size / 1000:.0f} kB")

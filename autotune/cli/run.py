@@ -5,28 +5,25 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from autotune.cli.errors import INTERRUPTED, bad_input, fail
-from autotune.cli.options import Config, Overrides, Pool, Quiet, RunFolder, TokenFile, check_json, console_for, load
+from autotune.cli.options import Config, Overrides, Quiet, check_json, console_for, load, tell
 
 
 def run(
+    ctx: typer.Context,
     config: Config,
-    trials: Annotated[
-        int | None, typer.Option(help="Candidates to measure; a model's tasks share them; 0: none.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
+    trials: int | None = None,
+    seed: int | None = None,
     overrides: Overrides = None,
-    pool: Pool = None,
-    token_file: TokenFile = None,
-    output: RunFolder = None,
-    track: Annotated[str | None, typer.Option(help="Where the run is tracked: mlflow or none.")] = None,
-    tracking_uri: Annotated[
-        str | None, typer.Option(help="sqlite:///FILE or a server; by default mlflow.db beside the run folder.")
-    ] = None,
+    pool: str | None = None,
+    token_file: str | None = None,
+    output: str | None = None,
+    track: str | None = None,
+    tracking_uri: str | None = None,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="End without waiting for the upload, which goes on by itself.")
     ] = False,
@@ -47,10 +44,7 @@ def run(
         from autotune.run_files import write_json
 
         check_json(json_file)
-        given: dict[str, Any] = {"trials": trials, "seed": seed, "output": output}
-        given |= {"measure.pool": pool, "measure.token_file": token_file}
-        given |= {"tracking.backend": track, "tracking.uri": tracking_uri, "tracking.wait_s": 0.0 if no_wait else None}
-        loaded = load(config, overrides, given)
+        loaded = load(ctx, {"tracking.wait_s": 0.0} if no_wait else None)
         console = console_for(PIPED, stderr=str(json_file) == "-")
         shown = [] if quiet else [LiveProgress(console)]
 
@@ -60,7 +54,7 @@ def run(
 
         def show(outcome: runner.Outcome) -> None:
             for note in outcome.notes:
-                typer.echo(note, err=True)
+                tell(note)
             if str(json_file) == "-":
                 typer.echo(json.dumps(outcome.document, indent=2))
             elif json_file is not None:
@@ -76,15 +70,16 @@ def run(
             for progress in shown:
                 progress.stop()
         if outcome.untracked:
-            typer.echo(outcome.untracked, err=True)
+            tell(outcome.untracked)
     if outcome.interrupted:
-        typer.echo(f"stopped; every finished trial is kept. {hint}", err=True)
+        tell(f"stopped; every finished trial is kept. {hint}")
         raise typer.Exit(INTERRUPTED)
     if outcome.problems:
         fail("\n".join(outcome.problems))
 
 
 def sweep(
+    ctx: typer.Context,
     config: Config,
     vary: Annotated[
         list[str] | None,
@@ -99,7 +94,7 @@ def sweep(
         from autotune.run import sweep as designs
         from autotune.units import latency
 
-        loaded = load(config, overrides, {"trials": trials, "output": output})
+        loaded = load(ctx)
         variations = designs.parse_variations(vary or [], designs.configuration_of(loaded))
         folder = loaded.folder if output else loaded.folder.with_name(f"{loaded.folder.name}_sweep")
         points = designs.sweep(loaded, variations, folder, typer.echo)
@@ -109,7 +104,7 @@ def sweep(
             typer.echo(f"{point.memory_bytes / 1024:8.0f} KiB {latency(point.seconds):>10}  {point.name}")
         typer.echo(f"everything is in {folder}")
     if any(point.interrupted for point in points):
-        typer.echo("stopped; every finished trial is kept, and the same command goes on", err=True)
+        tell("stopped; every finished trial is kept, and the same command goes on")
         raise typer.Exit(INTERRUPTED)
     if not best:
         fail("no design has a schedule for every task")

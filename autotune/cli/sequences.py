@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.errors import bad_input
-from autotune.cli.options import check_json
+from autotune.cli.options import Json, check_json, tell
 
 
 def sequences_command(
@@ -21,7 +21,7 @@ def sequences_command(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Of the model.")] = 1,
     steps: Annotated[int, typer.Option(min=1, help="Of training.")] = 1500,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
+    json_file: Json = None,
 ) -> None:
     """Learns the order of programs from their schedule primitives, as TLP does, and scores it on tasks held back."""
     with bad_input():
@@ -33,9 +33,7 @@ def sequences_command(
         from costmodel.sequences.scored import scored_sequences
 
         check_json(json_file)
-        found = scored_sequences(
-            folder, share, split_seed, weights, seeds, Options(steps=steps), lambda text: typer.echo(text, err=True)
-        )
+        found = scored_sequences(folder, share, split_seed, weights, seeds, Options(steps=steps), tell)
         console = Console(width=160)
         rows = [((name,), scores.values()) for name, scores in found.scores.items()]
         console.print(figures_table(("model",), 1, rows))

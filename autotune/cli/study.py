@@ -9,25 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.errors import bad_input
-from autotune.cli.options import check_json
+from autotune.cli.options import Json, Track, Uri, check_json, tell, working
 
 if TYPE_CHECKING:
     from costmodel.protocol import Pools, Study
 
 PoolsFolder = Annotated[Path, typer.Argument(metavar="POOLS", help="Folder of pools, or: shipped.")]
 Models = Annotated[
-    str | None, typer.Option("--models", metavar="NAME,NAME", help="The others are held against the first.")
+    str | None, typer.Option("--models", metavar="NAME,NAME", help="Models; all are compared with the first.")
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Of each model.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Random seeds of each model.")]
 Each = Annotated[bool, typer.Option("--tasks", help="A row for each task, too.")]
-Track = Annotated[str | None, typer.Option(help="Where models are tracked: mlflow or none.")]
-Uri = Annotated[str | None, typer.Option(help="sqlite:///FILE or a server; by default runs/mlflow.db.")]
 Plots = Annotated[Path | None, typer.Option("--plots", metavar="FOLDER", help="Draw predicted against measured.")]
 
 
 class By(StrEnum):
-    """What a curve is drawn over."""
+    """Horizontal axis of a curve."""
 
     programs = "programs"
     tasks = "tasks"
@@ -51,7 +48,7 @@ def study_command(
         check_json(json_file)
         names = _names(models)
         store, pools = tracked.store_of(track, tracking_uri), Pools.open(folder)
-        found = study(pools, "validation", names, seeds, progress=lambda text: typer.echo(text, err=True))
+        found = study(pools, "validation", names, seeds, progress=tell)
         _show(found, pools, names, each, plots, json_file)
         if store is not None:
             tracked.track_study(store, "study", found, plots)
@@ -74,7 +71,7 @@ def test_command(
         check_json(json_file)
         names = _names(models)
         store = tracked.store_of(track, tracking_uri)
-        found = test(names, folder, seeds, progress=lambda text: typer.echo(text, err=True))
+        found = test(names, folder, seeds, progress=tell)
         _show(found, None, names, each, None, json_file)
         if store is not None:
             tracked.track_study(store, "test", found, None)
@@ -83,11 +80,11 @@ def test_command(
 def curve_command(
     folder: PoolsFolder = Path("shipped"),
     model: Annotated[str, typer.Option("--model", help="Its name.")] = "lightgbm",
-    by: Annotated[By, typer.Option(help="What there is less of.")] = By.programs,
+    by: Annotated[By, typer.Option(help="Quantity of the training data that is varied.")] = By.programs,
     seeds: Seeds = 5,
     json_file: Json = None,
 ) -> None:
-    """How a model's scores on the networks to validate with grow with what it learns from."""
+    """Shows how a model's scores on the networks to validate with grow with what it learns from."""
     with bad_input():
         from rich.console import Console
 
@@ -97,7 +94,7 @@ def curve_command(
         from costmodel.protocol.curves import curve
 
         check_json(json_file)
-        points = curve(Pools.open(folder), model, by, seeds=seeds, progress=lambda text: typer.echo(text, err=True))
+        points = curve(Pools.open(folder), model, by, seeds=seeds, progress=tell)
         rows = [((str(point.tasks), f"{point.programs:,}"), point.scores.values()) for point in points]
         Console(width=160).print(figures_table(("tasks", "programs"), 0, rows))
         if json_file is not None:
@@ -110,7 +107,7 @@ def importance_command(
     most: Annotated[int, typer.Option("--most", min=1, help="Features to show.")] = 20,
     json_file: Json = None,
 ) -> None:
-    """Which features a model goes by: what it loses when one is shuffled among programs."""
+    """Lists the features a model depends on: what it loses when one is shuffled among programs."""
     with bad_input():
         from autotune.run_files import write_json
         from costmodel.evaluate import fitted, samples
@@ -119,8 +116,9 @@ def importance_command(
 
         check_json(json_file)
         pools = Pools.open(folder)
-        learned = fitted(model, {}, 0, samples(pools.known, pools.parts("train")))
-        found = importance(learned, pools)
+        with working("computing features") as status:
+            learned = fitted(model, {}, 0, samples(pools.known, pools.parts("train"), status.update))
+            found = importance(learned, pools)
         for name, loss in list(found.items())[:most]:
             typer.echo(f"{name:32} {loss:.4f}")
         if json_file is not None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.errors import nobody_reads
-from measure.errors import MeasureError
+from autotune.cli.errors import bad_input
 
 if TYPE_CHECKING:
     from measure.rpc.service import Listen
-
-BAD_INPUT = 2
 
 Token = Annotated[Path, typer.Option(metavar="FILE", help="File with the token that clients must have.")]
 Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM of the server's certificate: encrypts.")]
@@ -39,7 +35,7 @@ def worker(
     host_lock: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serves a device of this machine to runs elsewhere, until it is told to end."""
-    with _reported(MeasureError, ValueError, OSError):
+    with bad_input("", None, ValueError):
         from measure.fleet.local import LocalDevice
         from measure.rpc.serve import serve_device
         from measure.rpc.settings import RpcSettings, check_key, check_place, read_certificates
@@ -66,7 +62,7 @@ def tracker(
     tls_key: CertificateKey = None,
 ) -> None:
     """Gives out the devices of workers by key and priority, until it is told to end."""
-    with _reported(MeasureError, ValueError, OSError):
+    with bad_input("", None, ValueError):
         from measure.rpc.serve import serve_tracker
 
         if not lease > 0:
@@ -109,17 +105,5 @@ def _warn(sentence: str) -> None:
 def _serve(coroutine: Coroutine[Any, Any, None]) -> None:
     import asyncio
 
-    with _reported(MeasureError):
+    with bad_input():
         asyncio.run(coroutine)
-
-
-@contextmanager
-def _reported(*kinds: type[Exception]) -> Iterator[None]:
-    """Ends the program with one clear sentence where these exceptions say what is wrong."""
-    try:
-        yield
-    except kinds as error:
-        if nobody_reads(error):
-            raise
-        typer.echo(str(error), err=True)
-        raise typer.Exit(BAD_INPUT) from None

@@ -10,8 +10,7 @@ import numpy as np
 
 from autotune.collect.random_programs import random_workload
 from autotune.config import Collect, ConfigError, RunConfig, SourceConfig, errors_at
-from autotune.run.resolve import tasks_of
-from autotune.run.workloads import network_of, workload_of
+from autotune.run.workloads import network_of, tasks_of, workload_of
 from autotune.tuning.task import Task
 from search_space.operators.checks import nearest
 from search_space.workloads import Workload

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from autotune.config.errors import ConfigError, errors_at, in_file
-from autotune.config.reading import check_config, check_section, config_of, json_schema, load_config, parse_overrides
+from autotune.config.reading import (
+    check_config,
+    check_section,
+    config_of,
+    description_of,
+    json_schema,
+    load_config,
+    parse_overrides,
+)
 from autotune.config.sections import (
     Collect,
     CompileConfig,
@@ -38,6 +46,7 @@ __all__ = [
     "check_config",
     "check_section",
     "config_of",
+    "description_of",
     "errors_at",
     "in_file",
     "json_schema",

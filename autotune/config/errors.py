@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: sentences, each at the key that it is about."""
+"""Mistakes in a configuration: sentences, each at the key that it is about."""
 
 from __future__ import annotations
 

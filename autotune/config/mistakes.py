@@ -1,4 +1,4 @@
-"""What pydantic says of values that sections refuse, as sentences: the rule, then the value."""
+"""Sentences for values that sections refuse, made of pydantic's errors: the rule, then the value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mistakes_of(error: ValidationError, section: type[BaseModel]) -> list[tuple[
 
 
 def in_python(error: ValidationError, section: type[BaseModel]) -> str:
-    """The same for a section that is made in Python, whose keys are arguments."""
+    """Joins the mistakes in a section that is made in Python, whose keys are arguments."""
     sentences = []
     for key, sentence in mistakes_of(error, section):
         sentence = sentence.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
@@ -28,7 +28,7 @@ def in_python(error: ValidationError, section: type[BaseModel]) -> str:
 
 def _sentence(item: Any, section: type[BaseModel]) -> str:
     if item["type"] == "extra_forbidden":
-        known, name = _fields_at(section, item["loc"][:-1]), str(item["loc"][-1])
+        known, name = fields_at(section, item["loc"][:-1]), str(item["loc"][-1])
         return f"must be one of the known keys{nearest(name, known) or ' ' + ', '.join(known)}"
     if item["type"] == "value_error":
         return str(item["ctx"]["error"])
@@ -41,7 +41,8 @@ def _sentence(item: Any, section: type[BaseModel]) -> str:
     return f"{rule}, but got {brief(item['input'])}"
 
 
-def _fields_at(section: type[BaseModel], place: Sequence[int | str]) -> dict[str, FieldInfo]:
+def fields_at(section: type[BaseModel], place: Sequence[int | str]) -> dict[str, FieldInfo]:
+    """Finds the fields of the section at a path of keys and places in lists; {} where it holds no section."""
     for name in place:
         if isinstance(name, int):  # an item of a list, whose section is known already
             continue

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from autotune.config import strict_yaml
 from autotune.config.errors import ConfigError, in_file
-from autotune.config.mistakes import mistakes_of
+from autotune.config.mistakes import fields_at, mistakes_of
 from autotune.config.sections import RunConfig, Section
 from autotune.naming import brief
 
@@ -79,6 +79,16 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
     return overrides
 
 
+def description_of(key: str) -> str:
+    """Finds the description of a dotted key.
+
+    Raises:
+        KeyError: no such key.
+    """
+    *parents, name = key.split(".")
+    return _joined(fields_at(RunConfig, parents)[name].description or "")
+
+
 def json_schema() -> dict[str, Any]:
     """The published JSON schema of a configuration file, in which `name` may be left out."""
     schema = RunConfig.model_json_schema()
@@ -87,7 +97,22 @@ def json_schema() -> dict[str, Any]:
     schema["oneOf"] = [
         {"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in ("model", "workload", "collect")
     ]
+    _join_descriptions(schema)
     return schema
+
+
+def _joined(text: str) -> str:
+    """Joins the lines of a description."""
+    return " ".join(text.split())
+
+
+def _join_descriptions(schema: Any) -> None:
+    """Joins the lines of every description in a JSON schema, in place."""
+    for name, value in schema.items() if isinstance(schema, dict) else enumerate(schema):
+        if name == "description" and isinstance(value, str):
+            schema[name] = _joined(value)
+        elif isinstance(value, dict | list):
+            _join_descriptions(value)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Configuration of a run: a closed set of keys, validated once and passed down frozen.
 
-The sections are what `autotune.tune` takes, too. There a field that names a class or an object may be that itself.
+`autotune.tune` takes the sections, too. There a field that names a class or an object may be that itself. The text
+below a field is its description in the JSON schema and in `--help`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ ModelOption = Option | list[Option] | None
 class Section(BaseModel):
     """Part of a configuration: frozen, no unknown keys, no conversions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     if not TYPE_CHECKING:  # where the arguments are the fields
 
@@ -58,12 +61,11 @@ Named = Annotated[Given, PlainValidator(_named), WithJsonSchema({"type": "string
 class WorkloadConfig(BaseModel):
     """An operator and its sizes, by the names of `search_space.workloads`."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, use_attribute_docstrings=True)
 
-    operator: str = Field(
-        description="A function of search_space.workloads, or an operator of one's own: FILE.py:NAME or module:NAME; "
-        "its arguments stand beside it."
-    )
+    operator: str
+    """A function of search_space.workloads, or an operator of one's own: FILE.py:NAME or module:NAME; its arguments
+    stand beside it."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -72,87 +74,70 @@ class WorkloadConfig(BaseModel):
 
 
 class Search(Section):
-    """How candidates are proposed."""
+    """Proposal of candidates."""
 
-    strategy: Named[str | type[Any]] = Field(
-        default="evolution",
-        description="A name of autotune.search.STRATEGIES, or a strategy of one's own: FILE.py:Class or module:Class.",
-    )
-    batch: int = Field(default=32, ge=1, le=4096, description="Trials of a round.")
-    algorithms: list[str] | None = Field(
-        default=None, min_length=1, description="Algorithms to choose from, such as direct and im2col; null: all."
-    )
-    scheduler: str = Field(
-        default="gradient", description="gradient or round_robin: how tasks of a model share the trials."
-    )
-    finalists: int = Field(
-        default=3, ge=0, le=64, description="Fastest candidates of a task that are timed again at the end; 0: none."
-    )
-    patience: int | None = Field(
-        default=None, ge=1, description="Rounds without a gain after which a task is left alone; null: never."
-    )
-    template: str | None = Field(
-        default=None,
-        description="A name of search_space.template.TEMPLATES that schedules the workload; null: sketch rules do.",
-    )
-    database: str = Field(
-        default="own",
-        description="Schedules to begin with: own (yours and what comes along), shipped, none, or a file.",
-    )
-    starts: int = Field(default=8, ge=0, le=256, description="Such schedules that are measured first, at most.")
-    options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
+    strategy: Named[str | type[Any]] = "evolution"
+    """A name of autotune.search.STRATEGIES, or a strategy of one's own: FILE.py:Class or module:Class."""
+    batch: int = Field(default=32, ge=1, le=4096)
+    """Trials of a round."""
+    algorithms: list[str] | None = Field(default=None, min_length=1)
+    """Algorithms to choose from, such as direct and im2col; null: all."""
+    scheduler: str = "gradient"
+    """gradient or round_robin: how tasks of a model share the trials."""
+    finalists: int = Field(default=3, ge=0, le=64)
+    """Fastest candidates of a task that are timed again at the end; 0: none."""
+    patience: int | None = Field(default=None, ge=1)
+    """Rounds without a gain after which a task is left alone; null: never."""
+    template: str | None = None
+    """A name of search_space.template.TEMPLATES that schedules the workload; null: sketch rules do."""
+    database: str = "own"
+    """Schedules to begin with: own (yours and what comes along), shipped, none, or a file."""
+    starts: int = Field(default=8, ge=0, le=256)
+    """Such schedules that are measured first, at most."""
+    options: dict[str, Option] = Field(default_factory=dict)
+    """Options of the strategy."""
 
 
 class Transfer(Section):
-    """How the search learns from other tasks, see docs/cost_model_lab.md."""
+    """Learning from other tasks, see docs/cost_model_lab.md."""
 
-    source: Named[Any] = Field(
-        description="A dataset's folder, a records file, or what `autotune costmodel train` wrote."
-    )
-    method: str = Field(
-        default="auto",
-        description="kriging, residual, continued, fine_tune, joint; auto: kriging on trees, or residual.",
-    )
-    options: dict[str, Option] = Field(default_factory=dict, description="Options of the method.")
-    model: str = Field(
-        default="lightgbm_lambdarank", description="Of the source's programs: a name of costmodel.models.registry."
-    )
-    model_options: dict[str, Option] = Field(default_factory=dict, description="Options of that model.")
-    align: str = Field(
-        default="none", description="none, machine, centred or quantile: how features of unlike tasks are compared."
-    )
-    similarity: str = Field(default="all", description="operator, sizes, programs or all: by what tasks are alike.")
-    tasks: int | None = Field(
-        default=None, ge=1, description="So many of the nearest tasks are learned from; null: all, alike."
-    )
-    guard: bool = Field(default=True, description="Whether a source that misleads is dropped.")
+    source: Named[Any]
+    """A dataset's folder, a records file, or what `autotune costmodel train` wrote."""
+    method: str = "auto"
+    """kriging, residual, continued, fine_tune, joint; auto: kriging on trees, or residual."""
+    options: dict[str, Option] = Field(default_factory=dict)
+    """Options of the method."""
+    model: str = "lightgbm_lambdarank"
+    """Model of the source's programs: a name of costmodel.models.registry."""
+    model_options: dict[str, Option] = Field(default_factory=dict)
+    """Options of that model."""
+    align: str = "none"
+    """none, machine, centred or quantile: how features of unlike tasks are compared."""
+    similarity: str = "all"
+    """operator, sizes, programs or all: by what tasks are alike."""
+    tasks: int | None = Field(default=None, ge=1)
+    """So many of the nearest tasks are learned from; null: all, alike."""
+    guard: bool = True
+    """Drop a source that misleads."""
 
 
 class Model(Section):
-    """What scores candidates before they are measured."""
+    """Model that scores candidates before they are measured."""
 
-    name: Named[Any] = Field(
-        default="lightgbm",
-        description="A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class.",
-    )
-    features: Literal["loops", "knobs", "both"] = Field(
-        default="loops", description="What the model sees: the program's loops, the values of decisions, or both."
-    )
-    options: dict[str, ModelOption] = Field(default_factory=dict, description="Options of the model.")
-    pretrained: str = Field(
-        default="shipped",
-        description="What orders candidates before anything of a task is measured, beside the roofline: shipped, none, "
-        "or what `autotune costmodel pretrain` wrote.",
-    )
-    transfer: Transfer | None = Field(
-        default=None, description="What is known from other tasks, workloads or machines; null: nothing."
-    )
-    exploration: float = Field(
-        default=0.0,
-        ge=0,
-        description="Standard deviations that are added to a score (upper confidence bound); for random_forest, "
-        "gaussian_process, matern and ensemble.",
-    )
+    name: Named[Any] = "lightgbm"
+    """A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class."""
+    features: Literal["loops", "knobs", "both"] = "loops"
+    """Input of the model: the program's loops, the values of decisions, or both."""
+    options: dict[str, ModelOption] = Field(default_factory=dict)
+    """Options of the model."""
+    pretrained: str = "shipped"
+    """Model that orders candidates before anything of a task is measured, beside the roofline: shipped, none, or a file
+    of `autotune costmodel pretrain`."""
+    transfer: Transfer | None = None
+    """Knowledge from other tasks, workloads or machines; null: nothing."""
+    exploration: float = Field(default=0.0, ge=0)
+    """Standard deviations that are added to a score (upper confidence bound); for random_forest, gaussian_process,
+    matern and ensemble."""
 
     @model_validator(mode="after")
     def _transfers_loops(self) -> Self:
@@ -165,74 +150,58 @@ class Model(Section):
 
 
 class Measure(Section):
-    """How candidates are measured."""
+    """Measurement of candidates."""
 
-    pool: Named[str | MeasurePool] = Field(
-        default="local",
-        description="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file; see "
-        "docs/measurement.md.",
-    )
-    token_file: str | None = Field(default=None, description="File with the token of RPC workers and trackers.")
-    tls_ca: str | None = Field(
-        default=None, description="PEM file of certificates that sign those of RPC servers; null: no encryption."
-    )
-    cache: Literal["warm", "network"] = Field(
-        default="warm", description="State of the caches: all warm, or weights cold as within a network."
-    )
-    timeout_s: float = Field(default=10.0, gt=0, description="Seconds for check and timing of a trial.")
-    build_timeout_s: float = Field(default=15.0, gt=0, description="Seconds for the build of a trial.")
-    threads: int | None = Field(
-        default=None,
-        ge=1,
-        le=MOST_THREADS,
-        description="Threads of a kernel, with `pool: local` at most one a core; null: one a core.",
-    )
+    pool: Named[str | MeasurePool] = "local"
+    """local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file; see docs/measurement.md."""
+    token_file: str | None = None
+    """File with the token of RPC workers and trackers."""
+    tls_ca: str | None = None
+    """PEM file of certificates that sign those of RPC servers; null: no encryption."""
+    cache: Literal["warm", "network"] = "warm"
+    """State of the caches: all warm, or weights cold as within a network."""
+    timeout_s: float = Field(default=10.0, gt=0)
+    """Seconds for check and timing of a trial."""
+    build_timeout_s: float = Field(default=15.0, gt=0)
+    """Seconds for the build of a trial."""
+    threads: int | None = Field(default=None, ge=1, le=MOST_THREADS)
+    """Threads of a kernel, with `pool: local` at most one a core; null: one a core."""
 
 
 class Quantisation(Section):
-    """How a network is quantised."""
+    """Quantisation of a network."""
 
-    method: Literal["mse", "max", "percentile"] = Field(
-        default="mse", description="How scales of activations are chosen from what the calibration saw."
-    )
-    per_channel: bool = Field(default=True, description="Whether weights have a scale for each output channel.")
-    first: bool = Field(default=True, description="Whether the first layer is quantised, too.")
-    last: bool = Field(default=True, description="Whether the last layer is quantised, too.")
-    floats: list[str] = Field(default_factory=list, description="Names of further layers that stay in floats.")
-    least_decibels: float = Field(
-        default=25.0,
-        ge=0,
-        le=200,
-        description="Signal to noise that a layer's output must keep in int8; layers below it stay in floats.",
-    )
-    inputs: int = Field(default=4, ge=1, le=4096, description="Random sets of inputs to calibrate on.")
-    group: int | None = Field(
-        default=32,
-        ge=8,
-        description="Of weights alone: neighbours along the sum that share a scale; null: all of an output.",
-    )
-    symmetric: bool = Field(
-        default=True, description="Of weights alone: whether the zero is the middle, in place of one for each group."
-    )
-    activations: Literal["floats", "bytes"] = Field(
-        default="floats",
-        description="Of weights alone: bytes rounds what they are multiplied with in blocks of 32, as it is computed.",
-    )
-    data: str | None = Field(
-        default=None, description="An .npz file of sets of inputs to calibrate on in place of random ones."
-    )
+    method: Literal["mse", "max", "percentile"] = "mse"
+    """Choice of the scales of activations from the calibration's values."""
+    per_channel: bool = True
+    """Give weights a scale for each output channel."""
+    first: bool = True
+    """Quantise the first layer, too."""
+    last: bool = True
+    """Quantise the last layer, too."""
+    floats: list[str] = Field(default_factory=list)
+    """Names of further layers that stay in floats."""
+    least_decibels: float = Field(default=25.0, ge=0, le=200)
+    """Signal to noise that a layer's output must keep in int8; layers below it stay in floats."""
+    inputs: int = Field(default=4, ge=1, le=4096)
+    """Random sets of inputs to calibrate on."""
+    group: int | None = Field(default=32, ge=8)
+    """For weights alone: neighbours along the sum that share a scale; null: all of an output."""
+    symmetric: bool = True
+    """For weights alone: the zero is the middle, in place of one for each group."""
+    activations: Literal["floats", "bytes"] = "floats"
+    """For weights alone: bytes rounds their other factor in blocks of 32, as it is computed."""
+    data: str | None = None
+    """An .npz file of sets of inputs to calibrate on in place of random ones."""
 
 
 class Network(Section):
-    """What is made of a model."""
+    """Network that is made of a model."""
 
-    shapes: dict[str, list[int | str]] = Field(
-        default_factory=dict,
-        description="Shapes of inputs whose dimensions the model leaves open; names of `sizes` stay open.",
-    )
-    sizes: dict[str, list[int]] = Field(
-        default_factory=dict, description="Least and greatest value of sizes in `shapes` that an executable takes."
-    )
+    shapes: dict[str, list[int | str]] = Field(default_factory=dict)
+    """Shapes of inputs whose dimensions the model leaves open; names of `sizes` stay open."""
+    sizes: dict[str, list[int]] = Field(default_factory=dict)
+    """Least and greatest value of sizes in `shapes` that an executable takes."""
 
     @model_validator(mode="after")
     def _named_sizes(self) -> Network:
@@ -246,49 +215,33 @@ class Network(Section):
                 raise ValueError(f"names in `shapes` must be among `sizes`, but got {unknown[0]!r} for {name}")
         return self
 
-    passes: list[str] | None = Field(
-        default=None, description="Names of autotune.graph.passes.PASSES, in order; null: all."
-    )
-    substitutions: Literal["search"] | None = Field(
-        default=None, description="search: after the passes, see docs/substitutions.md; null: passes alone."
-    )
-    algorithms: list[Literal["strassen", "winograd4_dot"]] = Field(
-        default_factory=list,
-        description="Algorithms that kernels may use besides the default ones: strassen, whose rounding errors mix "
-        "rows of a batch, and winograd4_dot.",
-    )
-    max_algorithm_error: float | None = Field(
-        default=None, ge=0, description="Largest relative error of an algorithm, such as Winograd's; null: 0.01."
-    )
-    max_extra_mb: float | None = Field(
-        default=None, ge=0, description="Megabytes by which transformed weights may exceed the weights; null: any."
-    )
-    quantise: QuantisationName | None = Field(
-        default=None,
-        description="int8: layers work on bytes, see docs/quantisation.md; weights8 or weights4: products read weights "
-        "of 8 or 4 bits, and compute in floats; shift8: as accelerators that only shift compute them; null: in floats, "
-        "or shift8 where the target is an accelerator. Beside `precision: mixed` int8 is a third type that layers may "
-        "be in.",
-    )
+    passes: list[str] | None = None
+    """Names of autotune.graph.passes.PASSES, in order; null: all."""
+    substitutions: Literal["search"] | None = None
+    """search: after the passes, see docs/substitutions.md; null: passes alone."""
+    algorithms: list[Literal["strassen", "winograd4_dot"]] = Field(default_factory=list)
+    """Algorithms that kernels may use besides the default ones: strassen, whose rounding errors mix rows of a batch,
+    and winograd4_dot."""
+    max_algorithm_error: float | None = Field(default=None, ge=0)
+    """Largest relative error of an algorithm, such as Winograd's; null: 0.01."""
+    max_extra_mb: float | None = Field(default=None, ge=0)
+    """Megabytes by which transformed weights may exceed the weights; null: any."""
+    quantise: QuantisationName | None = None
+    """int8: layers work on bytes, see docs/quantisation.md; weights8 or weights4: products read weights of 8 or 4 bits,
+    and compute in floats; shift8: as accelerators that only shift compute them; null: in floats, or shift8 where the
+    target is an accelerator. Beside `precision: mixed` int8 is a third type that layers may be in."""
     quantisation: Quantisation = Quantisation()
-    precision: PrecisionName = Field(
-        default="float32",
-        description="What layers multiply and values between kernels are stored in, see docs/precision.md; inputs and "
-        "outputs keep the model's types. mixed: each kernel in float32 or bfloat16, and int8 beside `quantise: int8`, "
-        "the fastest choice that keeps `accuracy`.",
-    )
-    accuracy: Annotated[float, Field(ge=0, le=200)] | Literal["as openvino"] | None = Field(
-        default=None,
-        description="For mixed precision, decibels of signal to noise beside float32 that every output keeps on the "
-        "inputs that it is chosen by; as openvino: those of OpenVINO as installed; null: 40.",
-    )
-    tolerance: float = Field(
-        default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
-    )
-    check_layers: bool = Field(
-        default=False,
-        description="Compare values in between with the reference, too, by an executable that is compiled for it.",
-    )
+    precision: PrecisionName = "float32"
+    """Type that layers multiply and that values between kernels are stored in, see docs/precision.md; inputs and
+    outputs keep the model's types. mixed: each kernel in float32 or bfloat16, and int8 beside `quantise: int8`, the
+    fastest choice that keeps `accuracy`."""
+    accuracy: Annotated[float, Field(ge=0, le=200)] | Literal["as openvino"] | None = None
+    """For mixed precision, decibels of signal to noise beside float32 that every output keeps on the inputs that it is
+    chosen by; as openvino: those of OpenVINO as installed; null: 40."""
+    tolerance: float = Field(default=1e-4, gt=0)
+    """Largest error of an output, relative to its largest element."""
+    check_layers: bool = False
+    """Compare values in between with the reference, too, by an executable that is compiled for it."""
 
     @model_validator(mode="after")
     def _accuracy_of_mixtures(self) -> Self:
@@ -301,33 +254,26 @@ class Network(Section):
 
 
 class SourceConfig(Section):
-    """Where tasks of a dataset come from: a network, random tensor programs, or one operator."""
+    """Source of a dataset's tasks: a network, random tensor programs, or one operator."""
 
-    network: str | None = Field(
-        default=None, description="A network, as `model` of a run; its tasks by our own passes."
-    )
-    random_programs: int | None = Field(
-        default=None, ge=1, le=1000, description="So many tensor programs drawn from the seed."
-    )
-    workload: WorkloadConfig | None = Field(default=None, description="An operator, as `workload` of a run.")
-    programs: int | None = Field(
-        default=None, ge=1, description="Programs to measure of each of these tasks; null: `collect.programs`."
-    )
-    tasks: int | None = Field(
-        default=None, ge=1, description="Most tasks of a network, spread evenly over it; null: all."
-    )
-    only: list[str] | None = Field(
-        default=None, min_length=1, description="Names of tasks of a network, as `autotune tasks` has them; null: all."
-    )
-    most_mflop: float | None = Field(
-        default=None, gt=0, description="Tasks of a network with more operations are left out; null: none."
-    )
-    rounds: int | None = Field(
-        default=None, ge=0, description="Bursts of each program, timed again in turns; null: those of the collection."
-    )
-    least_mflop: float | None = Field(
-        default=None, gt=0, description="Tasks of a network with fewer operations are left out; null: none."
-    )
+    network: str | None = None
+    """A network, as `model` of a run; its tasks by our own passes."""
+    random_programs: int | None = Field(default=None, ge=1, le=1000)
+    """So many tensor programs drawn from the seed."""
+    workload: WorkloadConfig | None = None
+    """An operator, as `workload` of a run."""
+    programs: int | None = Field(default=None, ge=1)
+    """Programs to measure of each of these tasks; null: `collect.programs`."""
+    tasks: int | None = Field(default=None, ge=1)
+    """Most tasks of a network, spread evenly over it; null: all."""
+    only: list[str] | None = Field(default=None, min_length=1)
+    """Names of tasks of a network, as `autotune tasks` has them; null: all."""
+    most_mflop: float | None = Field(default=None, gt=0)
+    """Tasks of a network with more operations are left out; null: none."""
+    rounds: int | None = Field(default=None, ge=0)
+    """Bursts of each program, timed again in turns; null: those of the collection."""
+    least_mflop: float | None = Field(default=None, gt=0)
+    """Tasks of a network with fewer operations are left out; null: none."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -338,35 +284,24 @@ class SourceConfig(Section):
 
 
 class Collect(Section):
-    """What a dataset is collected from."""
+    """Collection of a dataset."""
 
-    sources: list[SourceConfig] = Field(default_factory=list, description="Of tasks, in order.")
-    pools: str | None = Field(
-        default=None, description="In place of sources: file of registered pools, see docs/evaluation.md."
-    )
-    pools_at_most: int | None = Field(
-        default=None,
-        ge=1,
-        description="Only the registered tasks to learn from and to validate with, so many programs of each at most; "
-        "null: all as registered.",
-    )
-    pools_by: Literal["random", "model"] = Field(
-        default="random",
-        description="How programs of pools are drawn; model: only those of the tasks to learn from, as a search "
-        "proposes them that knows the pretrained model and no measurement.",
-    )
-    programs: int = Field(default=128, ge=1, description="Programs to measure of each task.")
-    random_share: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="Share of the programs of a task that are drawn at random; a search proposes the rest.",
-    )
-    rounds: int = Field(
-        default=0,
-        ge=0,
-        description="Bursts of each program in which those of a task are timed again in turns, once all are measured.",
-    )
+    sources: list[SourceConfig] = Field(default_factory=list)
+    """Sources of tasks, in order."""
+    pools: str | None = None
+    """In place of sources: file of registered pools, see docs/evaluation.md."""
+    pools_at_most: int | None = Field(default=None, ge=1)
+    """Only the registered tasks to learn from and to validate with, so many programs of each at most; null: all as
+    registered."""
+    pools_by: Literal["random", "model"] = "random"
+    """Draw of programs of pools; model: only those of the tasks to learn from, as a search proposes them that
+    knows the pretrained model and no measurement."""
+    programs: int = Field(default=128, ge=1)
+    """Programs to measure of each task."""
+    random_share: float = Field(default=0.5, ge=0, le=1)
+    """Share of the programs of a task that are drawn at random; a search proposes the rest."""
+    rounds: int = Field(default=0, ge=0)
+    """Bursts of each program in which those of a task are timed again in turns, once all are measured."""
 
     @model_validator(mode="after")
     def _sources_or_pools(self) -> Self:
@@ -385,22 +320,22 @@ class Collect(Section):
 class Sizes(Section):
     """Sizes of one argument for which a workload is tuned together, see docs/symbolic_sizes.md."""
 
-    argument: str = Field(description="Of the operator, in place of a number; such as batch of dense.")
-    at: list[Annotated[int, Field(ge=1)]] = Field(
-        min_length=1, description="Sizes that count; the smallest and the largest are the ends of the range."
-    )
-    weights: list[Annotated[float, Field(gt=0)]] | None = Field(
-        default=None, description="How often each of these comes; null: equally often."
-    )
-    objective: Literal["geomean", "mean"] = Field(
-        default="geomean", description="geomean of each size's time over the fastest known for it, or mean of seconds."
-    )
-    schedules: int = Field(default=8, ge=1, description="That are kept at most.")
-    finals: int = Field(default=3, ge=1, description="Fastest candidates of each size that are timed at all sizes.")
-    search_at: list[int] | None = Field(
-        default=None, min_length=1, description="Sizes that have `trials` each; null: up to five."
-    )
-    carried: int = Field(default=16, ge=0, description="Trials at each of the other sizes.")
+    argument: str
+    """Argument of the operator, in place of a number; such as batch of dense."""
+    at: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
+    """Sizes that count; the smallest and the largest are the ends of the range."""
+    weights: list[Annotated[float, Field(gt=0)]] | None = None
+    """Frequency of each of these sizes; null: equal."""
+    objective: Literal["geomean", "mean"] = "geomean"
+    """geomean of each size's time over the fastest known for it, or mean of seconds."""
+    schedules: int = Field(default=8, ge=1)
+    """Schedules that are kept, at most."""
+    finals: int = Field(default=3, ge=1)
+    """Fastest candidates of each size that are timed at all sizes."""
+    search_at: list[int] | None = Field(default=None, min_length=1)
+    """Sizes that have `trials` each; null: up to five."""
+    carried: int = Field(default=16, ge=0)
+    """Trials at each of the other sizes."""
 
     @model_validator(mode="after")
     def _a_weight_each(self) -> Self:
@@ -412,63 +347,46 @@ class Sizes(Section):
 
 
 class Tracking(Section):
-    """Where runs are tracked besides the run folder."""
+    """Tracking of runs besides the run folder."""
 
-    backend: str | None = Field(
-        default=None,
-        description="mlflow, or none; null: what the environment variable AUTOTUNE_TRACKING says, else "
-        "mlflow where it is installed.",
-    )
-    uri: str | None = Field(
-        default=None,
-        description="sqlite:///FILE, or http[s]://HOST of a tracking server; null: what MLFLOW_TRACKING_URI says, else "
-        "mlflow.db beside the run folder.",
-    )
-    experiment: str | None = Field(default=None, min_length=1, description="That the run belongs to; null: its name.")
-    live_after_s: float | None = Field(
-        default=None,
-        ge=0,
-        description="Seconds of a run after which uploading begins; null: 0 for a model, 60 for an operator.",
-    )
-    wait_s: float = Field(
-        default=1.0,
-        ge=0,
-        description="Seconds that the end of a run waits at most until everything is uploaded; the upload goes on.",
-    )
+    backend: str | None = None
+    """mlflow, or none; null: what the environment variable AUTOTUNE_TRACKING says, else mlflow where it is
+    installed."""
+    uri: str | None = None
+    """sqlite:///FILE, or http[s]://HOST of a tracking server; null: what MLFLOW_TRACKING_URI says, else mlflow.db
+    beside the run folder."""
+    experiment: str | None = Field(default=None, min_length=1)
+    """Experiment that the run belongs to; null: its name."""
+    live_after_s: float | None = Field(default=None, ge=0)
+    """Seconds of a run after which uploading begins; null: 0 for a model, 60 for an operator."""
+    wait_s: float = Field(default=1.0, ge=0)
+    """Seconds that the end of a run waits at most until everything is uploaded; the upload goes on."""
 
 
 class CompileConfig(Section):
     """A model and how its executable is made: the keys that a run and `autotune.compile` have in common."""
 
-    name: str = Field(pattern=NAME, max_length=LONGEST, description="Of the run; by default that of the file.")
-    model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
-    target: str = Field(
-        default="cpu",
-        description="A name of targets.registry; an accelerator such as vta computes those layers of a model that it "
-        "can, and the CPU the rest.",
-    )
-    trials: int = Field(
-        default=64,
-        ge=0,
-        description="Candidates to measure; the tasks of a model share them. 0, of a model: its kernels are what the "
-        "roofline chooses.",
-    )
-    seed: int = Field(default=0, ge=0, description="Of every random draw, and of the inputs.")
+    name: str = Field(pattern=NAME, max_length=LONGEST)
+    """Name of the run; by default that of the file."""
+    model: str | None = None
+    """A network: a name of the onnx model zoo, or a file."""
+    target: str = "cpu"
+    """A name of targets.registry; an accelerator such as vta computes those layers of a model that it can, and the CPU
+    the rest."""
+    trials: int = Field(default=64, ge=0)
+    """Candidates to measure; the tasks of a model share them. 0, of a model: its kernels are what the
+    roofline chooses."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of every random draw, and of the inputs."""
     measure: Measure = Measure()
     network: Network = Network()
-    output: str | None = Field(default=None, description="The run folder; null: runs/<name>.")
-    lock: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Lock file of a model, as a run writes it: its kernels have the schedules that it says; without "
-        "trials.",
-    )
-    cache: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Folder of what compiling has found out before, or none; null: what the environment variable "
-        "AUTOTUNE_CACHE says, else the user's cache folder.",
-    )
+    output: str | None = None
+    """The run folder; null: runs/<name>."""
+    lock: str | None = Field(default=None, min_length=1)
+    """Lock file of a model, as a run writes it: its kernels have the schedules that it says; without trials."""
+    cache: str | None = Field(default=None, min_length=1)
+    """Folder of what compiling has found out before, or none; null: what the environment variable AUTOTUNE_CACHE says,
+    else the user's cache folder."""
 
     @property
     def folder(self) -> Path:
@@ -479,18 +397,16 @@ class CompileConfig(Section):
 class RunConfig(CompileConfig):
     """A tuning run."""
 
-    workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
-    sizes: Sizes | None = Field(
-        default=None, description="Beside a workload: sizes of one argument for which it is tuned together."
-    )
-    collect: Collect | None = Field(
-        default=None, description="What to collect a dataset from, in place of both; for `autotune collect`."
-    )
+    workload: WorkloadConfig | None = None
+    """An operator, in place of a model."""
+    sizes: Sizes | None = None
+    """Beside a workload: sizes of one argument for which it is tuned together."""
+    collect: Collect | None = None
+    """Collection of a dataset, in place of both; for `autotune collect`."""
     search: Search = Search()
     cost_model: Model = Model()
-    records: str | None = Field(
-        default=None, description="Records file to append to; null: records.jsonl in the run folder."
-    )
+    records: str | None = None
+    """Records file to append to; null: records.jsonl in the run folder."""
     tracking: Tracking = Tracking()
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from search_space.strict_json import INTEGERS
 
 MOST_CHARACTERS = 1 << 20
 MOST_NODES = 10_000
-"""Of a document, those of an alias counted each time it is used."""
+"""Values of a document; those of an alias count each time it is used."""
 MOST_DEPTH = 32
 _LONGEST_NUMBER = 400
 

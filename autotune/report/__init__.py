@@ -1,1 +1,1 @@
-"""What a run has come to, for people: tables and progress on the terminal, figures, a page of HTML."""
+"""Reports of runs for people: tables and progress on the terminal, figures, a page of HTML."""

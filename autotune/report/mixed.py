@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from autotune.report.figures import worst_decibels
 from autotune.report.tables import Column, fitted
 from autotune.titles import title_of
 from autotune.units import latency
@@ -20,11 +21,11 @@ class Row:
     """One choice or runtime.
 
     Attributes:
-        name: of it; of a runtime with its precision.
-        seconds: of the network.
+        name: of the choice, or of the runtime with its precision.
+        seconds: latency of the network.
         decibels: signal to noise of the worst output; None where nothing is rounded.
         narrow: kernels in 16 bits; None where they are another runtime's.
-        timed: whether it was timed, and not estimated.
+        timed: true for a measurement, false for an estimate.
         int8: kernels on bytes.
     """
 
@@ -37,11 +38,11 @@ class Row:
 
 
 def rows_of(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = ()) -> list[Row]:
-    """Estimated choices along the trade-off, what was chosen, and what was timed; none without a mixture.
+    """Lists estimated choices along the trade-off, the chosen one and timed ones; none without a mixture.
 
     Args:
         network: that part of the summary.
-        benched: what `autotune bench` has kept of it, which stands for what the run timed itself.
+        benched: timings that `autotune bench` has stored, which replace those of the run.
     """
     mixture = network.get("mixture")
     if not mixture:
@@ -58,15 +59,15 @@ def rows_of(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = (
                 rows.append(Row(each["title"], each["seconds"], each["decibels"], kernels, True, bytes_too))
         return rows
     if network.get("seconds") is not None:
-        decibels = [cost["decibels"] for cost in network["rounding"].values()]
-        rows.append(Row(f"autotune {MIXED}", network["seconds"], min(decibels, default=None), count, True, in_bytes))
+        decibels = worst_decibels(network)
+        rows.append(Row(f"autotune {MIXED}", network["seconds"], decibels, count, True, in_bytes))
     if network.get("reference_seconds") is not None:
         rows.append(Row(title_of(network["reference"], "float32"), network["reference_seconds"], None, None, True))
     return rows
 
 
 def mixture_table(network: Mapping[str, Any], width: int) -> Table:
-    """A row a point; at most `width` characters wide."""
+    """Makes a row for each point; at most `width` characters wide."""
     rows = rows_of(network)
     bytes_too = (network.get("mixture") or {}).get("bytes_allowed", False)
     in_bytes = ["-" if row.narrow is None else str(row.int8) for row in rows]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from autotune.tuning import callbacks
-from autotune.units import latency
+from autotune.units import forecast, latency
 from measure.record import Record
 
 if TYPE_CHECKING:
@@ -31,26 +31,25 @@ class LiveProgress(callbacks.Callback):
             BarColumn(bar_width=24 if console.width >= 120 else 8),
             TextColumn("{task.completed}/{task.total} trials"),
             TextColumn("{task.fields[best]}"),
-            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[left]}"),
             console=console,
             transient=True,
             auto_refresh=False,  # no thread that would wake up while a kernel is timed
         )
         self._live = console.is_terminal
-        self._task = self._bar.add_task("tuning", total=None, best="")
+        self._task = self._bar.add_task("tuning", total=None, best="", left="")
         self._drawn = 0.0
 
     def on_trial(self, progress: callbacks.Progress, record: Record) -> None:
-        """See `Callback`."""
         if self._live:
             self._draw(progress)
 
     def on_round(self, progress: callbacks.Progress) -> None:
-        """See `Callback`."""
         if self._live:
             self._draw(progress)
         else:
-            left = _remaining(progress)
+            seconds = _seconds_left(progress)
+            left = f"about {forecast(seconds)} left" if seconds else "done"
             wanted = "" if progress.task_total is None else f"/{progress.task_total}"
             self._console.print(
                 f"{progress.trials}/{progress.total} trials  {progress.task}: "
@@ -60,7 +59,6 @@ class LiveProgress(callbacks.Callback):
             )
 
     def on_finals(self, progress: callbacks.Progress) -> None:
-        """See `Callback`."""
         if self._live:
             self._draw(progress)
         else:
@@ -68,7 +66,6 @@ class LiveProgress(callbacks.Callback):
             self._console.print(line, highlight=False, soft_wrap=True)
 
     def on_finish(self, results: Sequence[TuneResult]) -> None:
-        """See `Callback`."""
         self.stop()
 
     def stop(self) -> None:
@@ -83,6 +80,7 @@ class LiveProgress(callbacks.Callback):
             total=progress.total,
             description=progress.task,
             best=_best(progress),
+            left=forecast(_seconds_left(progress)),
         )
         if not self._bar.live.is_started:  # only now, as the first drawing has all numbers then
             self._bar.start()
@@ -97,6 +95,5 @@ def _best(progress: callbacks.Progress) -> str:
     return f"best {latency(progress.best_seconds)}, {progress.rate}, {progress.peak_share:.0%} of peak"
 
 
-def _remaining(progress: callbacks.Progress) -> str:
-    left = progress.seconds / max(1, progress.trials) * (progress.total - progress.trials)
-    return f"about {left:.0f} s left" if left else "done"
+def _seconds_left(progress: callbacks.Progress) -> float:
+    return progress.seconds / max(1, progress.trials) * (progress.total - progress.trials)

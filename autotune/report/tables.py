@@ -45,6 +45,16 @@ def console_width(console: Console) -> int:
     return console.width if console.is_terminal else PIPED
 
 
+def print_table(columns: Sequence[Column]) -> Console:
+    """Prints a table that fits standard output; returns the console, to print below it."""
+    from rich.console import Console
+
+    console = Console()
+    console.width = width = console_width(console)
+    console.print(fitted(columns, width))
+    return console
+
+
 def fitted(columns: Sequence[Column], width: int, foot: bool = False) -> Table:
     """A table of at most `width` characters; a first column that is too wide even then is cut with an ellipsis.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from autotune.report.figures import Figures, figures_of, summed, worst_decibels
 from autotune.report.mixed import mixture_table
 from autotune.report.tables import Column, console_width, fitted
 from autotune.tuning.result import TuneResult
@@ -36,7 +37,8 @@ def print_results(
     """
     width = console_width(console)
     if results:
-        console.print(result_table(results, references, width) if network is None else network_table(results, width))
+        tasks = [figures_of(result, seconds) for result, seconds in zip(results, references, strict=True)]
+        console.print(result_table(tasks, width) if network is None else network_table(tasks, width))
     halves = {result.name: result.standing.halves for result in results if result.standing is not None}
     if (sentence := unsteady_sentence(halves)) is not None:
         console.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
@@ -64,7 +66,7 @@ def print_results(
 
 
 def transfer_sentence(results: Sequence[TuneResult]) -> str | None:
-    """What other tasks' programs did for the searches; None where they were not used."""
+    """Says how programs of other tasks changed the searches; None where they were not used."""
     reports = [result.transfer for result in results if result.transfer is not None]
     if not reports:
         return None
@@ -78,7 +80,7 @@ def transfer_sentence(results: Sequence[TuneResult]) -> str | None:
 
 
 def metrics_sentence(metrics: Mapping[str, float]) -> str:
-    """What a target said of the best kernel besides its time: counts, and shares as percentages."""
+    """Formats what a target counted in the best kernel: whole numbers, and shares as percentages."""
     shown = (
         f"{name.replace('_', ' ')} {value:,}" if float(value).is_integer() else f"{name.replace('_', ' ')} {value:.1%}"
         for name, value in metrics.items()
@@ -104,92 +106,75 @@ def unsteady_sentence(halves: Mapping[str, tuple[float, float]]) -> str | None:
     )
 
 
-def _measured(result: TuneResult) -> tuple[str, ...]:
-    """The columns that both tables begin with."""
-    return (
-        result.name,
-        str(result.weight),
-        result.algorithm or "-",
-        str(len(result.records)),
-        str(sum(result.errors.values())),
-        latency(result.best_seconds),
-        share(result.spread),
-    )
+_Cells = tuple[str, int, Callable[[Figures], str], str]  # title, rank, cell of a task, cell of the last row
 
 
-def result_table(results: Sequence[TuneResult], references: Sequence[float | None], width: int) -> Table:
-    """A row a task, and one for their weighted sum; at most `width` characters wide."""
-    rows: list[tuple[str, ...]] = [
-        (
-            *_measured(result),
-            *_rates(result.gflops, result.peak_share, result.effective),
-            *_against(seconds, result.best_seconds),
-        )
-        for result, seconds in zip(results, references, strict=True)
+def result_table(tasks: Sequence[Figures], width: int) -> Table:
+    """Makes a row for each task, and one for their weighted sum; at most `width` characters wide."""
+    whole = summed(tasks)
+    columns: list[_Cells] = [
+        ("task", 0, lambda task: task.name, "weighted sum"),
+        ("times", 9, lambda task: str(task.weight), str(whole.weight)),
+        ("algorithm", 8, lambda task: task.algorithm or "-", ""),
+        ("trials", 6, lambda task: str(task.trials), str(whole.trials)),
+        ("failed", 7, lambda task: str(task.failed), str(whole.failed)),
+        ("latency", 0, lambda task: latency(task.seconds), latency(whole.seconds)),
+        ("spread", 3, lambda task: share(task.spread), ""),
+        ("GFLOP/s", 1, _rate, _rate(whole)),
+        ("of peak", 2, _peak, _peak(whole)),
+        ("ORT", 4, lambda task: latency(task.reference_seconds), latency(whole.reference_seconds)),
+        ("ratio", 1, _ratio, _ratio(whole)),
     ]
-    if len(results) > 1:
-        rows.append(_total(results, references))
-    ranks = {
-        "task": 0,
-        "times": 9,
-        "algorithm": 8,
-        "trials": 6,
-        "failed": 7,
-        "latency": 0,
-        "spread": 3,
-        "GFLOP/s": 1,
-        "of peak": 2,
-        "ORT": 4,
-        "ratio": 1,
-    }
-    return fitted(_columns(ranks, rows), width, foot=len(results) > 1)
+    return _table(columns, tasks, width, foot=len(tasks) > 1)
 
 
-def network_table(results: Sequence[TuneResult], width: int) -> Table:
-    """Where the time goes: a row a task, the most expensive first, and one for all; at most `width` characters wide."""
-    whole = sum(_spent(result) for result in results)
-    rows = []
-    for result in sorted(results, key=_spent, reverse=True):
-        missing = math.isnan(result.best_seconds)
-        rows.append(
-            (
-                *_measured(result),
-                "-" if missing else latency(_spent(result)),
-                f"{_spent(result) / whole:.1%}" if whole else "-",
-                "-" if missing else f"{result.peak_share:.0%}",
-            )
-        )
-    timed = [r for r in results if not math.isnan(r.best_seconds)]
-    ideal = sum(_spent(result) * result.peak_share for result in timed)
-    trials = sum(len(result.records) for result in results)
-    failed = sum(sum(result.errors.values()) for result in results)
-    times = sum(result.weight for result in results)
-    reached = f"{ideal / whole:.0%}" if whole else "-"
-    rows.append(("sum", str(times), "", str(trials), str(failed), "", "", latency(whole), "100.0%", reached))
-    ranks = {
-        "task": 0,
-        "times": 2,
-        "algorithm": 8,
-        "trials": 6,
-        "failed": 7,
-        "latency": 3,
-        "spread": 5,
-        "in all": 0,
-        "share": 0,
-        "of peak": 1,
-    }
-    return fitted(_columns(ranks, rows), width, foot=True)
+def network_table(tasks: Sequence[Figures], width: int) -> Table:
+    """Makes a row for each task, the most expensive first, and one for all; at most `width` characters wide."""
+    timed = [task for task in tasks if not math.isnan(task.seconds)]
+    whole, seconds = summed(tasks), sum(task.total for task in timed)
+    ordered = sorted(tasks, key=lambda task: 0.0 if math.isnan(task.total) else task.total, reverse=True)
 
+    def part(task: Figures) -> str:
+        return "-" if not seconds else "0.0%" if math.isnan(task.total) else f"{task.total / seconds:.1%}"
 
-def _columns(ranks: Mapping[str, int], rows: Sequence[Sequence[str]]) -> list[Column]:
-    cells = zip(*rows, strict=True)
-    return [
-        Column(title, of, rank, left=title == "task") for (title, rank), of in zip(ranks.items(), cells, strict=True)
+    columns: list[_Cells] = [
+        ("task", 0, lambda task: task.name, "sum"),
+        ("times", 2, lambda task: str(task.weight), str(whole.weight)),
+        ("algorithm", 8, lambda task: task.algorithm or "-", ""),
+        ("trials", 6, lambda task: str(task.trials), str(whole.trials)),
+        ("failed", 7, lambda task: str(task.failed), str(whole.failed)),
+        ("latency", 3, lambda task: latency(task.seconds), ""),
+        ("spread", 5, lambda task: share(task.spread), ""),
+        ("in all", 0, lambda task: latency(task.total), latency(seconds)),
+        ("share", 0, part, "100.0%"),
+        ("of peak", 1, _peak, _peak(summed(timed))),
     ]
+    return _table(columns, ordered, width, foot=True)
+
+
+def _table(columns: Sequence[_Cells], tasks: Sequence[Figures], width: int, foot: bool) -> Table:
+    shown = [
+        Column(title, [*map(cell, tasks), *([last] if foot else [])], rank, left=title == "task")
+        for title, rank, cell, last in columns
+    ]
+    return fitted(shown, width, foot)
+
+
+def _rate(task: Figures) -> str:
+    """Formats a rate; "eff." marks one that counts operations which the algorithm saves."""
+    return "-" if math.isnan(task.gflops) else f"{task.gflops:.1f}{' eff.' if task.effective else ''}"
+
+
+def _peak(task: Figures) -> str:
+    return "-" if math.isnan(task.peak_share) else f"{task.peak_share:.0%}"
+
+
+def _ratio(task: Figures) -> str:
+    return "-" if math.isnan(task.ratio) else f"{task.ratio:.2f}x"
 
 
 def network_sentence(network: Mapping[str, Any]) -> str:
-    """What the executable does, beside the reference."""
+    """Compares the executable with the reference."""
     parts = []
     if network["seconds"] is not None:
         spread = "" if network.get("spread") is None else f" (spread {share(network['spread'])})"
@@ -201,47 +186,6 @@ def network_sentence(network: Mapping[str, Any]) -> str:
         parts.append(f"sum of the tasks {latency(network['tasks_seconds'])}")
     if network["max_error"] is not None:
         parts.append(f"largest relative error {network['max_error']:.1e}")
-    if rounding := network.get("rounding"):
-        worst = min(cost["decibels"] for cost in rounding.values())
+    if (worst := worst_decibels(network)) is not None:
         parts.append(f"{network['precision']}, {worst:.1f} dB beside float32")
     return ", ".join(parts)
-
-
-def _spent(result: TuneResult) -> float:
-    """Seconds of all occurrences of a task; 0 where none worked."""
-    return 0.0 if math.isnan(result.best_seconds) else result.weight * result.best_seconds
-
-
-def _total(results: Sequence[TuneResult], references: Sequence[float | None]) -> tuple[str, ...]:
-    """Weighted sum over the tasks; of the reference only where it has all of them."""
-    ours = sum(result.weight * result.best_seconds for result in results)
-    flops = sum(result.weight * result.workload.flops for result in results)
-    shares = sum(result.weight * result.best_seconds * result.peak_share for result in results)
-    theirs = sum(
-        result.weight * (math.nan if seconds is None else seconds)
-        for result, seconds in zip(results, references, strict=True)
-    )
-    return (
-        "weighted sum",
-        str(sum(result.weight for result in results)),
-        "",
-        str(sum(len(result.records) for result in results)),
-        str(sum(sum(result.errors.values()) for result in results)),
-        latency(ours),
-        "",
-        *_rates(flops / ours * 1e-9, shares / ours, any(result.effective for result in results)),
-        *_against(None if math.isnan(theirs) else theirs, ours),
-    )
-
-
-def _rates(gflops: float, peak_share: float, effective: bool) -> tuple[str, str]:
-    """Cells of a rate, of which an effective one counts operations that the algorithm saves, and of its peak share."""
-    if math.isnan(gflops):
-        return "-", "-"
-    return f"{gflops:.1f}{' eff.' if effective else ''}", f"{peak_share:.0%}"
-
-
-def _against(reference: float | None, ours: float) -> tuple[str, str]:
-    if reference is None:
-        return ("-", "-")
-    return (latency(reference), "-" if math.isnan(ours) else f"{reference / ours:.2f}x")

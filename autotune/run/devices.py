@@ -1,4 +1,4 @@
-"""What this machine has to run kernels on: its processor with what was probed of it, C compiler, GPUs, simulators."""
+"""Devices of this machine that run kernels: its processor with probed figures, C compiler, GPUs, simulators."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _caches() -> list[Facts]:
 
 
 def _c_compiler() -> Facts:
-    """Of the target `c`: its compiler, and the processor that kernels are made for; or why there is none."""
+    """Describes the target `c`: its compiler, and the processor that kernels are made for; or why there is none."""
     target = CTarget(Compiler())
     if missing := target.unavailable():
         return {"target": target.name, "missing": missing}
@@ -110,7 +110,7 @@ def _simulator(name: str) -> Facts:
 
 
 def text(found: Facts) -> str:
-    """The same for people, a line each."""
+    """Formats the facts for people, a line each."""
     processor = found["processor"]
     cores, lanes = processor["cores"], processor["vector_bytes"] // 4
     head = f"{processor['target']}: {processor['name']} ({processor['llvm']}), {cores} core{'s' * (cores != 1)}"

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from autotune import run_files
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
-from autotune.run.resolve import tasks_of
 from autotune.run.sizes import tuned_for_sizes
-from autotune.run.workloads import job_of, settings_of
+from autotune.run.workloads import job_of, settings_of, tasks_of
 from autotune.search.base import NoLegalSchedule
 from autotune.tracking.tracker import Tracker, tracker_of
 from autotune.tuning.callbacks import Callback
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to.
+    """Outcome of a run.
 
     Attributes:
         results: of each task.
@@ -63,7 +62,7 @@ class Outcome:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the user stopped it early."""
+        """True where the user stopped it early."""
         return self.stopped or any(result.interrupted for result in self.results)
 
     @property

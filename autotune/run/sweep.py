@@ -15,8 +15,7 @@ from typing import Any
 
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.graph.offload import block_of
-from autotune.run.resolve import tasks_of
-from autotune.run.workloads import settings_of
+from autotune.run.workloads import settings_of, tasks_of
 from autotune.run_files import claimed
 from autotune.tuning.pools import make_pool
 from autotune.tuning.task import Task

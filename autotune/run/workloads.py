@@ -1,15 +1,16 @@
-"""What a configuration names to be tuned: an operator with its sizes, or a network."""
+"""Workloads and settings that a configuration names: an operator with its sizes, or a network."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from autotune import schedulers, search
-from autotune.config import Model, RunConfig, Search, WorkloadConfig, errors_at
+from autotune.config import ConfigError, Model, RunConfig, Search, WorkloadConfig, errors_at
 from autotune.network.job import NetworkJob, target_of
 from autotune.search.base import make_options
 from autotune.tuning.settings import Settings, check_exploration, make_model
 from autotune.tuning.sizes.family import Family
+from autotune.tuning.task import Task
 from costmodel.models import registry as models
 from search_space import workloads
 from search_space.operators import LIBRARY, named
@@ -38,6 +39,23 @@ def network_of(config: RunConfig, at: str = "model") -> Network:
 def limits_of(config: RunConfig) -> Limits:
     """Limits of the algorithms of a configuration's model."""
     return job_of(config).limits
+
+
+def tasks_of(config: RunConfig) -> list[Task]:
+    """Tasks of a run.
+
+    Raises:
+        ConfigError: an unknown operator or model, sizes that do not go together, or a collection.
+    """
+    if config.collect is not None:
+        raise ConfigError("must be left out beside a `model` or `workload` to tune, but it is given", "collect")
+    if config.workload is None:
+        return list(network_of(config).tasks)
+    if config.sizes is not None:
+        family = family_of(config)
+        return [Task(f"{family.argument}{n}", family.workload(n)) for n in config.sizes.at]
+    with errors_at("workload"):
+        return [Task(config.name, workload_of(config.workload))]
 
 
 def family_of(config: RunConfig) -> Family:

@@ -1,4 +1,4 @@
-"""What is said about a run: parameters, tags and final metrics, made of its configuration and its summary."""
+"""Facts about a run: parameters, tags and final metrics, made of its configuration and its summary."""
 
 from __future__ import annotations
 

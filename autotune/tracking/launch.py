@@ -41,7 +41,7 @@ class Uploads:
             self._child.channel.close()
 
     def at_work(self, run_folder: Path) -> bool:
-        """Whether somebody uploads from a run folder: this process, or one that was there before it."""
+        """Tells whether a process uploads from a run folder: this one, or an earlier one."""
         if self._child is not None and self._child.alive:
             return True
         with only_uploader(run_folder) as alone:

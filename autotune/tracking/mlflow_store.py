@@ -54,7 +54,7 @@ _VALUE = 6000  # characters of a parameter
 
 
 class MLflowStore(Store):
-    """See `Store`; a task is a child run.
+    """Store in MLflow; a task is a child run.
 
     Args:
         uri: sqlite:///FILE, or the address of a server.
@@ -86,7 +86,6 @@ class MLflowStore(Store):
         parameters: Mapping[str, str],
         parent: str | None,
     ) -> str:
-        """See `Store`."""
         with self._store_errors():
             if (found := self._found(key)) is not None:
                 self.set_status(found, "RUNNING", None)
@@ -99,7 +98,6 @@ class MLflowStore(Store):
             return run
 
     def log_parameters(self, run: str, parameters: Mapping[str, str]) -> None:
-        """See `Store`."""
         with self._store_errors():
             there = self._client.get_run(run).data.params
             cut = {name: value[:_VALUE] for name, value in parameters.items()}
@@ -108,22 +106,19 @@ class MLflowStore(Store):
             self._client.log_batch(run, params=new, tags=changed)
 
     def log_metrics(self, run: str, points: Sequence[Point]) -> None:
-        """See `Store`."""
         with self._store_errors():
             self._client.log_batch(run, [Metric(of.name, of.value, of.time_ms, of.step) for of in points])
 
     def log_tags(self, run: str, tags: Mapping[str, str]) -> None:
-        """See `Store`."""
         with self._store_errors():
             self._client.log_batch(run, tags=[RunTag(name, value) for name, value in tags.items()])
 
     def log_file(self, run: str, path: Path, folder: str) -> None:
-        """See `Store`."""
         with self._store_errors():
             self._client.log_artifact(run, str(path), folder or None)
 
     def log_model(self, run: str, path: Path, kind: str) -> None:
-        """See `Store`; `mlflow.pyfunc.load_model("runs:/ID/cost_model")` gives what predicts."""
+        """Copies the model such that `mlflow.pyfunc.load_model("runs:/ID/cost_model")` loads it."""
         with self._store_errors(), ScratchFolder("model") as place:
             data = write_folder(Path(place) / "data", path, kind)
             made = Path(place) / "cost_model"
@@ -136,7 +131,7 @@ class MLflowStore(Store):
             self._client.log_artifacts(run, str(made), "cost_model")
 
     def register_model(self, run: str, name: str) -> str:
-        """See `Store`; `mlflow.pyfunc.load_model("models:/NAME/VERSION")` gives what predicts."""
+        """Makes the version that `mlflow.pyfunc.load_model("models:/NAME/VERSION")` loads."""
         with self._store_errors():
             with suppress(MlflowException):  # there is one of that name; if it is something else, the next call says so
                 self._client.create_registered_model(name)
@@ -147,14 +142,12 @@ class MLflowStore(Store):
             return f"{name}/{self._client.create_model_version(name, source, run).version}"
 
     def log_input(self, run: str, data: Input) -> None:
-        """See `Store`."""
         with self._store_errors():
             dataset = Dataset(data.name, data.digest, "local", json.dumps({"uri": data.source}))
             tags = [InputTag("mlflow.data.context", data.context)]
             self._client.log_inputs(run, datasets=[DatasetInput(dataset, tags)])
 
     def set_status(self, run: str, status: str, time_ms: int | None) -> None:
-        """See `Store`."""
         with self._store_errors():
             if time_ms is None:
                 self._client.update_run(run, status)

@@ -1,4 +1,4 @@
-"""What a run has to say to its tracking store, in its folder: events as JSON lines, and how far they are uploaded.
+"""Events of a run for its tracking store: JSON lines in the run folder, and the position up to which they are uploaded.
 
 `RUN/tracking/0001/` holds `events.jsonl`, which the driver appends to, and `state.json`, which the uploader keeps. A
 run that goes on (`--resume`) goes on in the last folder, any other run makes the next one.
@@ -30,7 +30,7 @@ class SpoolError(RuntimeError):
 
 @dataclass(frozen=True)
 class State:
-    """How far a spool is uploaded.
+    """State of the upload of a spool.
 
     Attributes:
         position: bytes of the events that are.
@@ -97,7 +97,7 @@ def spools(run_folder: Path) -> list[Path]:
 
 
 def spool_for(run_folder: Path, resume: bool) -> Path:
-    """Where a run writes to: the last spool to go on with, or the next number."""
+    """Chooses the spool that a run writes to: the last one to go on with, or the next number."""
     there = spools(run_folder)
     if resume and there:
         return there[-1]
@@ -105,18 +105,23 @@ def spool_for(run_folder: Path, resume: bool) -> Path:
     return run_folder / FOLDER / f"{number:04}"
 
 
-def store_of(spool: Path) -> tuple[str, str] | None:
-    """Backend and address of the store that a spool is for; None where it holds no event.
+def head_of(spool: Path) -> dict[str, Any] | None:
+    """Reads the first event of a spool, which names the run and its store; None where it holds none.
 
     Raises:
         SpoolError: its first line is no event.
     """
-    head = next((event for event, _ in events(spool, 0)), None)
+    return next((event for event, _ in events(spool, 0)), None)
+
+
+def store_of(spool: Path) -> tuple[str, str] | None:
+    """Reads backend and address of the store from `head_of`; None where the spool holds no event."""
+    head = head_of(spool)
     return None if head is None else (head["backend"], head["uri"])
 
 
 def driver_lives(spool: Path) -> bool:
-    """Whether a driver has the spool open."""
+    """Tells whether a driver has the spool open."""
     with open(spool / EVENTS, "rb") as file:
         return not lock_within(0.0, file.fileno(), SHARED)
 
@@ -143,7 +148,7 @@ def events(spool: Path, position: int) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def read_state(spool: Path) -> State:
-    """How far the spool is uploaded; nothing of it where no state was written, or is none."""
+    """Reads the state of the upload; nothing is uploaded where no state was written, or it cannot be read."""
     with suppress(OSError, orjson.JSONDecodeError, TypeError):
         return State(**orjson.loads((spool / STATE).read_bytes()))
     return State()

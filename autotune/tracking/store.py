@@ -1,4 +1,4 @@
-"""What a tracking store does. Every call may be repeated after a failure, and then changes nothing more."""
+"""Interface of tracking stores. Every call may be repeated after a failure, and then changes nothing more."""
 
 from __future__ import annotations
 

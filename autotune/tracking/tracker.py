@@ -63,7 +63,7 @@ class Tracker(Callback):
 
 
 def tracker_of(config: RunConfig, where: str, say: Callable[[str], None]) -> Tracker:
-    """What tracks a run.
+    """Makes the tracker of a run.
 
     Raises:
         ConfigError: an unknown backend, or a URI that cannot be one.
@@ -114,7 +114,6 @@ class SpoolTracker(Tracker):
         return self
 
     def begin(self, folder: Path, resume: bool) -> None:
-        """See `Tracker`."""
         self._began = time.monotonic()
         try:
             spool = spool_for(folder, resume)
@@ -144,7 +143,6 @@ class SpoolTracker(Tracker):
         self._upload_if_due()
 
     def on_start(self, tasks: Sequence[TaskTuning]) -> None:
-        """See `Callback`."""
         self._tunings = tasks
         for tuning in tasks:
             self._errors[tuning.task.name] = Counter(str(r.error) for r in tuning.records if not r.ok)
@@ -152,7 +150,6 @@ class SpoolTracker(Tracker):
             self._write({"event": "task", "task": tuning.task.name, "parameters": facts.task_parameters(tuning)})
 
     def on_trial(self, progress: Progress, record: Record) -> None:
-        """See `Callback`."""
         if record.ok:
             self._point(progress.task, "trial_seconds", record.provenance.order, record.seconds)
         else:
@@ -162,7 +159,6 @@ class SpoolTracker(Tracker):
         self._point("", "best_seconds", progress.trials, self._seconds())
 
     def on_round(self, progress: Progress) -> None:
-        """See `Callback`."""
         self._series()
         values = {
             "trials": progress.task_trials,
@@ -178,7 +174,6 @@ class SpoolTracker(Tracker):
         self._upload_if_due()
 
     def on_finish(self, results: Sequence[TuneResult]) -> None:
-        """See `Callback`."""
         if self._writer is None:
             return
         for tuning in self._tunings:
@@ -195,7 +190,6 @@ class SpoolTracker(Tracker):
             self._write({"event": "model", "task": tuning.task.name, "kind": kind, "path": str(path.absolute())})
 
     def finish(self, folder: Path, document: Mapping[str, Any], interrupted: bool, seconds: float) -> str:
-        """See `Tracker`."""
         for entry in document["tasks"]:
             self._metrics(entry["name"], entry["trials"], facts.final_metrics(entry))
             self._tags(entry["name"], {"algorithm": entry["algorithm"], "errors": entry["errors"]})
@@ -216,7 +210,7 @@ class SpoolTracker(Tracker):
         return self._problem
 
     def settle(self) -> str:
-        """See `Tracker`; neither Ctrl-C nor the end of the waiting ends the upload, which is a process of its own."""
+        """Waits as `Tracker`; neither Ctrl-C nor the end of the waiting ends the upload, a process of its own."""
         if self._folder is None or not spools(self._folder):
             return ""
         self._uploads.start(self._folder)

@@ -23,6 +23,7 @@ from autotune.tracking.spool import (
     SpoolError,
     driver_lives,
     events,
+    head_of,
     pending,
     read_state,
     spools,
@@ -90,7 +91,7 @@ class Upload:
 
     def _slice(self) -> bool:
         """Uploads for a moment; whether there is more."""
-        head = next((event for event, _ in events(self.spool, 0)), None)
+        head = head_of(self.spool)
         if head is None or not pending(self.spool):
             return False
         if self._store is None:
@@ -169,9 +170,9 @@ class Upload:
 
     def _mark_killed(self) -> None:
         """Marks the runs of a driver that died."""
-        if self._store is None:
+        head = head_of(self.spool)
+        if self._store is None or head is None:
             return
-        head, _ = next(events(self.spool, 0))
         now = time.time_ns() // 1_000_000
         with self._exclusive_for(head["uri"]):
             for run in reversed(list(self._state.runs.values())):
@@ -205,7 +206,7 @@ def upload_run(run_folder: Path, exclusive: Exclusive = nullcontext) -> list[str
 
 @contextmanager
 def only_uploader(run_folder: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Whether this process is the only one to upload from a run folder, which it then is until the end.
+    """Makes this process the only one to upload from a run folder, and tells whether it is.
 
     Args:
         run_folder: of the runs.

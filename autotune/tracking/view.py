@@ -1,4 +1,4 @@
-"""How MLflow's list of runs opens, and where in its browser a run is.
+"""Columns of MLflow's list of runs, and addresses of runs in its browser.
 
 MLflow keeps the columns that a user has chosen in the user's browser. The columns to begin with are a tag of the
 experiment, as a view that is shared would be; `autotune.tracking.page` gives them to a browser that has chosen none.

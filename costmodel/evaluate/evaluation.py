@@ -119,7 +119,7 @@ def compare(
     models: Sequence[str],
     seed: int = 0,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: Callable[[str], None] = lambda name: None,
+    progress: Callable[[str], None] = lambda text: None,
     speed: bool = True,
 ) -> Iterator[Comparison]:
     """Trains each model on the split's training part, and evaluates it on the test part.
@@ -130,13 +130,13 @@ def compare(
         models: names, see `costmodel.models.registry`.
         seed: seed of the models that take one.
         options: model → options of its constructor.
-        progress: called with the name of the next model.
+        progress: called with a sentence on what is next.
         speed: whether to take the speed of prediction, see `evaluate`.
     """
-    of, held_back = samples(data, split.train(data)), split.test(data)
+    of, held_back = samples(data, split.train(data), progress), split.test(data)
     networks = split.held_out if split.kind == "network" else ()
     for name in models:
-        progress(name)
+        progress(f"learning and evaluating {name}")
         own = dict((options or {}).get(name, {}))
         model, seconds = timed_fit(name, own, seed, of)
         yield Comparison(name, own, model, seconds, evaluate(model, data, held_back, networks, speed))

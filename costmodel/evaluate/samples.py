@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,12 +31,19 @@ class Samples(NamedTuple):
     groups: NDArray[np.int64]
 
 
-def samples(data: Dataset, parts: Sequence[Part]) -> Samples:
-    """Reads the programs of some parts of a dataset, in order; tasks without a valid program are left out."""
+def samples(data: Dataset, parts: Sequence[Part], progress: Callable[[str], None] = lambda text: None) -> Samples:
+    """Collects the programs of some parts of a dataset, in order; tasks without a valid program are left out.
+
+    Args:
+        data: measured programs.
+        parts: of the data.
+        progress: called with a sentence for each part, whose features may take a second.
+    """
     features: list[NDArray[np.float32]] = []
     throughput: list[NDArray[np.float64]] = []
     groups: list[NDArray[np.int64]] = []
     for number, (task, rows) in enumerate(parts):
+        progress(f"computing features: task {number + 1} of {len(parts)}")
         seconds = data.seconds(task)[rows]
         if not np.isfinite(seconds).any():
             continue

@@ -11,15 +11,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import onnx
 import pytest
+import typer.main
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from autotune import __version__
 from autotune.cli.app import app
+from autotune.cli.options import KEYS, KeyCommand
+from autotune.config import RunConfig, description_of
 from autotune.run_files import write_text
 from autotune.tuning.finals import is_final
 from measure.database import Database
@@ -65,6 +69,35 @@ def test_importing_the_package_imports_no_library():
     code = "import autotune, sys; print({'numpy', 'pydantic', 'rich', 'onnx'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def key_options():
+    """Command, option, its type, and key of every option that sets a key of the configuration."""
+    for name, command in typer.main.get_command(app).commands.items():
+        if isinstance(command, KeyCommand):
+            hints = get_type_hints(command.callback)
+            for option in command.get_params(typer.Context(command)):
+                if option.name in KEYS:
+                    yield name, option, get_args(hints[option.name])[0], KEYS[option.name]
+
+
+def test_options_that_set_keys_take_what_the_keys_take_and_are_described_as_they_are():
+    found = list(key_options())
+    assert {key for *_, key in found} == set(KEYS.values())
+    assert {(name, key) for name, *_, key in found} >= {
+        ("run", "measure.pool"),
+        ("lower", "target"),
+        ("compile", "lock"),
+    }
+    for name, _, kind, key in found:
+        value = kind("7")
+        data = {"name": "x", "model": "resnet50"}
+        section, _, last = key.rpartition(".")
+        config = RunConfig.model_validate({**data, section: {last: value}} if section else {**data, last: value})
+        assert (getattr(config, section) if section else config).model_dump()[last] == value, (name, key)
+    shown = {(name, key): option.help for name, option, _, key in found}
+    assert shown["run", "seed"] == description_of("seed") == "Seed of every random draw, and of the inputs."
+    assert "http[s]://HOST" in call("run", "--help").output, "brackets are no markup"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotune.config import ConfigError, load_config
-from autotune.run.resolve import tasks_of
 from autotune.run.run import run
+from autotune.run.workloads import tasks_of
 from measure.database import Database
 from search_space import workloads
 from tests.autotune import fakes

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from autotune.report.tables import Column, fitted
-from autotune.units import certainty, latency, scale_of, share
+from autotune.units import certainty, duration, forecast, latency, scale_of, share
 
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -47,6 +47,28 @@ def test_four_digits_are_there_whatever_the_size(seconds):
     assert 1 <= float(figure) < 1000 or unit == "s"
     scale, same = scale_of(float(figure) * UNITS[unit])
     assert same == unit and scale * UNITS[unit] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.4, "0 s"),
+        (119.0, "119 s"),
+        (120.0, "2 min"),
+        (7199.0, "120 min"),
+        (7200.0, "2 h"),
+        (3 * 86400.0, "3 days"),
+        (859870132.0, "27 years"),
+        (1e15, "31,688,088 years"),
+    ],
+)
+def test_a_forecast_is_in_a_unit_that_a_person_reads(seconds, shown):
+    assert forecast(seconds) == shown
+
+
+def test_a_duration_has_two_units_where_it_is_long():
+    shown = [duration(value) for value in (1.25, 119.96, 245.0, 7800.0)]
+    assert shown == ["1.2 s", "120.0 s", "4 min 5 s", "2 h 10 min"]
 
 
 def test_small_shares_have_a_decimal():

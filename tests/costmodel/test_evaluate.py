@@ -171,7 +171,10 @@ def test_models_are_compared_on_what_they_have_not_seen(data, monkeypatch):
     monkeypatch.setattr(evaluation, "_SPEED_SECONDS", 0.01)
     monkeypatch.setattr(evaluation, "_POPULATION", 256)
     split = split_by_network(data, ["squeezenet"])
-    rows = list(compare(data, split, ["ridge", "roofline", "random"], options={"ridge": {"penalty": 0.1}}))
+    said: list[str] = []
+    options = {"ridge": {"penalty": 0.1}}
+    rows = list(compare(data, split, ["ridge", "roofline", "random"], options=options, progress=said.append))
+    assert [text.split()[-1] for text in said] == ["3", "3", "3", "ridge", "roofline", "random"]
     by_name = {row.name: row.evaluation for row in rows}
     assert list(by_name) == ["ridge", "roofline", "random"] and rows[0].options == {"penalty": 0.1}
     assert set(by_name["ridge"].networks) == {"squeezenet"} and len(by_name["ridge"].tasks) == 3

@@ -60,21 +60,12 @@ def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
         up = (math.log(min(y, high)) - math.log(low)) / (math.log(high) - math.log(low))
         return round(across, 1), round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * up, 1)
 
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
-        f"<title>{escape(title)}</title>",
-    ]
-    for value in log_ticks(low, high):
-        _, y = place(0, value)
-        parts.append(f'<path class="grid" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{value:g}</text>')
-    for value in linear_ticks(right):
-        x, _ = place(value, high)
-        parts.append(f'<path class="grid" d="M{x} {TOP}V{HEIGHT - BOTTOM}"/>')
-        parts.append(f'<text x="{x}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{value:g}</text>')
-    middle = (TOP + HEIGHT - BOTTOM) // 2
-    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) // 2}" y="{HEIGHT - 4}" text-anchor="middle">{x_label}</text>')
-    parts.append(f'<text transform="translate(12 {middle}) rotate(-90)" text-anchor="middle">{y_label}</text>')
+    parts = frame(
+        title,
+        (x_label, y_label),
+        [(place(value, high)[0], f"{value:g}", "middle") for value in linear_ticks(right)],
+        [(place(0, value)[1], f"{value:g}") for value in log_ticks(low, high)],
+    )
     for curve in curves:
         every = max(1, math.ceil(len(curve.dots) / MOST_DOTS))
         dots = "".join("M{} {}h0".format(*place(x, y)) for x, y in curve.dots[::every])
@@ -98,6 +89,36 @@ def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
             parts.append(f'<path class="error {style}" d="M{x} {under}V{over}"/>')
             parts.append(f'<path class="mark {style}" d="M{x} {y}h0"><title>{escape(label)}</title></path>')
     return "".join([*parts, "</svg>"])
+
+
+def frame(
+    title: str,
+    labels: tuple[str, str],
+    columns: Sequence[tuple[float, str, str]],
+    rows: Sequence[tuple[float, str]],
+) -> list[str]:
+    """Begins a chart: the parts of an SVG up to the data, without its end.
+
+    Args:
+        title: for screen readers.
+        labels: of the horizontal and of the vertical axis.
+        columns: x, text and anchor of each vertical line of the grid.
+        rows: y and text of each horizontal line of the grid.
+    """
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
+        f"<title>{escape(title)}</title>",
+    ]
+    for y, text in rows:
+        parts.append(f'<path class="grid" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{text}</text>')
+    for x, text, anchor in columns:
+        parts.append(f'<path class="grid" d="M{x} {TOP}V{HEIGHT - BOTTOM}"/>')
+        parts.append(f'<text x="{x}" y="{HEIGHT - BOTTOM + 15}" text-anchor="{anchor}">{text}</text>')
+    middle = (TOP + HEIGHT - BOTTOM) // 2
+    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) // 2}" y="{HEIGHT - 4}" text-anchor="middle">{labels[0]}</text>')
+    parts.append(f'<text transform="translate(12 {middle}) rotate(-90)" text-anchor="middle">{labels[1]}</text>')
+    return parts
 
 
 def bar(title: str, parts: Sequence[tuple[str, float]]) -> str:

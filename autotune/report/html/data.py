@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from autotune.config import ConfigError
 from autotune.naming import file_name
 from autotune.network.benched import kept
+from autotune.report.figures import Figures, figures_in, nan_or, summed, worst_decibels
 from autotune.report.terminal import unsteady_sentence
 from autotune.run_files import SCHEMA
 from autotune.tuning.finals import Best, best_of, is_final
@@ -34,7 +35,7 @@ MOST_TEXT = 20_000
 
 
 class TaskKey(NamedTuple):
-    """What must be the same for latencies to compare; `measured` is "" where nothing was."""
+    """Identity of what was measured: latencies compare where it is equal; `measured` is "" where nothing was."""
 
     workload: str
     target: str
@@ -52,65 +53,29 @@ class Step(NamedTuple):
 class Retimed(NamedTuple):
     """Seconds of the best candidate as timed again at the end of the run, and the quartiles of these timings."""
 
-    trials: int
-    clock: float
     seconds: float
     low: float
     high: float
 
 
-@dataclass
-class TaskData:
+@dataclass(kw_only=True)
+class TaskData(Figures):
     """One task of a run.
 
     Attributes:
         key: by which tasks of other runs are found.
-        name: shown; user text.
-        weight: how often the task occurs.
-        flops: operations of one execution; NaN where they are not known.
-        seconds: that the best candidate stands with, see `autotune.tuning.finals`; NaN where none worked.
-        spread: of what was timed of it, as a share; NaN likewise.
-        peak_share: share of the machine's peak in [0, 1]; NaN where it is not known.
-        algorithm: of the best candidate; "" likewise.
-        reference, reference_seconds: what else computed it, and how fast; NaN where nothing did.
-        metrics: what the target says of the best candidate.
-        records: trials by order, without traces; timings at the end of the run are not among them.
-        finals: those.
+        records: trials by order, without traces and without timings at the end of the run.
+        finals: timings at the end of the run.
         schedule, program: text of the best schedule and of its loops; "" where the run folder has none.
         clocks: seconds since the beginning of the run at which each of `records` came in.
     """
 
     key: TaskKey
-    name: str
-    weight: int = 1
-    flops: float = math.nan
-    seconds: float = math.nan
-    spread: float = math.nan
-    peak_share: float = math.nan
-    algorithm: str = ""
-    reference: str = ""
-    reference_seconds: float = math.nan
-    metrics: Mapping[str, float] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     finals: list[Record] = field(default_factory=list)
     schedule: str = ""
     program: str = ""
     clocks: list[float] = field(default_factory=list)
-
-    @property
-    def gflops(self) -> float:
-        """1e9 operations a second; NaN where they are not known."""
-        return self.flops / self.seconds * 1e-9
-
-    @property
-    def total(self) -> float:
-        """Latency of the best candidate as often as the task occurs."""
-        return self.weight * self.seconds
-
-    @property
-    def failed(self) -> int:
-        """Trials that did not work."""
-        return sum(not record.ok for record in self.records)
 
     @cached_property
     def gains(self) -> list[Step]:
@@ -132,10 +97,10 @@ class TaskData:
         if not self.finals or not self.clocks or math.isnan(self.seconds):
             return None
         factor = 1.0 if math.isnan(self.spread) else 1 + self.spread / 2  # a spread may be twice the median
-        return Retimed(len(self.records), self.clocks[-1], self.seconds, self.seconds / factor, self.seconds * factor)
+        return Retimed(self.seconds, self.seconds / factor, self.seconds * factor)
 
     def trials_to(self, seconds: float) -> int | None:
-        """Trials until one took at most `seconds`; None where none did."""
+        """Counts trials until one took at most `seconds`; None where none did."""
         return next((step.trials for step in self.gains if step.seconds <= seconds), None)
 
 
@@ -179,76 +144,44 @@ class RunData:
         """Trials by error class, those that worked left out."""
         return Counter(str(r.error) for task in self.tasks for r in task.records if not r.ok)
 
-    @property
-    def seconds(self) -> float:
-        """Sum of the best latencies of all tasks, each as often as it occurs; NaN where one has none."""
-        return sum(task.total for task in self.tasks) if self.tasks else math.nan
-
-    @property
-    def trials(self) -> int:
-        """Trials of all tasks."""
-        return sum(len(task.records) for task in self.tasks)
-
-    @property
-    def failed(self) -> int:
-        """Trials of all tasks that did not work."""
-        return sum(task.failed for task in self.tasks)
-
-    @property
-    def gflops(self) -> float:
-        """1e9 operations a second of all tasks together."""
-        return sum(task.weight * task.flops for task in self.tasks) / self.seconds * 1e-9
-
-    @property
-    def peak_share(self) -> float:
-        """Shares of peak, each for as long as its task takes."""
-        return sum(task.total * task.peak_share for task in self.tasks) / self.seconds
-
-    @property
-    def tasks_reference(self) -> float:
-        """Seconds of the references of all tasks, each as often as it occurs."""
-        return sum(task.weight * task.reference_seconds for task in self.tasks) if self.tasks else math.nan
+    @cached_property
+    def sum(self) -> Figures:
+        """All tasks together."""
+        return summed(self.tasks)
 
     @property
     def network_seconds(self) -> float:
         """Latency of the network as one executable; NaN where it was not measured."""
-        return _number(self.network.get("seconds"))
+        return nan_or(self.network.get("seconds"))
 
     @property
     def reference_seconds(self) -> float:
         """Latency of the whole elsewhere; NaN where it was not measured."""
-        return _number(self.network.get("reference_seconds")) if self.network else self.tasks_reference
+        return nan_or(self.network.get("reference_seconds")) if self.network else self.sum.reference_seconds
 
     @property
     def ratio(self) -> float:
-        """By how much the whole is faster than its reference."""
-        return self.reference_seconds / (self.network_seconds if self.network else self.seconds)
-
-    @property
-    def precision(self) -> str:
-        """What the network is stored and multiplied in; empty where that is not known."""
-        return str(self.network.get("precision") or "")
-
-    @property
-    def rounded(self) -> bool:
-        """Whether it has values in fewer bits than float32."""
-        return bool(self.network.get("rounding"))
+        """Speed-up of the whole over its reference."""
+        return self.reference_seconds / (self.network_seconds if self.network else self.sum.seconds)
 
     @property
     def decibels(self) -> float:
-        """Signal to noise of its worst output beside float32; NaN where nothing is rounded."""
-        costs = dict(self.network.get("rounding") or {}).values()
-        return min((_number(cost["decibels"]) for cost in costs), default=math.nan)
+        """Signal to noise of the network's worst output beside float32; NaN where nothing is rounded."""
+        return nan_or(worst_decibels(self.network))
 
     @property
     def building(self) -> float:
-        """Seconds of all builds, side by side ones added up."""
-        return _sum(r.outcome.build_seconds for task in self.tasks for r in (*task.records, *task.finals))
+        """Seconds of all builds; builds side by side are added up."""
+        return self._spent("build_seconds")
 
     @property
     def running(self) -> float:
         """Seconds of all checks and timings."""
-        return _sum(r.outcome.run_seconds for task in self.tasks for r in (*task.records, *task.finals))
+        return self._spent("run_seconds")
+
+    def _spent(self, name: str) -> float:
+        outcomes = [record.outcome for task in self.tasks for record in (*task.records, *task.finals)]
+        return float(sum(seconds for of in outcomes if not math.isnan(seconds := getattr(of, name))))
 
     def task(self, key: TaskKey) -> TaskData | None:
         """The task of a key; None where the run has none."""
@@ -284,7 +217,7 @@ class RunData:
         seconds, low, high = (
             sum(weight * getattr(retimed, name) for weight, retimed in timed) for name in ("seconds", "low", "high")
         )
-        return Retimed(self.trials, self.clock, seconds, low, high)
+        return Retimed(seconds, low, high)
 
     @property
     def ordered(self) -> list[TaskData]:
@@ -382,19 +315,7 @@ def _summary(path: Path) -> dict[str, Any]:
 
 def _of_summary(entry: Mapping[str, Any]) -> TaskData:
     workload = Workload.from_json(entry["workload"])
-    return TaskData(
-        TaskKey(workload.key, entry["target"], ""),
-        entry["name"],
-        entry["weight"],
-        float(workload.flops),
-        _number(entry["best_seconds"]),
-        _number(entry.get("spread")),
-        _number(entry["peak_share"]),
-        entry["algorithm"] or "",
-        entry["reference"] or "",
-        _number(entry["reference_seconds"]),
-        entry.get("metrics") or {},
-    )
+    return TaskData(key=TaskKey(workload.key, entry["target"], ""), **figures_in(entry, workload))
 
 
 def _records(path: Path) -> list[Record]:
@@ -431,7 +352,8 @@ def _of_records(
         measured = f"{trial.threads} thread{'s' * (trial.threads > 1)}, {trial.cache}"
         place = (record.workload_key, record.target, "" if known else measured)
         if place not in tasks:
-            tasks[place] = known[place[:2]] if known else TaskData(TaskKey(*place), _name(record), flops=_flops(record))
+            key, name = TaskKey(*place), _name(record)
+            tasks[place] = known[place[:2]] if known else TaskData(key=key, name=name, flops=_flops(record))
             tasks[place].key = TaskKey(record.workload_key, record.target, measured)
         task = tasks[place]
         if is_final(record):
@@ -439,6 +361,7 @@ def _of_records(
         else:
             task.records.append(record)
             task.clocks.append(clock)
+            task.trials, task.failed = task.trials + 1, task.failed + (not record.ok)
         text = json.dumps(record.host, sort_keys=True)
         counts[text] = (record.host, counts.get(text, (record.host, 0))[1] + 1)
     run.clock = clock
@@ -465,11 +388,3 @@ def _flops(record: Record) -> float:
         return float(Workload.from_json(dict(record.trial.workload)).flops)
     except ValueError:
         return math.nan
-
-
-def _sum(values: Any) -> float:
-    return float(sum(value for value in values if value == value))
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)

@@ -22,7 +22,7 @@ from autotune.report.html.data import Retimed, RunData, Step, TaskData, TaskKey
 from autotune.report.html.tradeoff import tradeoff_chart
 from autotune.report.mixed import rows_of
 from autotune.report.terminal import metrics_sentence
-from autotune.units import latency, scale_of, share
+from autotune.units import duration, latency, scale_of, share
 
 MOST_HOSTS = 6
 """Hosts of a run that are described, those with most trials."""
@@ -31,7 +31,7 @@ OPEN_CARDS = 4
 """Cards of curves that a page opens with; the others are folded."""
 
 NEAR = 1.05
-"""How many times the best latency counts as near to it."""
+"""Factor of the best latency up to which a latency counts as near."""
 
 
 def page(runs: Sequence[RunData]) -> str:
@@ -90,14 +90,6 @@ def environment() -> Environment:
     )
     made.tests["known"] = lambda value: not math.isnan(value)
     return made
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a reader says them."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _tell_apart(runs: Sequence[RunData]) -> None:
@@ -162,7 +154,7 @@ def _compared(key: TaskKey, runs: Sequence[RunData]) -> list[Compared]:
 
 @dataclass(frozen=True)
 class _Series:
-    """What one run contributes to a card."""
+    """One run's part of a card."""
 
     run: str
     number: int
@@ -177,13 +169,15 @@ def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Charts of the weighted sum, where a run has several tasks, and of each task."""
     cards: list[dict[str, Any]] = []
     if any(len(run.tasks) > 1 for run in runs):
-        whole = [_Series(run.name, n, run.steps, [], run.trials, run.clock, run.retimed) for n, run in enumerate(runs)]
+        whole = [
+            _Series(run.name, n, run.steps, [], run.sum.trials, run.clock, run.retimed) for n, run in enumerate(runs)
+        ]
         name = "Weighted sum of all tasks"
         cards.append({"key": None, "name": name, "note": "", "charts": _charts(name, whole), "texts": []})
     for key, name in _names(runs).items():
         there = [(number, run.name, run.task(key)) for number, run in enumerate(runs)]
         series = [
-            _Series(run, number, task.gains, _dots(task), len(task.records), task.clocks[-1], task.retimed)
+            _Series(run, number, task.gains, _dots(task), task.trials, task.clocks[-1], task.retimed)
             for number, run, task in there
             if task is not None and task.records
         ]
@@ -215,23 +209,23 @@ def _charts(name: str, series: Sequence[_Series]) -> list[Markup]:
     if not seconds:
         return []
     scale, unit = scale_of(min(seconds))
-    over_trials, over_time = [], []
-    for entry in series:
-        at = [(float(step.trials), step.seconds * scale) for step in entry.steps]
-        dots = [(n, y * scale) for n, _, y in entry.dots]
-        again, bounds = entry.retimed, None
-        if again is not None:
-            bounds = again.seconds * scale, again.low * scale, again.high * scale
-        mark = None if bounds is None else (float(entry.trials), *bounds)
-        over_trials.append(Curve(entry.run, entry.number, at, dots, entry.trials, mark))
-        at = [(step.clock, step.seconds * scale) for step in entry.steps]
-        dots = [(x, y * scale) for _, x, y in entry.dots]
-        mark = None if bounds is None else (entry.clock, *bounds)
-        over_time.append(Curve(entry.run, entry.number, at, dots, entry.clock, mark))
+    over_trials, over_time = ([_curve(entry, scale, over) for entry in series] for over in ("trials", "clock"))
     return [
         Markup(step_chart(f"{name}: best latency over trials", "trials", unit, over_trials)),
         Markup(step_chart(f"{name}: best latency over time", "seconds", unit, over_time)),
     ]
+
+
+def _curve(entry: _Series, scale: float, over: str) -> Curve:
+    """The line of a run over `trials` or over the `clock`, seconds multiplied with `scale`."""
+    steps = [(float(getattr(step, over)), step.seconds * scale) for step in entry.steps]
+    dots = [(number if over == "trials" else clock, seconds * scale) for number, clock, seconds in entry.dots]
+    end: float = getattr(entry, over)
+    mark = None
+    if entry.retimed is not None:
+        seconds, low, high = (value * scale for value in entry.retimed)
+        mark = (float(end), seconds, low, high)
+    return Curve(entry.run, entry.number, steps, dots, end, mark)
 
 
 def _dots(task: TaskData) -> list[tuple[float, float, float]]:
@@ -248,7 +242,7 @@ def _failures(runs: Sequence[RunData]) -> list[list[object]]:
 
 
 def _phases(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Where the time of each run went; runs that say nothing of it are left out."""
+    """Lists the time of each run by phase; runs without phases are left out."""
     found = []
     for number, run in enumerate(runs):
         amounts, what = list(run.phases.items()), "the driver's time"
@@ -273,7 +267,7 @@ def _configuration(runs: Sequence[RunData]) -> dict[str, Any] | None:
 
 
 def _hosts(runs: Sequence[RunData]) -> dict[str, Any] | None:
-    """What is known of the hosts that measured most; None where nothing is."""
+    """Describes the hosts that measured most; None where none is known."""
     names, columns = [], []
     for run in runs:
         for number, (host, trials) in enumerate(run.hosts[:MOST_HOSTS], 1):

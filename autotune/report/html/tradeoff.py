@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from autotune.report.html.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, linear_ticks
+from autotune.report.html.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, frame, linear_ticks
 from autotune.report.mixed import Row
 from autotune.units import latency, scale_of
 
@@ -43,22 +43,11 @@ def tradeoff_chart(title: str, rows: Sequence[Row]) -> str:
     def up(value: float) -> float:
         return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / top, 1)
 
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
-        f"<title>{escape(title)}</title>",
-    ]
-    for value in linear_ticks(top):
-        parts.append(f'<path class="grid" d="M{LEFT} {up(value)}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{up(value) + 4}" text-anchor="end">{value:g}</text>')
     step = STEP * max(1, round((high - low) / STEP / 6))
     ticks = [low + step * number for number in range(int((high - low - STEP) // step) + 1)]
-    for share, text in [*(((tick - low) / (high - low), f"{tick:g}") for tick in ticks), (1.0, "exact")]:
-        x, bottom = across(share), HEIGHT - BOTTOM
-        parts.append(f'<path class="grid" d="M{x} {TOP}V{bottom}"/>')
-        parts.append(f'<text x="{x}" y="{bottom + 15}" text-anchor="{"end" if share == 1 else "middle"}">{text}</text>')
-    middle = (TOP + HEIGHT - BOTTOM) // 2
-    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) // 2}" y="{HEIGHT - 4}" text-anchor="middle">dB</text>')
-    parts.append(f'<text transform="translate(12 {middle}) rotate(-90)" text-anchor="middle">{unit}</text>')
+    columns = [(across((tick - low) / (high - low)), f"{tick:g}", "middle") for tick in ticks]
+    rows_of_grid = [(up(value), f"{value:g}") for value in linear_ticks(top)]
+    parts = frame(title, ("dB", unit), [*columns, (across(1.0), "exact", "end")], rows_of_grid)
     line = "L".join("{} {}".format(*place(row)) for row in rows if not row.timed and row.name != "chosen")
     if line:
         parts.append(f'<path class="line s0" d="M{line}"/>')
