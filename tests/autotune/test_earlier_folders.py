@@ -19,6 +19,7 @@ from targets.manifest import ExecutableError
 from targets.native_executable import NativeExecutable
 from tests.autotune.test_compile import compiled
 from tests.autotune.test_executable import layered
+from tests.autotune.test_manifest import WHOLE
 from tests.graph.nets import feeds
 
 EARLIER = Path(__file__).parent / "earlier"
@@ -31,9 +32,9 @@ def read(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def written_as_before(manifest: dict[str, Any], folder: Path) -> None:
+def written_as_before(manifest: dict[str, Any], folder: Path, schema: str = "autotune.network/2") -> None:
     """Writes a manifest as the earlier version did: another schema, no kind, and a seal of all keys but two."""
-    data = {"schema": "autotune.network/2"} | {k: v for k, v in manifest.items() if k not in ("schema", "kind")}
+    data = {"schema": schema} | {k: v for k, v in manifest.items() if k not in ("schema", "kind")}
     sealed = {key: value for key, value in data.items() if key not in ("sha256", "threads")}
     data["sha256"] = hashlib.sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(data, indent=2) + "\n")
@@ -44,6 +45,11 @@ def test_manifests_of_an_earlier_version_are_read(name: str) -> None:
     before, found = read(EARLIER / name), manifest_of(EARLIER / name)
     assert before["schema"] == "autotune.network/2" and "kind" not in before
     assert found == {**before, "schema": "autotune.executable/3", "kind": "native"}
+
+
+def test_manifests_of_gpus_are_read_too(tmp_path: Path) -> None:
+    written_as_before(WHOLE["cuda"], tmp_path, "autotune.cuda/2")
+    assert manifest_of(tmp_path).items() >= {**WHOLE["cuda"], "kind": "cuda"}.items()
 
 
 def test_an_executable_loads_from_the_folder_of_an_earlier_version(tmp_path: Path) -> None:
