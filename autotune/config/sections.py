@@ -242,8 +242,10 @@ class Network(Section):
     passes: list[str] | None = Field(
         default=None, description="Names of autotune.graph.passes.PASSES, in order; null: all."
     )
-    substitutions: Literal["search"] | None = Field(
-        default=None, description="search: after the passes, see docs/substitutions.md; null: passes alone."
+    substitutions: Literal["means", "search"] | None = Field(
+        default=None,
+        description="means: means of windows come before 1x1 convolutions; search: rules are searched after the "
+        "passes, see docs/substitutions.md; null: passes alone.",
     )
     algorithms: list[Literal["strassen", "winograd4_dot"]] = Field(
         default_factory=list,

@@ -19,7 +19,6 @@ from autotune.network.imported import errors_against_floats
 from autotune.network.integers import data_in_bytes, error_of, rounded_integers
 from autotune.network.load import Network
 from autotune.network.lowered import check_lowered
-from autotune.network.pipeline import Substitute
 from autotune.network.schedules import Schedules
 from autotune.network.sources import INTERMEDIATES
 from autotune.tuning.settings import Settings
@@ -62,8 +61,8 @@ def check_network(
         return replace(check, errors={**check.errors, **_errors_in_floats(network, settings, seed)})
     source = network.source.with_checkpoints()
     graph = optimise(source.graph(loops=bool(loops_of(network.graph))))
-    if network.found is not None:
-        graph = Substitute()(graph)
+    for step in network.substitutions:
+        graph = step(graph)
     graph = with_attention(graph, settings.target.hardware)
     probed = replace(network, source=source, graph=executable_graph(graph), tasks=())
     feeds = make_feeds(network, seed)

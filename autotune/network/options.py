@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from autotune.config import ConfigError, Quantisation
 from autotune.graph.offload import Block, block_of
+from autotune.graph.passes.pipeline import GraphPass
 from autotune.tuning.task import CPU
 from search_space.ir.intervals import Span
 from targets import registry
@@ -52,7 +53,7 @@ class CompileOptions:
         quantise: None: layers compute in floats.
         quantisation: how.
         passes: names of the graph passes to run; None: all.
-        substitutions: whether graph substitutions are searched after the passes.
+        substitutions: passes behind the others that replace parts of a graph by faster ones of other rounding errors.
         sizes: least and greatest value of each open size, by name.
         seed: of every random draw, and of weights that the model does not carry.
 
@@ -66,7 +67,7 @@ class CompileOptions:
     quantise: Quantise | None = None
     quantisation: Quantisation = Quantisation()
     passes: Sequence[str] | None = None
-    substitutions: bool = False
+    substitutions: Sequence[GraphPass] = ()
     sizes: Mapping[str, Span] = field(default_factory=dict)
     seed: int = 0
 
@@ -86,7 +87,7 @@ class CompileOptions:
             raise ValueError(f"`precision` must be float32 beside quantise='shift8', but got precision={precision!r}")
         refused = {
             "network.quantise": self.quantise is not None and not self.quantise.weights_only,
-            "network.substitutions": self.substitutions,
+            "network.substitutions": bool(self.substitutions),
             "network.precision": mixed,
         }
         for key, given in refused.items():
@@ -112,7 +113,7 @@ class CompileOptions:
     @property
     def plain(self) -> bool:
         """Says whether the passes leave precision and layers as the model has them."""
-        changes = (self.quantise, self.device) != (None, None) or self.substitutions
+        changes = (self.quantise, self.device) != (None, None) or bool(self.substitutions)
         return self.precision is Precision.FLOAT32 and not changes
 
 

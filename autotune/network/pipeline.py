@@ -5,9 +5,10 @@ A pass of one's own stands in this list, and is a file besides; see docs/passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from autotune.config import Quantisation
 from autotune.graph.attention import with_attention
@@ -17,6 +18,7 @@ from autotune.graph.loops import loops_of
 from autotune.graph.mixed import ByteLayers, Mixture, in_types
 from autotune.graph.offload import Block, offload
 from autotune.graph.passes import optimiser
+from autotune.graph.passes.early_means import EarlyMeans
 from autotune.graph.passes.pipeline import Explained, FunctionPass, GraphPass, Listener, PassPipeline
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
@@ -35,16 +37,12 @@ from autotune.graph.quantise import (
     with_image_words,
 )
 from autotune.graph.quantise.weights import Known
-from autotune.graph.substitutions import Analytic, explore
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from autotune.network.options import CompileOptions, Precision, Quantise
 from search_space.hardware import Hardware
 
-SUBSTITUTIONS = 2000
-"""Graphs that a search for substitutions may make."""
-
-LEAST_SAVING = 0.01
-"""Part of a network's modelled seconds that substitutions must save; the model cannot tell smaller gains from none."""
+SUBSTITUTIONS: Mapping[str, GraphPass] = MappingProxyType({"means": EarlyMeans()})
+"""Values of `network.substitutions` → the pass that they ask for; a job may know further ones."""
 
 Choose = Callable[[Graph], Mixture]
 """A graph in float32, after the passes → what of it is in which type."""
@@ -87,22 +85,12 @@ class CheckTypes(GraphPass):
         if narrow and layers:
             raise ValueError(f"`quantise` must be None for {has}, but got quantise={mode!r}")
         if narrow and options.substitutions:
-            raise ValueError(f"`substitutions` must be None for {has}, but got substitutions='search'")
+            steps = ", ".join(step.name for step in options.substitutions)
+            raise ValueError(f"`substitutions` must be None for {has}, but got {steps}")
         if options.quantise is not None and is_quantised(graph):
             has = "a model that is quantised already"
             raise ValueError(f"`quantise` must be None for {has}, but got quantise={mode!r}")
         return Explained(graph, narrow)
-
-
-@dataclass(frozen=True)
-class Substitute(GraphPass):
-    """Searches substitutions of parts of a graph by faster ones; its fact is what the search came to."""
-
-    name = "substitute"
-
-    def apply(self, graph: Graph) -> Explained:
-        outcome = explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS, least=LEAST_SAVING)
-        return Explained(outcome.graph, outcome)
 
 
 @dataclass(frozen=True)
@@ -277,8 +265,7 @@ def pipeline_of(
         optimiser(options.passes),
         CheckTypes(options),
     ]
-    if options.substitutions:
-        passes.append(Substitute())
+    passes += options.substitutions
     if options.quantise is not None and options.quantise.weights_only:
         passes.append(QuantiseWeights(options.quantise, how, seed, report, known))
     elif options.quantise is not None and not mixed:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.config import ConfigError
+from autotune.graph.passes.early_means import EarlyMeans
 from autotune.network.options import CompileOptions, Precision, Quantise
 from autotune.network.pipeline import pipeline_of
 from targets import registry
@@ -23,7 +24,7 @@ from targets import registry
         ({"device": "vta", "quantise": "int8"}, "`quantise` must be 'shift8' for layers on vta"),
         ({"sizes": {"n": (1, 8)}, "quantise": "int8"}, "`network.quantise` must be left out where `sizes` are open"),
         ({"sizes": {"n": (1, 8)}, "precision": "mixed"}, "`network.precision` must be left out"),
-        ({"sizes": {"n": (1, 8)}, "substitutions": True}, "`network.substitutions` must be left out"),
+        ({"sizes": {"n": (1, 8)}, "substitutions": (EarlyMeans(),)}, "`network.substitutions` must be left out"),
     ],
 )
 def test_what_excludes_each_other_is_refused(given: dict[str, Any], rule: str) -> None:
@@ -52,4 +53,4 @@ def test_passes_follow_the_options() -> None:
     assert plain[:3] == ["unroll_loops", "optimise", "check_types"] and plain[-1] == "copy_views"
     assert names(precision=Precision.BFLOAT16)[-2] == "lower_precision" and "keep_bytes" in plain
     assert "quantise" in names(quantise=Quantise.INT8) and "keep_bytes" not in names(quantise=Quantise.INT8)
-    assert "substitute" in names(substitutions=True)
+    assert "early_means" in names(substitutions=(EarlyMeans(),))
