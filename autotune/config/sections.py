@@ -217,8 +217,9 @@ class Network(Section):
 
     passes: list[str] | None = None
     """Names of autotune.graph.passes.PASSES, in order; null: all."""
-    substitutions: Literal["search"] | None = None
-    """search: after the passes, see docs/substitutions.md; null: passes alone."""
+    substitutions: Literal["means", "search"] | None = None
+    """means: means of windows come before 1x1 convolutions; search: rules are searched after the passes, see
+    docs/substitutions.md; null: passes alone."""
     algorithms: list[Literal["strassen", "winograd4_dot"]] = Field(default_factory=list)
     """Algorithms that kernels may use besides the default ones: strassen, whose rounding errors mix rows of a batch,
     and winograd4_dot."""

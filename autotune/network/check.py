@@ -19,7 +19,6 @@ from autotune.network.imported import errors_against_floats
 from autotune.network.integers import data_in_bytes, error_of, rounded_integers
 from autotune.network.load import Network
 from autotune.network.lowered import check_lowered
-from autotune.network.pipeline import Substitute
 from autotune.network.probing import Probing, is_as_near, outputs_of
 from autotune.network.schedules import Schedules
 from autotune.network.sources import INTERMEDIATES, ModelSource
@@ -113,8 +112,8 @@ def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str
         return check
     source = network.source.with_checkpoints()
     graph = optimise(source.graph(loops=loops))
-    if network.found is not None:
-        graph = Substitute()(graph)
+    for step in network.substitutions:
+        graph = step(graph)
     graph = with_attention(graph, probing.settings.target.hardware)
     arrays = probing.outputs(replace(network, source=source, graph=executable_graph(graph)))
     between = {**compared(source, arrays)[0].errors}

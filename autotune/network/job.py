@@ -5,8 +5,8 @@ What reads models and chooses schedules is imported where it is used: who finds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autotune.cache.kernels import KernelCache
     from autotune.graph.ir import Graph
     from autotune.graph.mixed import Mixture
-    from autotune.graph.passes.pipeline import Listener
+    from autotune.graph.passes.pipeline import GraphPass, Listener
     from autotune.network.load import Network
     from autotune.network.options import CompileOptions
     from autotune.network.selection import Limits
@@ -40,11 +40,13 @@ class NetworkJob:
         config: keys of the configuration that concern the model.
         settings: how its kernels are chosen and tuned.
         records: file of measurements, which may be missing.
+        known: values of `network.substitutions` besides those of `pipeline.SUBSTITUTIONS` → what makes the pass.
     """
 
     config: CompileConfig
     settings: Settings
     records: Path
+    known: Mapping[str, Callable[[], GraphPass]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -82,10 +84,27 @@ class NetworkJob:
             None if mode is None else quantisation_mode(mode),
             keys.quantisation,
             keys.passes,
-            keys.substitutions is not None,
+            self.substitutions,
             shapes,
             self.config.seed,
         )
+
+    @cached_property
+    def substitutions(self) -> Sequence[GraphPass]:
+        """Passes that replace parts of the graph.
+
+        Raises:
+            ConfigError: a value that only whoever runs configurations knows.
+        """
+        from autotune.network.pipeline import SUBSTITUTIONS
+
+        name = self.config.network.substitutions
+        if name is None:
+            return ()
+        if name not in self.known and name not in SUBSTITUTIONS:
+            allowed = ", ".join([*SUBSTITUTIONS, *self.known])
+            raise ConfigError(f"`substitutions` must be {allowed} or null, but got {name!r}", "network.substitutions")
+        return (self.known[name]() if name in self.known else SUBSTITUTIONS[name],)
 
     @cached_property
     def limits(self) -> Limits:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import onnx
 
 from autotune.executable.shapes import FIXED, ShapeSet
 from autotune.graph.ir import Graph
 from autotune.graph.mixed import Mixture
-from autotune.graph.passes.pipeline import Listener
+from autotune.graph.passes.pipeline import GraphPass, Listener
 from autotune.graph.precision import FULL
 from autotune.graph.quantise import Accuracy, Imported
-from autotune.graph.substitutions import Found
 from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from autotune.network.sources import ModelSource, OnnxSource
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import Task
+
+
+class Substituted(Protocol):
+    """The outcome of a search for substitutions; its text is a sentence."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Gives rules, how often each was applied, and modelled seconds."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +38,13 @@ class Network:
         graph: after the passes.
         tasks: distinct workloads, in order of occurrence.
         accuracy: what quantisation cost; None where the network is not quantised.
-        found: what the search for substitutions found; None where there was none.
+        found: what a search for substitutions came to; None where there was none.
         device: target of the tasks that an accelerator computes; None where there is none.
         precision: what layers multiply and values between kernels are stored in; of a model that has 16-bit floats
             these, though parts of it may be in float32.
         mixture: what of it is in which type, where that is mixed.
         imported: of a model that another quantiser made, which layers work on bytes; None of another one.
+        substitutions: passes that have replaced parts of the graph.
     """
 
     name: str
@@ -45,11 +52,12 @@ class Network:
     graph: Graph
     tasks: tuple[Task, ...]
     accuracy: Accuracy | None = None
-    found: Found | None = None
+    found: Substituted | None = None
     device: str | None = None
     precision: str = FULL
     mixture: Mixture | None = None
     imported: Imported | None = None
+    substitutions: Sequence[GraphPass] = ()
 
     shapes: ClassVar[ShapeSet] = FIXED
 
@@ -102,4 +110,5 @@ def load_network(
         precision,
         facts.get("choose_types"),
         facts.get("keep_bytes"),
+        options.substitutions,
     )

@@ -9,6 +9,7 @@ from functools import partial
 from autotune.config import ConfigError, Quantisation
 from autotune.executable.shapes import FIXED, ShapeSet
 from autotune.graph.offload import Block, block_of
+from autotune.graph.passes.pipeline import GraphPass
 from autotune.graph.precision import FULL
 from autotune.network.modes import Mode, precision_mode, quantisation_mode
 from autotune.tuning.task import CPU
@@ -30,7 +31,7 @@ class CompileOptions:
         quantise: None: layers compute in floats. May be given by its name.
         quantisation: how.
         passes: names of the graph passes to run; None: all.
-        substitutions: whether graph substitutions are searched after the passes.
+        substitutions: passes behind the others that replace parts of a graph by faster ones of other rounding errors.
         shapes: that the executable takes; by default those of the graph.
         seed: of every random draw, and of weights that the model does not carry.
 
@@ -44,7 +45,7 @@ class CompileOptions:
     quantise: Mode | None = None
     quantisation: Quantisation = Quantisation()
     passes: Sequence[str] | None = None
-    substitutions: bool = False
+    substitutions: Sequence[GraphPass] = ()
     shapes: ShapeSet = FIXED
     seed: int = 0
 
@@ -61,7 +62,7 @@ class CompileOptions:
             self.quantise.check(self)
         refused = {
             "network.quantise": self.quantise is not None and not self.quantise.open_sizes,
-            "network.substitutions": self.substitutions,
+            "network.substitutions": bool(self.substitutions),
             "network.precision": not self.precision.open_sizes,
         }
         for key, given in refused.items():
@@ -87,5 +88,5 @@ class CompileOptions:
     @property
     def plain(self) -> bool:
         """Says whether the passes leave precision and layers as the model has them."""
-        changes = (self.quantise, self.device) != (None, None) or self.substitutions
+        changes = (self.quantise, self.device) != (None, None) or bool(self.substitutions)
         return self.precision.name == FULL and not changes

@@ -5,14 +5,16 @@ A pass of one's own stands in this list, and is a file besides; see docs/passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Graph
 from autotune.graph.loops import loops_of
 from autotune.graph.passes import optimiser
+from autotune.graph.passes.early_means import EarlyMeans
 from autotune.graph.passes.pipeline import Explained, FunctionPass, GraphPass, Listener, PassPipeline
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
@@ -24,17 +26,13 @@ from autotune.graph.quantise import (
     with_image_words,
 )
 from autotune.graph.quantise.weights import Known
-from autotune.graph.substitutions import Analytic, explore
 from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from autotune.network.modes.base import Choose, Inputs
 from autotune.network.options import CompileOptions
 from search_space.hardware import Hardware
 
-SUBSTITUTIONS = 2000
-"""Graphs that a search for substitutions may make."""
-
-LEAST_SAVING = 0.01
-"""Part of a network's modelled seconds that substitutions must save; the model cannot tell smaller gains from none."""
+SUBSTITUTIONS: Mapping[str, GraphPass] = MappingProxyType({"means": EarlyMeans()})
+"""Values of `network.substitutions` → the pass that they ask for; a job may know further ones."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +71,12 @@ class CheckTypes(GraphPass):
         if narrow and options.quantise is not None and not options.quantise.narrow_models:
             raise ValueError(f"`quantise` must be None for {has}, but got quantise={mode!r}")
         if narrow and options.substitutions:
-            raise ValueError(f"`substitutions` must be None for {has}, but got substitutions='search'")
+            steps = ", ".join(step.name for step in options.substitutions)
+            raise ValueError(f"`substitutions` must be None for {has}, but got {steps}")
         if options.quantise is not None and is_quantised(graph):
             has = "a model that is quantised already"
             raise ValueError(f"`quantise` must be None for {has}, but got quantise={mode!r}")
         return Explained(graph, narrow)
-
-
-@dataclass(frozen=True)
-class Substitute(GraphPass):
-    """Searches substitutions of parts of a graph by faster ones; its fact is what the search came to."""
-
-    name = "substitute"
-
-    def apply(self, graph: Graph) -> Explained:
-        outcome = explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS, least=LEAST_SAVING)
-        return Explained(outcome.graph, outcome)
 
 
 @dataclass(frozen=True)
@@ -155,7 +143,7 @@ def pipeline_of(
         UnrollLoops(options.plain and target.loops),
         optimiser(options.passes),
         CheckTypes(options),
-        *((Substitute(),) if options.substitutions else ()),
+        *options.substitutions,
         *(step for mode in modes for step in mode.early(options, inputs)),
         *_for_kernels(options),
         *(step for mode in modes for step in mode.late(options, inputs)),

@@ -18,6 +18,7 @@ from search_space.operators.checks import nearest
 from search_space.workloads import Workload
 
 if TYPE_CHECKING:
+    from autotune.graph.passes.pipeline import GraphPass
     from autotune.network.load import Network
     from autotune.network.selection import Limits
 
@@ -28,7 +29,14 @@ def job_of(config: RunConfig) -> NetworkJob:
     Raises:
         ConfigError: as of `settings_of`.
     """
-    return NetworkJob(config, settings_of(config), config.records_path)
+    return NetworkJob(config, settings_of(config), config.records_path, {"search": _search})
+
+
+def _search() -> GraphPass:
+    """Makes the pass of `network.substitutions: search`."""
+    from autotune.lab.substitutions.step import Substitute
+
+    return Substitute()
 
 
 def network_of(config: RunConfig, at: str = "model") -> Network:

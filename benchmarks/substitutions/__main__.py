@@ -1,8 +1,8 @@
-"""`python -m benchmarks.substitutions` writes the rules of `autotune.graph.substitutions` anew within a minute."""
+"""`python -m benchmarks.substitutions` writes the rules of `autotune.lab.substitutions` anew within a minute."""
 
 from __future__ import annotations
 
-from autotune.graph.substitutions.rules import SAVED
+from autotune.lab.substitutions.rules import SAVED
 from benchmarks.substitutions.generate import DOMAINS
 from benchmarks.substitutions.make import make, report, save
 

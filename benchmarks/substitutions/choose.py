@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
-from autotune.graph.substitutions.rules import Rule, is_weight
-from autotune.graph.substitutions.terms import Term, operands, variables
+from autotune.lab.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
+from autotune.lab.substitutions.rules import Rule, is_weight
+from autotune.lab.substitutions.terms import Term, operands, variables
 from benchmarks.substitutions.generate import Candidate
 from benchmarks.substitutions.rewriting import flips, ordered, substituted, unify
 from benchmarks.substitutions.values import COMMUTATIVE, COMPUTE

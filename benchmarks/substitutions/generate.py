@@ -16,9 +16,9 @@ from itertools import product
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
-from autotune.graph.substitutions.rules import Rule, is_weight
-from autotune.graph.substitutions.terms import Term, nodes, subterms, variables
+from autotune.lab.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
+from autotune.lab.substitutions.rules import Rule, is_weight
+from autotune.lab.substitutions.terms import Term, nodes, subterms, variables
 from benchmarks.substitutions.rewriting import ordered, renamed
 from benchmarks.substitutions.values import COMMUTATIVE, COMPUTE, ROLES
 

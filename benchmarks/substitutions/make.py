@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.substitutions.rules import Rule
+from autotune.lab.substitutions.rules import Rule
 from benchmarks.substitutions.choose import Chosen, choose
 from benchmarks.substitutions.generate import Domain, all_candidates
 

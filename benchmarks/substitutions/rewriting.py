@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from autotune.graph.substitutions.rules import Rule
-from autotune.graph.substitutions.terms import Term, operands, text, variables
+from autotune.lab.substitutions.rules import Rule
+from autotune.lab.substitutions.terms import Term, operands, text, variables
 from benchmarks.substitutions.values import COMMUTATIVE
 
 

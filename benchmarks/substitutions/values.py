@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.substitutions.operators import FIRST, LAST, POINT, Pooling, Sliding, Windows
+from autotune.lab.substitutions.operators import FIRST, LAST, POINT, Pooling, Sliding, Windows
 from search_space.operators.windows import Window, both_sides, padded, taps
 
 COMMUTATIVE = frozenset({"add", "mul"})

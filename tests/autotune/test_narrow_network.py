@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,11 +16,13 @@ from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Builder, TensorType
 from autotune.graph.onnx.model import inferred, load_model
 from autotune.graph.passes import optimise
+from autotune.graph.passes.early_means import EarlyMeans
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.load import Network, load_network
 from autotune.network.lowered import stored_values
 from autotune.network.options import CompileOptions
+from autotune.network.sources import OnnxSource
 from autotune.network.tasks import types_of
 from autotune.network.timing import time_network
 from autotune.tracking import facts
@@ -67,7 +70,7 @@ def test_what_was_read_wrong_is_told(model: onnx.ModelProto) -> None:
     weight = max(other.graph.initializer, key=lambda tensor: len(tensor.raw_data))
     array = onnx.numpy_helper.to_array(weight)
     weight.CopyFrom(onnx.numpy_helper.from_array(array[::-1].copy(), weight.name))
-    wrong = Network("two", other, network.graph, network.tasks, precision=network.precision)
+    wrong = Network("two", OnnxSource(other), network.graph, network.tasks, precision=network.precision)
     assert check_network(wrong, SCHEDULES, SETTINGS).max_error > 10 * TOLERANCE
 
 
@@ -76,10 +79,10 @@ def test_what_was_read_wrong_is_told(model: onnx.ModelProto) -> None:
     [
         ({"precision": "other"}, "`precision` must be float32 or {0} for a model with values in {0}, but got"),
         ({"quantise": "int8"}, "`quantise` must be None for a model with values in {0}, but got quantise='int8'"),
-        ({"substitutions": "search"}, "`substitutions` must be None for a model with values in {0}, but got"),
+        ({"substitutions": (EarlyMeans(),)}, "`substitutions` must be None for a model with values in {0}, but got"),
     ],
 )
-def test_what_excludes_it_is_told(model: onnx.ModelProto, keys: dict[str, str], rule: str) -> None:
+def test_what_excludes_it_is_told(model: onnx.ModelProto, keys: dict[str, Any], rule: str) -> None:
     dtype = dtype_of(model)
     given = {key: NARROW[dtype == NARROW[0]] if value == "other" else value for key, value in keys.items()}
     with pytest.raises(ValueError, match=rule.format(dtype)):

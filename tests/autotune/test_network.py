@@ -21,6 +21,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
 from autotune.graph.onnx.model import load_model
 from autotune.graph.passes import PASSES
+from autotune.lab.substitutions.step import Substitute
 from autotune.network import deploy
 from autotune.network.benched import kept
 from autotune.network.build import write_network
@@ -342,14 +343,16 @@ def test_a_searched_graph_is_tuned_checked_and_found_again(tmp_path: Path) -> No
     ]
     assert manifests[0]["steps"] == manifests[1]["steps"]
     assert "conv2d1x1_14x14x64_64" in call("tasks", config).output
+    means = call("tasks", config, "--set", "network.substitutions=means")
+    assert means.exit_code == 0 and "conv2d1x1_14x14x64_64" in means.output
     plain = call("tasks", config, "--set", "network.substitutions=null")
     assert plain.exit_code == 0 and "conv2d1x1_28x28x64_64" in plain.output
 
 
 def test_a_search_for_substitutions_may_come_before_quantisation(tmp_path: Path) -> None:
     model = load_model(str(pooled_layers(tmp_path / "pooled.onnx")))
-    network = load_network(model, "pooled", CompileOptions(quantise="int8", substitutions=True))
-    assert network.found is not None and network.found.used == {SWAPPED: 1}
+    network = load_network(model, "pooled", CompileOptions(quantise="int8", substitutions=(Substitute(),)))
+    assert network.found is not None and network.found.to_json()["rules"] == {SWAPPED: 1}
     assert network.accuracy is not None and network.accuracy.quantised_layers == 2
     assert load_network(model, "pooled").found is None
 

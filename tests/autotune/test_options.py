@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.config import ConfigError
+from autotune.graph.passes.early_means import EarlyMeans
 from autotune.network.modes import quantisation_mode
 from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
@@ -24,7 +25,7 @@ from targets import registry
         ({"device": "vta", "quantise": "int8"}, "`quantise` must be 'shift8' for layers on vta"),
         ({"sizes": {"n": (1, 8)}, "quantise": "int8"}, "`network.quantise` must be left out where `sizes` are open"),
         ({"sizes": {"n": (1, 8)}, "precision": "mixed"}, "`network.precision` must be left out"),
-        ({"sizes": {"n": (1, 8)}, "substitutions": True}, "`network.substitutions` must be left out"),
+        ({"sizes": {"n": (1, 8)}, "substitutions": (EarlyMeans(),)}, "`network.substitutions` must be left out"),
     ],
 )
 def test_what_excludes_each_other_is_refused(given: dict[str, Any], rule: str) -> None:
@@ -54,4 +55,4 @@ def test_passes_follow_the_options() -> None:
     assert plain[:3] == ["unroll_loops", "optimise", "check_types"] and plain[-1] == "copy_views"
     assert names(precision="bfloat16")[-2] == "lower_precision" and "keep_bytes" in plain
     assert "quantise" in names(quantise="int8") and "keep_bytes" not in names(quantise="int8")
-    assert "substitute" in names(substitutions=True)
+    assert "early_means" in names(substitutions=(EarlyMeans(),))

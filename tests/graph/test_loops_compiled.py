@@ -22,6 +22,7 @@ from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.loops import Body, add_loop, loops_of
 from autotune.graph.onnx.model import inferred
 from autotune.graph.passes import optimise
+from autotune.graph.passes.early_means import EarlyMeans
 from autotune.graph.unrolling import unrolled
 from autotune.network.check import check_network
 from autotune.network.load import load_network
@@ -165,7 +166,7 @@ def test_few_steps_and_other_precisions_are_unrolled() -> None:
 
     assert [count(7), count(8)] == [0, 1]
     assert count(8, precision="bfloat16") == 0
-    assert count(8, substitutions="search") == 0
+    assert count(8, substitutions=(EarlyMeans(),)) == 0
     assert count(8, target=registry.get("c")) == 0
 
 

@@ -11,6 +11,7 @@ from autotune.graph.passes.common_subexpressions import common_subexpressions
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.dead_products import dead_products
 from autotune.graph.passes.dead_taps import dead_taps
+from autotune.graph.passes.early_means import EarlyMeans
 from autotune.graph.passes.fold_batch_norm import fold_batch_norm
 from autotune.graph.passes.fold_constants import fold_constants
 from autotune.graph.passes.pipeline import FunctionPass, GraphPass, Repeat, same_graph
@@ -42,7 +43,9 @@ PASSES: Mapping[str, GraphPass] = MappingProxyType(
 )
 """Passes by name, in the order in which they run."""
 
-OPTIONAL: Mapping[str, GraphPass] = MappingProxyType({"split_windows": FunctionPass("split_windows", split_windows)})
+OPTIONAL: Mapping[str, GraphPass] = MappingProxyType(
+    {step.name: step for step in (FunctionPass("split_windows", split_windows), EarlyMeans())}
+)
 """Passes that run where they are asked for."""
 
 ROUNDS = 8

@@ -5,8 +5,8 @@ See docs/substitutions.md. The idea is that of TASO (Jia et al., SOSP 2019).
 
 from __future__ import annotations
 
-from autotune.graph.substitutions.cost import Analytic, Cost
-from autotune.graph.substitutions.rules import Rule, saved_rules
-from autotune.graph.substitutions.search import Found, explore
+from autotune.lab.substitutions.cost import Analytic, Cost
+from autotune.lab.substitutions.rules import Rule, saved_rules
+from autotune.lab.substitutions.search import Found, explore
 
 __all__ = ["Analytic", "Cost", "Found", "Rule", "explore", "saved_rules"]

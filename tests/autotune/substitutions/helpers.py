@@ -9,11 +9,11 @@ import numpy as np
 
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, GraphError, TensorType
-from autotune.graph.substitutions.cost import Cost
-from autotune.graph.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
-from autotune.graph.substitutions.rules import Rule
-from autotune.graph.substitutions.search import explore
-from autotune.graph.substitutions.terms import Term, operands, subterms, variables
+from autotune.lab.substitutions.cost import Cost
+from autotune.lab.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
+from autotune.lab.substitutions.rules import Rule
+from autotune.lab.substitutions.search import explore
+from autotune.lab.substitutions.terms import Term, operands, subterms, variables
 from search_space.dtypes import numpy_dtype
 
 ODD = Windows(

@@ -12,10 +12,10 @@ from typing import Any
 from autotune.graph.ir import Graph
 from autotune.graph.passes import optimise
 from autotune.graph.passes.common_subexpressions import COMMUTATIVE as REORDERED
-from autotune.graph.substitutions.cost import Cost
-from autotune.graph.substitutions.matching import Matcher, apply
-from autotune.graph.substitutions.rules import Rule, saved_rules
-from autotune.graph.substitutions.segments import cut, joined
+from autotune.lab.substitutions.cost import Cost
+from autotune.lab.substitutions.matching import Matcher, apply
+from autotune.lab.substitutions.rules import Rule, saved_rules
+from autotune.lab.substitutions.segments import cut, joined
 from autotune.units import latency
 
 ALPHA = 1.05

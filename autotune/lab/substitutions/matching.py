@@ -11,10 +11,10 @@ from typing import Any
 from autotune.graph.ir import Attributes, Builder, Graph, GraphError, Node, TensorType, topological
 from autotune.graph.ops import find
 from autotune.graph.passes.dead_code import dead_code
-from autotune.graph.substitutions.cost import depends_on_weights
-from autotune.graph.substitutions.operators import FIRST, LAST, TERM_OPS, Shape, Windows
-from autotune.graph.substitutions.rules import Rule
-from autotune.graph.substitutions.terms import Term, operands, subterms
+from autotune.lab.substitutions.cost import depends_on_weights
+from autotune.lab.substitutions.operators import FIRST, LAST, TERM_OPS, Shape, Windows
+from autotune.lab.substitutions.rules import Rule
+from autotune.lab.substitutions.terms import Term, operands, subterms
 
 
 @dataclass(frozen=True)

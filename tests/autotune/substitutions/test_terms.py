@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.graph.substitutions.terms import Term, nodes, parse, subterms, text, variables
+from autotune.lab.substitutions.terms import Term, nodes, parse, subterms, text, variables
 from benchmarks.substitutions.rewriting import flips, ordered, substituted, unify
 
 ADDS = frozenset({"add"})

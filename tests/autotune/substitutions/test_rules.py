@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.graph.substitutions.rules import SAVED, Rule, saved_rules
+from autotune.lab.substitutions.rules import SAVED, Rule, saved_rules
 from benchmarks.substitutions.choose import Chosen, choose, verified
 from benchmarks.substitutions.generate import DOMAINS, Candidate, Domain, all_candidates
 from benchmarks.substitutions.make import make, report, save
 from benchmarks.substitutions.rewriting import renamed
+from tests.autotune.substitutions.helpers import both_sides
 from tests.graph.random_graphs import assert_equal_outputs
-from tests.graph.substitutions.helpers import both_sides
 
 KNOWN = [
     "add(conv(x0,w0),conv(x0,w1)) -> conv(x0,add(w0,w1))",

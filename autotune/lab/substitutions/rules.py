@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from autotune.graph.substitutions.operators import TERM_OPS
-from autotune.graph.substitutions.terms import Term, nodes, parse, text, variables
+from autotune.lab.substitutions.operators import TERM_OPS
+from autotune.lab.substitutions.terms import Term, nodes, parse, text, variables
 
 SAVED = Path(__file__).with_name("rules.json")
 """Rules that `python -m benchmarks.substitutions` found by enumeration and verified, one a line."""

@@ -17,12 +17,12 @@ from autotune.graph.ir import Builder, Graph, GraphError, TensorType
 from autotune.graph.passes import optimise, same_graph, verify
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.fold_constants import fold_constants
-from autotune.graph.substitutions import Analytic, Cost, Rule, explore, saved_rules
-from autotune.graph.substitutions.cost import structure
-from autotune.graph.substitutions.matching import Matcher, apply
-from autotune.graph.substitutions.segments import cut, joined
+from autotune.lab.substitutions import Analytic, Cost, Rule, explore, saved_rules
+from autotune.lab.substitutions.cost import structure
+from autotune.lab.substitutions.matching import Matcher, apply
+from autotune.lab.substitutions.segments import cut, joined
+from tests.autotune.substitutions.helpers import check, search
 from tests.graph.random_graphs import assert_equal_outputs, count, random_graph
-from tests.graph.substitutions.helpers import check, search
 
 seeds = st.integers(0, 2**32 - 1)
 X = (1, 6, 6, 8)
@@ -315,7 +315,7 @@ def test_searches_keep_outputs_of_random_graphs(seed: int) -> None:
 def test_searches_find_the_same_graph_in_every_process() -> None:
     """Hashes of names differ from process to process."""
     code = (
-        "from tests.graph.substitutions.test_search import *\n"
+        "from tests.autotune.substitutions.test_search import *\n"
         "for graph in (branches(), dense_block()):\n"
         "    print(explore(graph, Analytic(peak=1e8, given=graph.inputs), 150, segment=3).graph)"
     )
