@@ -6,7 +6,7 @@ Arrays are channels-last: (batch, spatial..., channels).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,13 @@ def window_arguments(
     return args
 
 
+def window_over(shape: Sequence[int], args: Args) -> Window:
+    """The checked window over data of `shape` (batch, spatial..., channels), as the arguments of a window say."""
+    extents = dict(zip(EXTENTS[5 - len(shape) :], shape[1:-1], strict=True))
+    fields = {name: args[name] for name in ("kernel", "stride", "padding", "dilation") if name in args}
+    return Window.of(window_arguments(len(extents), **fields, **extents))
+
+
 def padding_of(rank: int, padding: Any) -> tuple[Any, ...]:
     """Checked padding in its one form: a number an axis, or (before, after) an axis where some differ.
 
@@ -125,19 +132,51 @@ def _shown(padding: Sequence[Any]) -> list[Any]:
     return [item if isinstance(item, int) else list(item) for item in padding]
 
 
-def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
-    """`data` (batch, spatial..., channels) with `value` around it, a stage tagged `pad`; or `data` itself."""
-    if not window.is_padded:
+def pad(data: te.Tensor, window: Window, value: Any, channels: int = 0) -> te.Tensor:
+    """Puts `value` around data (batch, spatial..., channels), in a stage tagged `pad`; returns `data` where none is.
+
+    Args:
+        data: the source.
+        window: whose padding is added.
+        value: of the padding.
+        channels: how many there are afterwards, where more are added behind those of the data.
+    """
+    if not window.is_padded and not channels:
         return data
 
     def body(n: te.IterVar, *rest: te.IterVar) -> Expr:
         *at, c = rest
         sides = list(zip(at, window.padding, window.extent, strict=True))
-        inside = [c for i, (p, q), extent in sides if p or q for c in (i >= p, i < extent + p)]
+        inside = [bound for i, (p, q), extent in sides if p or q for bound in (i >= p, i < extent + p)]
+        inside += [c < data.shape[-1]] if channels else []
         return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, (p, _), _ in sides), c)], value)
 
-    shape = (data.shape[0], *window.padded, data.shape[-1])
+    shape = (data.shape[0], *window.padded, channels or data.shape[-1])
     return te.compute(shape, over(("n", *window.spatial, "c"), body), name="pad", tag=Tag.PAD)
+
+
+def slide(
+    source: te.Tensor,
+    window: Window,
+    name: str,
+    reduction: Callable[[Expr, list[te.IterVar], te.IterVar], te.Reduction],
+) -> te.Tensor:
+    """Reduces the window of each channel by itself: (batch, output..., channels).
+
+    Args:
+        source: padded data.
+        window: over the data.
+        name: of the stage.
+        reduction: an element of the window, the window's axes and the channel → the reduction.
+    """
+    within = window.reduce_axes()
+
+    def body(n: te.IterVar, *rest: te.IterVar) -> te.Reduction:
+        *at, c = rest
+        return reduction(source[(n, *window.index(at, within), c)], within, c)
+
+    shape = (source.shape[0], *window.output, source.shape[-1])
+    return te.compute(shape, over(("n", *window.spatial, "c"), body), name=name)
 
 
 def padded(data: Array, window: Window, value: Any = 0) -> Array:
