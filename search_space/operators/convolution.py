@@ -1,4 +1,4 @@
-"""What a convolution over any number of axes computes: the direct definition, the reference, the work."""
+"""Convolution over any number of axes: arguments, direct definition, reference, work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def placeholders(args: Args) -> tuple[te.Tensor, te.Tensor]:
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """As it is written: a sum over the window and the input channels."""
+    """Direct definition: a sum over the window and the input channels."""
     window, dtype = Window.of(args), args["dtype"]
     data, weight = placeholders(args)
     layer = window_sum(pad(data, window, zero(dtype)), weight, window, dtype, args["groups"])

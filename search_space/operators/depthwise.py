@@ -37,7 +37,7 @@ def depthwise_conv2d(
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """As it is written: a sum over the window."""
+    """Direct definition: a sum over the window."""
     window, channels, dtype = Window.of(args), args["channels"], args["dtype"]
     activations, weights = OPERANDS[dtype]
     data = te.placeholder((args["batch"], *window.extent, channels), activations, "data")

@@ -16,14 +16,14 @@ PAIRS = "pairs"
 
 
 def available(args: Args) -> bool:
-    """Whether there are pairs of channels, and one is left over; the weights are filled before the first call."""
+    """Tells whether channels are odd, dense and of bfloat16, and weights are filled before the first call."""
     channels = args["in_channels"]
     dense = args["dtype"] == "bfloat16" and args["groups"] == 1 and args["constant_weight"]
     return bool(dense and channels > 1 and channels % 2)
 
 
 def even(args: Args) -> list[te.Tensor]:
-    """As it is written, with one more channel of zeros: in the copy that pads the data, and in the weights."""
+    """Direct definition with one more channel of zeros: in the copy that pads the data, and in the weights."""
     window, dtype, channels = Window.of(args), args["dtype"], args["in_channels"]
     data, weight = placeholders(args)
     source = pad(data, window, 0.0, channels + 1)

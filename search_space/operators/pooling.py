@@ -92,7 +92,7 @@ def _slide(args: Args, name: str, reducer: Any, padding: float | int) -> list[te
 
 
 def _inside(i: Any, extent: int, kernel: int, stride: int, padding: int) -> Expr:
-    """How many of the window's rows at output row `i` are rows of the input."""
+    """Counts the window's rows at output row `i` that are rows of the input."""
     first = i * stride - padding
     return te.minimum(first + kernel, extent) - te.maximum(first, 0)
 
@@ -118,7 +118,7 @@ def _taps(args: Args) -> int:
 
 
 def _describe(args: Args) -> str:
-    """As it was before there were dtypes, where it is float32."""
+    """Leaves float32 out, so that keys are as before there were dtypes."""
     return listed({name: value for name, value in args.items() if (name, value) != ("dtype", "float32")})
 
 

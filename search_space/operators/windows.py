@@ -30,7 +30,7 @@ EXTENTS = ("depth", "height", "width")
 
 @dataclass(frozen=True)
 class Window:
-    """How a window slides. Every field has one number a spatial axis, the padding two: before and after."""
+    """Window that slides. Every field has one number a spatial axis, the padding two: before and after."""
 
     extent: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -63,7 +63,7 @@ class Window:
 
     @property
     def is_padded(self) -> bool:
-        """Whether there is any padding."""
+        """True where there is any padding."""
         return any(map(any, self.padding))
 
     @property
@@ -180,7 +180,7 @@ def slide(
 
 
 def padded(data: Array, window: Window, value: Any = 0) -> Array:
-    """The same on arrays."""
+    """Array (batch, spatial..., channels) with `value` around it."""
     sides = [(0, 0), *window.padding, (0, 0)]
     return np.pad(data, sides, constant_values=value) if window.is_padded else data
 
@@ -192,7 +192,7 @@ def taps(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]
 
 
 def window_rows(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """The same a row of the window at a time: (batch, output..., kernel of the last axis, channels)."""
+    """Rows of the window, and the data under each: (batch, output..., kernel of the last axis, channels)."""
     extent, reach, step, gap = window.output[-1], window.reach[-1], window.stride[-1], window.dilation[-1]
     rows = np.lib.stride_tricks.sliding_window_view(data, reach, axis=-2)[..., ::step, :, ::gap]
     rows = rows[..., :extent, :, :].swapaxes(-1, -2)
@@ -201,6 +201,6 @@ def window_rows(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _cuts(place: Sequence[int], window: Window) -> list[slice]:
-    """What of each padded axis is seen at a place in the window, for as many axes as `place` has."""
+    """Slices of the padded axes under a place in the window, for as many axes as `place` has."""
     fields = zip(place, window.dilation, window.output, window.stride, strict=False)
     return [slice(r * d, r * d + (n - 1) * s + 1, s) for r, d, n, s in fields]

@@ -18,7 +18,7 @@ from search_space import te
 from search_space.ir.expr import Expr
 
 BYTES = 4
-"""Of a pixel."""
+"""Bytes of a pixel."""
 
 
 def word_of(pixel: Array) -> np.int32:

@@ -78,7 +78,7 @@ def _matmul_nbits(attrs: Attributes, types: Types, constants: Sequence[bool]) ->
 
 
 def _dynamic_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """The same of data that are rounded to bytes."""
+    """Product of data, rounded to bytes, and weights of a few bits."""
     return workloads.dynamic_matmul(**_nbits(attrs, types))
 
 
@@ -97,12 +97,12 @@ def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) ->
 
 
 def _softmax(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Of each row of a matrix."""
+    """Softmax of each row of a matrix."""
     return workloads.softmax(*_data(types, 1, 2))
 
 
 def _log_softmax(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Of each row of a matrix, by differences from its largest element.
+    """Logarithm of the softmax of each row of a matrix, by differences from its largest element.
 
     The softmax of what is less by 104 is rounded to 0, whose logarithm is infinite.
     """
@@ -124,7 +124,7 @@ def _log_softmax_computed(attrs: Attributes, x: Array) -> Array:
 
 
 def _layer_norm(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Of each row of a matrix, with gamma and beta."""
+    """Normalisation of each row of a matrix, with gamma and beta."""
     rows, columns = _data(types, 3, 2)
     return workloads.layer_norm(rows, columns, **attrs)
 

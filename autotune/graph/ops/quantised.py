@@ -45,7 +45,7 @@ def exact_scale(scale: float) -> float:
 
 
 def inverse_of(scale: float) -> np.float32:
-    """What numbers are multiplied by where they are brought to a scale."""
+    """The float32 factor that brings numbers to a scale."""
     return np.float32(1 / exact_scale(scale))
 
 

@@ -21,7 +21,7 @@ FINE = 64
 WIDENED = 2**14
 """Steps that the coarsest operand of a sum of bytes has for one of its own."""
 MEAN_BITS = 24
-"""Of the sums that means are made of: what float32 holds."""
+"""Bits of the sums that means are made of; float32 holds them exactly."""
 
 
 class NotExact(ValueError):
@@ -30,7 +30,7 @@ class NotExact(ValueError):
 
 @dataclass(frozen=True)
 class Sum:
-    """What is done with a sum in int32: `clip(round(((sum << left) + residual * factor + bias) * scale))`.
+    """End of a sum in int32: `clip(round(((sum << left) + residual * factor + bias) * scale))`.
 
     Attributes:
         left: shift of the sum, by channel.

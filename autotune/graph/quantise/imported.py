@@ -33,9 +33,9 @@ MULTIPLYING = (*ON_BYTES, "conv2d_transpose", "batch_matmul")
 MOVES = ("reshape", "transpose", "slice", "copy", "max_pool2d")
 """Operations that move bytes or compare them: the same on bytes as on what these stand for."""
 SIGN = 128
-"""What is added to int8."""
+"""Offset from int8 to uint8."""
 WHOLE = 2.0**-22
-"""How far a bias may lie from whole steps, relative to itself: float32 has it no closer."""
+"""Greatest distance of a bias from whole steps, relative to itself: float32 has it no closer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +66,12 @@ class Imported:
 
 
 def has_roundings(graph: Graph) -> bool:
-    """Whether a graph goes from floats to bytes or back, as one of another quantiser does."""
+    """Tells whether a graph converts floats to bytes or back, as one of another quantiser does."""
     return any(node.op in ("quantise_linear", "dequantise") for node in graph.nodes)
 
 
 def is_quantised(graph: Graph) -> bool:
-    """Whether another quantiser made a graph: it has roundings to bytes, or layers that read bytes."""
+    """Tells whether another quantiser made a graph: it has roundings to bytes, or layers that read bytes."""
     layers = (node for node in graph.nodes if node.op in MULTIPLYING)
     return has_roundings(graph) or any(graph.type(name).dtype in RANGES for node in layers for name in node.inputs)
 
@@ -182,7 +182,7 @@ class _Walk(ByteWalk):
         return self.raw.get(name)
 
     def format(self, node: Node) -> Format | None:
-        """Of what a node makes of bytes or into bytes, as uint8; None where it has several scales, or an odd one."""
+        """Format of the bytes that a node converts, as uint8; None for several scales, or an odd one."""
         scale, zero = (self.graph.constants.get(name) for name in node.inputs[1:])
         if scale is None or zero is None or scale.size != 1 or zero.size != 1:
             return None
@@ -192,7 +192,7 @@ class _Walk(ByteWalk):
             return None
 
     def _reads(self, name: str) -> int:
-        """How many nodes will read the bytes that a float is kept as."""
+        """Counts the nodes that will read the bytes of a float."""
         node = self.graph.node(name)
         if node is None or node.op != "dequantise":
             return len(self.consumers[name]) + (name in self.graph.outputs)
@@ -237,7 +237,7 @@ class _Walk(ByteWalk):
         return kept is not None or source in self.raw
 
     def _concat(self, node: Node) -> bool:
-        """Of bytes in one format; of others in the format that all readers round the whole to."""
+        """Concatenates bytes in their one format, or in the format that all readers round to."""
         kept = [self.stored.get(name) for name in node.inputs]
         formats = {None if x is None else x.at for x in kept}
         readers = self.consumers[node.name]
@@ -309,7 +309,7 @@ class _Walk(ByteWalk):
         return True
 
     def _end_of(self, node: Node, units: Array) -> _End:
-        """What follows a layer up to the rounding to bytes; without output where anything else is between."""
+        """Collects the nodes from a layer to the rounding to bytes; no output where anything else is between."""
         nothing = np.zeros(len(units), np.int64)
         low, high, bias, seen = -np.inf, np.inf, nothing, [node]
         while len(readers := self.consumers[seen[-1].name]) == 1 and seen[-1].name not in self.graph.outputs:

@@ -73,14 +73,25 @@ def skipped_layers(graph: Graph, calibration: Calibration, options: Quantisation
     floats = [name for name in values if graph.type(name).dtype == "float32" and graph.type(name).size]
     if missing := [name for name in floats if name not in calibration.observed]:
         raise GraphError(f"`calibration` must be of the graph to quantise, but it lacks {missing[0]!r}")
+    return left_by_options(graph, found, options)
+
+
+def left_by_options(graph: Graph, found: Sequence[str], options: Quantisation) -> dict[str, str]:
+    """Names of the layers that the options leave in floats, and why.
+
+    Args:
+        graph: of the layers.
+        found: names of all layers that could be quantised, in order; at least one.
+        options: `floats`, `first` and `last` are read.
+
+    Raises:
+        ValueError: `floats` that are no such layers.
+    """
     if unknown := [name for name in options.floats if name not in found]:
         raise ValueError(f"`floats` must be layers of {graph.name} ({', '.join(found)}), but got {unknown[0]!r}")
     skipped = dict.fromkeys(options.floats, "so the options say")
-    if not options.first:
-        skipped[found[0]] = "the first layer"
-    if not options.last:
-        skipped[found[-1]] = "the last layer"
-    return skipped
+    skipped |= {} if options.first else {found[0]: "the first layer"}
+    return skipped | ({} if options.last else {found[-1]: "the last layer"})
 
 
 class _Classes:
@@ -110,9 +121,9 @@ class Rewriting(ByteWalk):
     """
 
     residuals = True
-    """Whether a layer ends with the addition of a residual."""
+    """A layer may end with the addition of a residual."""
     signed = False
-    """Whether bytes are int8 with a zero of 0."""
+    """Bytes are int8 with a zero of 0."""
 
     def __init__(self, graph: Graph, calibration: Calibration, options: Quantisation, skipped: dict[str, str]) -> None:
         super().__init__(graph)
@@ -175,7 +186,7 @@ class Rewriting(ByteWalk):
 
     # ------------------------------------------------------------------ values
     def format(self, name: str) -> Format:
-        """Of a value that is bytes."""
+        """Format of a value that is bytes."""
         root = self._same.find(name)
         if root not in self.formats:
             self.formats[root] = self.calibration.format(self.members[root], self.options.method, self.signed)
