@@ -7,19 +7,9 @@ from typing import Any, ParamSpec
 
 from search_space.operators import even, strassen, winograd
 from search_space.operators.base import LIBRARY, REQUIRED, Args, Definition, Operator, Precision
-from search_space.operators.checks import sizes
-from search_space.operators.convolution import (
-    channels,
-    described,
-    direct,
-    ending,
-    flops,
-    reference,
-    terms,
-    weight_arguments,
-)
+from search_space.operators.convolution import described, direct, flops, layer_arguments, reference, terms
 from search_space.operators.im2col import im2col, library, ungrouped
-from search_space.operators.windows import Padding, Pair, Single, Triple, window_arguments
+from search_space.operators.windows import Padding, Pair, Single, Triple
 
 P = ParamSpec("P")
 
@@ -43,13 +33,7 @@ def conv1d(
 
     The depth is in_channels/groups. See `conv2d` for the arguments.
     """
-    return {
-        **sizes(batch=batch),
-        **window_arguments(1, kernel, stride, padding, dilation, width=width),
-        **channels(in_channels, out_channels, groups),
-        **ending(bias, activation, dtype),
-        **weight_arguments(constant_weight),
-    }
+    return layer_arguments(**locals())
 
 
 def conv2d(
@@ -83,13 +67,7 @@ def conv2d(
         constant_weight: whether the layout of the weight may be changed before the first call; otherwise it is
             computed, as in training.
     """
-    return {
-        **sizes(batch=batch),
-        **window_arguments(2, kernel, stride, padding, dilation, height=height, width=width),
-        **channels(in_channels, out_channels, groups),
-        **ending(bias, activation, dtype),
-        **weight_arguments(constant_weight),
-    }
+    return layer_arguments(**locals())
 
 
 def conv3d(
@@ -110,13 +88,7 @@ def conv3d(
     constant_weight: bool = True,
 ) -> dict[str, Any]:
     """Convolution of volumes: data (batch, depth, height, width, in_channels). See `conv2d` for the rest."""
-    return {
-        **sizes(batch=batch),
-        **window_arguments(3, kernel, stride, padding, dilation, depth=depth, height=height, width=width),
-        **channels(in_channels, out_channels, groups),
-        **ending(bias, activation, dtype),
-        **weight_arguments(constant_weight),
-    }
+    return layer_arguments(**locals())
 
 
 def _available(args: Args, algorithm: str) -> bool:

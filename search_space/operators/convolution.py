@@ -1,4 +1,4 @@
-"""What a convolution over any number of axes computes: the direct definition, the reference, the work."""
+"""Convolution over any number of axes: arguments, direct definition, reference, work."""
 
 from __future__ import annotations
 
@@ -13,27 +13,40 @@ from search_space.operators.base import Args, Array, listed
 from search_space.operators.checks import choice, flag, sizes
 from search_space.operators.epilogue import epilogue_arguments, finished, with_epilogue
 from search_space.operators.naming import over
-from search_space.operators.windows import Window, pad, padded, window_rows
+from search_space.operators.windows import EXTENTS, Window, pad, padded, window_arguments, window_rows
+from search_space.tags import Tag
 
 
-def channels(in_channels: Any, out_channels: Any, groups: Any) -> dict[str, Any]:
-    """Channels and groups, checked."""
-    args = sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
+def layer_arguments(**given: Any) -> dict[str, Any]:
+    """Checks all arguments of a convolution, whose rank follows from the extents that are given.
+
+    Raises:
+        ValueError: an argument that the operator is not defined for.
+    """
+    extents = {name: given[name] for name in EXTENTS if name in given}
+    window = {name: given[name] for name in ("kernel", "stride", "padding", "dilation")}
+    args = sizes(
+        **{
+            name: given[name]
+            for name in ("batch", "in_channels", "out_channels", "groups", "channels")
+            if name in given
+        }
+    )
     for name in ("in_channels", "out_channels"):
-        if args[name] % args["groups"]:
-            raise ValueError(f"`groups` must divide {name}, but got groups={groups}, {name}={args[name]}")
-    return args
+        if "groups" in args and args[name] % args["groups"]:
+            raise ValueError(f"`groups` must divide {name}, but got groups={given['groups']}, {name}={args[name]}")
+    return {
+        **args,
+        **window_arguments(len(extents), **window, **extents),
+        **ending(given["bias"], given["activation"], given["dtype"]),
+        "constant_weight": flag("constant_weight", given["constant_weight"]),
+    }
 
 
 def ending(bias: Any, activation: Any, dtype: Any) -> dict[str, Any]:
     """Bias, activation and dtype, checked."""
     dtype = choice("dtype", dtype, list(OPERANDS))
     return {**epilogue_arguments(bias, activation, dtype), "dtype": dtype}
-
-
-def weight_arguments(constant_weight: Any) -> dict[str, Any]:
-    """Whether the weight is a constant, checked."""
-    return {"constant_weight": flag("constant_weight", constant_weight)}
 
 
 def described(args: Args) -> str:
@@ -51,22 +64,37 @@ def placeholders(args: Args) -> tuple[te.Tensor, te.Tensor]:
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """As it is written: a sum over the window and the input channels."""
+    """Direct definition: a sum over the window and the input channels."""
     window, dtype = Window.of(args), args["dtype"]
     data, weight = placeholders(args)
-    source = pad(data, window, zero(dtype))
-    depth, width = weight.shape[-2], args["out_channels"] // args["groups"]
+    layer = window_sum(pad(data, window, zero(dtype)), weight, window, dtype, args["groups"])
+    return with_epilogue(args, [data, weight], layer)
+
+
+def window_sum(
+    source: te.Tensor, weight: te.Tensor, window: Window, dtype: str, groups: int = 1, tag: Tag = Tag.NONE
+) -> te.Tensor:
+    """Sums the products over the window and the channels of a group: (batch, output..., out_channels).
+
+    Args:
+        source: padded data, (batch, spatial..., in_channels).
+        weight: (kernel..., in_channels / groups, out_channels).
+        window: over the data.
+        dtype: of the operator, which says how factors are multiplied.
+        groups: of channels.
+        tag: of the stage.
+    """
+    depth, width = weight.shape[-2], weight.shape[-1] // groups
     within, rc = window.reduce_axes(), te.reduce_axis((0, depth), "rc")
 
     def body(n: Any, *rest: Any) -> te.Reduction:
         *at, k = rest
-        channel = rc if args["groups"] == 1 else k // width * depth + rc
+        channel = rc if groups == 1 else k // width * depth + rc
         value = source[(n, *window.index(at, within), channel)]
         return te.sum(product(value, weight[(*within, rc, k)], dtype), axis=[*within, rc])
 
-    shape = (args["batch"], *window.output, args["out_channels"])
-    layer = te.compute(shape, over(("n", *window.spatial, "k"), body), name="conv")
-    return with_epilogue(args, [data, weight], layer)
+    shape = (source.shape[0], *window.output, weight.shape[-1])
+    return te.compute(shape, over(("n", *window.spatial, "k"), body), name="conv", tag=tag)
 
 
 def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:

@@ -6,14 +6,13 @@ from math import prod
 from typing import Any
 
 from search_space import te
+from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import OPERANDS, exact, factor, product, zero
 from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
-from search_space.operators.checks import sizes
-from search_space.operators.convolution import described, ending, weight_arguments
+from search_space.operators.convolution import described, layer_arguments
 from search_space.operators.epilogue import finished, with_epilogue
-from search_space.operators.naming import over
 from search_space.operators.tap_words import TAP_WORDS, available, in_words
-from search_space.operators.windows import Padding, Pair, Window, pad, padded, taps, window_arguments
+from search_space.operators.windows import Padding, Pair, Window, pad, padded, slide, taps
 
 
 def depthwise_conv2d(
@@ -34,31 +33,20 @@ def depthwise_conv2d(
 
     See `conv2d` for the arguments.
     """
-    return {
-        **sizes(batch=batch),
-        **window_arguments(2, kernel, stride, padding, dilation, height=height, width=width),
-        **sizes(channels=channels),
-        **ending(bias, activation, dtype),
-        **weight_arguments(constant_weight),
-    }
+    return layer_arguments(**locals())
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """As it is written: a sum over the window."""
+    """Direct definition: a sum over the window."""
     window, channels, dtype = Window.of(args), args["channels"], args["dtype"]
     activations, weights = OPERANDS[dtype]
     data = te.placeholder((args["batch"], *window.extent, channels), activations, "data")
     weight = te.placeholder((*window.kernel, channels), weights, "weight", args["constant_weight"])
-    source = pad(data, window, zero(dtype))
-    within = window.reduce_axes()
 
-    def body(n: te.IterVar, *rest: te.IterVar) -> te.Reduction:
-        *at, c = rest
-        value = source[(n, *window.index(at, within), c)]
-        return te.sum(product(value, weight[(*within, c)], dtype), axis=within)
+    def summed(value: Expr, within: list[te.IterVar], channel: Any) -> te.Reduction:
+        return te.sum(product(value, weight[(*within, channel)], dtype), axis=within)
 
-    shape = (args["batch"], *window.output, channels)
-    layer = te.compute(shape, over(("n", *window.spatial, "c"), body), name="conv")
+    layer = slide(pad(data, window, zero(dtype)), window, "conv", summed)
     return with_epilogue(args, [data, weight], layer)
 
 

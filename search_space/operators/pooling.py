@@ -13,7 +13,7 @@ from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import exact
 from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision, listed
 from search_space.operators.checks import choice, flag, sizes
-from search_space.operators.windows import Padding, Pair, Window, both_sides, pad, padded, taps, window_arguments
+from search_space.operators.windows import Padding, Pair, Window, both_sides, pad, padded, slide, taps, window_arguments
 
 _LOWEST: dict[str, Any] = {"float32": float("-inf"), "uint8": 0, "int8": -128}
 """Dtypes whose elements can be compared, and what is not larger than any of them."""
@@ -87,17 +87,12 @@ def _avg_pool(args: Args) -> list[te.Tensor]:
 def _slide(args: Args, name: str, reducer: Any, padding: float | int) -> list[te.Tensor]:
     window = Window.of(args)
     data = te.placeholder((args["batch"], *window.extent, args["channels"]), args.get("dtype", "float32"), "data")
-    source, within = pad(data, window, padding), window.reduce_axes()
-
-    def body(n: Any, h: Any, w: Any, c: Any) -> te.Reduction:
-        taken: te.Reduction = reducer(source[(n, *window.index((h, w), within), c)], axis=within)
-        return taken
-
-    return [data, te.compute((args["batch"], *window.output, args["channels"]), body, name=name)]
+    source = pad(data, window, padding)
+    return [data, slide(source, window, name, lambda value, within, channel: reducer(value, axis=within))]
 
 
 def _inside(i: Any, extent: int, kernel: int, stride: int, padding: int) -> Expr:
-    """How many of the window's rows at output row `i` are rows of the input."""
+    """Counts the window's rows at output row `i` that are rows of the input."""
     first = i * stride - padding
     return te.minimum(first + kernel, extent) - te.maximum(first, 0)
 
@@ -123,7 +118,7 @@ def _taps(args: Args) -> int:
 
 
 def _describe(args: Args) -> str:
-    """As it was before there were dtypes, where it is float32."""
+    """Leaves float32 out, so that keys are as before there were dtypes."""
     return listed({name: value for name, value in args.items() if (name, value) != ("dtype", "float32")})
 
 

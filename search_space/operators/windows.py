@@ -6,7 +6,7 @@ Arrays are channels-last: (batch, spatial..., channels).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ EXTENTS = ("depth", "height", "width")
 
 @dataclass(frozen=True)
 class Window:
-    """How a window slides. Every field has one number a spatial axis, the padding two: before and after."""
+    """Window that slides. Every field has one number a spatial axis, the padding two: before and after."""
 
     extent: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -63,7 +63,7 @@ class Window:
 
     @property
     def is_padded(self) -> bool:
-        """Whether there is any padding."""
+        """True where there is any padding."""
         return any(map(any, self.padding))
 
     @property
@@ -102,6 +102,13 @@ def window_arguments(
     return args
 
 
+def window_over(shape: Sequence[int], args: Args) -> Window:
+    """The checked window over data of `shape` (batch, spatial..., channels), as the arguments of a window say."""
+    extents = dict(zip(EXTENTS[5 - len(shape) :], shape[1:-1], strict=True))
+    fields = {name: args[name] for name in ("kernel", "stride", "padding", "dilation") if name in args}
+    return Window.of(window_arguments(len(extents), **fields, **extents))
+
+
 def padding_of(rank: int, padding: Any) -> tuple[Any, ...]:
     """Checked padding in its one form: a number an axis, or (before, after) an axis where some differ.
 
@@ -125,23 +132,55 @@ def _shown(padding: Sequence[Any]) -> list[Any]:
     return [item if isinstance(item, int) else list(item) for item in padding]
 
 
-def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
-    """`data` (batch, spatial..., channels) with `value` around it, a stage tagged `pad`; or `data` itself."""
-    if not window.is_padded:
+def pad(data: te.Tensor, window: Window, value: Any, channels: int = 0) -> te.Tensor:
+    """Puts `value` around data (batch, spatial..., channels), in a stage tagged `pad`; returns `data` where none is.
+
+    Args:
+        data: the source.
+        window: whose padding is added.
+        value: of the padding.
+        channels: how many there are afterwards, where more are added behind those of the data.
+    """
+    if not window.is_padded and not channels:
         return data
 
     def body(n: te.IterVar, *rest: te.IterVar) -> Expr:
         *at, c = rest
         sides = list(zip(at, window.padding, window.extent, strict=True))
-        inside = [c for i, (p, q), extent in sides if p or q for c in (i >= p, i < extent + p)]
+        inside = [bound for i, (p, q), extent in sides if p or q for bound in (i >= p, i < extent + p)]
+        inside += [c < data.shape[-1]] if channels else []
         return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, (p, _), _ in sides), c)], value)
 
-    shape = (data.shape[0], *window.padded, data.shape[-1])
+    shape = (data.shape[0], *window.padded, channels or data.shape[-1])
     return te.compute(shape, over(("n", *window.spatial, "c"), body), name="pad", tag=Tag.PAD)
 
 
+def slide(
+    source: te.Tensor,
+    window: Window,
+    name: str,
+    reduction: Callable[[Expr, list[te.IterVar], te.IterVar], te.Reduction],
+) -> te.Tensor:
+    """Reduces the window of each channel by itself: (batch, output..., channels).
+
+    Args:
+        source: padded data.
+        window: over the data.
+        name: of the stage.
+        reduction: an element of the window, the window's axes and the channel → the reduction.
+    """
+    within = window.reduce_axes()
+
+    def body(n: te.IterVar, *rest: te.IterVar) -> te.Reduction:
+        *at, c = rest
+        return reduction(source[(n, *window.index(at, within), c)], within, c)
+
+    shape = (source.shape[0], *window.output, source.shape[-1])
+    return te.compute(shape, over(("n", *window.spatial, "c"), body), name=name)
+
+
 def padded(data: Array, window: Window, value: Any = 0) -> Array:
-    """The same on arrays."""
+    """Array (batch, spatial..., channels) with `value` around it."""
     sides = [(0, 0), *window.padding, (0, 0)]
     return np.pad(data, sides, constant_values=value) if window.is_padded else data
 
@@ -153,7 +192,7 @@ def taps(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]
 
 
 def window_rows(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """The same a row of the window at a time: (batch, output..., kernel of the last axis, channels)."""
+    """Rows of the window, and the data under each: (batch, output..., kernel of the last axis, channels)."""
     extent, reach, step, gap = window.output[-1], window.reach[-1], window.stride[-1], window.dilation[-1]
     rows = np.lib.stride_tricks.sliding_window_view(data, reach, axis=-2)[..., ::step, :, ::gap]
     rows = rows[..., :extent, :, :].swapaxes(-1, -2)
@@ -162,6 +201,6 @@ def window_rows(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _cuts(place: Sequence[int], window: Window) -> list[slice]:
-    """What of each padded axis is seen at a place in the window, for as many axes as `place` has."""
+    """Slices of the padded axes under a place in the window, for as many axes as `place` has."""
     fields = zip(place, window.dilation, window.output, window.stride, strict=False)
     return [slice(r * d, r * d + (n - 1) * s + 1, s) for r, d, n, s in fields]

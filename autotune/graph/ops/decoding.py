@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
-from autotune.graph.ops.elementwise import computed
+from autotune.graph.ops.elementwise import from_function
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import Expr
@@ -135,19 +135,13 @@ def _gelu_tanh(x: Expr) -> Expr:
     return x * 0.5 * (gate + 1.0)
 
 
-def _gelu_computed(attrs: Attributes, x: Array) -> Array:
+def _gelu_computed(x: Array) -> Array:
     x = x.astype(np.float64)
     return np.asarray(x * 0.5 * (1 + np.tanh((x + 0.044715 * x**3) * math.sqrt(2 / math.pi))))
 
 
 register(
-    GraphOp(
-        "gelu_tanh",
-        Kind.elementwise,
-        exactly(),
-        lambda attrs, tensors: computed("gelu_tanh", _gelu_tanh, tensors),
-        compute=_gelu_computed,
-    ),
+    from_function("gelu_tanh", _gelu_tanh, _gelu_computed),
     GraphOp("extended", Kind.view, _extended_attributes, _extended, compute=_extended_computed),
     GraphOp("cached_scores", Kind.compute, exactly(scale=1.0), _scores, compute=_scores_computed),
     GraphOp("cached_mix", Kind.compute, exactly(), _mixed, compute=_mixed_computed),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -14,15 +13,9 @@ from search_space import te
 from search_space.dtypes import NARROW
 from search_space.ir.expr import FLOATS
 from search_space.operators.naming import over
-from search_space.operators.windows import EXTENTS, Window, pad, padded, taps, window_arguments
+from search_space.operators.windows import pad, padded, taps, window_over
 
 _PER_AXIS = ("kernel", "stride", "padding", "dilation")
-
-
-def _window(attrs: Attributes, shape: Sequence[int]) -> Window:
-    """Over data (batch, spatial..., channels)."""
-    extents = dict(zip(EXTENTS[-len(shape[1:-1]) :], shape[1:-1], strict=True))
-    return Window.of(window_arguments(len(extents), **{name: attrs[name] for name in _PER_AXIS}, **extents))
 
 
 def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
@@ -30,7 +23,7 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
     attrs = {**{name: frozen(given[name]) for name in _PER_AXIS}, "groups": int(given["groups"])}
     if not 3 <= len(data.shape) <= 5 or data.dtype not in FLOATS or slope.dtype != data.dtype:
         raise ValueError(f"data and slopes must be floats, (batch, spatial..., channels), but got {data} and {slope}")
-    wanted = (data.shape[0], *_window(attrs, data.shape).output)
+    wanted = (data.shape[0], *window_over(data.shape, attrs).output)
     if slope.shape[:-1] != wanted:
         raise ValueError(f"slopes must be of {list(wanted)} windows, but got {slope}")
     if attrs["groups"] < 1 or data.shape[-1] % attrs["groups"] or slope.shape[-1] % attrs["groups"]:
@@ -41,7 +34,7 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
 def _conv_filters(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     """(kernel..., depth, outputs), as the filters themselves: a sum over all windows of all samples."""
     data, slope = tensors
-    window, groups = _window(attrs, data.shape), attrs["groups"]
+    window, groups = window_over(data.shape, attrs), attrs["groups"]
     source, dtype = pad(data, window, 0.0), slope.op.dtype
     depth, width = data.shape[-1] // groups, slope.shape[-1] // groups
     sample = te.reduce_axis((0, data.shape[0]), "rn")
@@ -61,7 +54,7 @@ def _conv_filters(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def _computed(attrs: Attributes, data: Array, slope: Array) -> Array:
-    window, groups = _window(attrs, data.shape), attrs["groups"]
+    window, groups = window_over(data.shape, attrs), attrs["groups"]
     slopes = slope.astype(np.float64).reshape(-1, groups, slope.shape[-1] // groups)
     found = []
     for _, tap in taps(padded(data.astype(np.float64), window), window):

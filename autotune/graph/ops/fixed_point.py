@@ -19,8 +19,9 @@ from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.checks import flag, spread
+from search_space.operators.convolution import window_sum
 from search_space.operators.naming import over
-from search_space.operators.windows import Window, pad, padded, padding_of, taps, window_arguments
+from search_space.operators.windows import pad, padded, padding_of, taps, window_over
 from search_space.workloads import Workload
 
 LARGEST_SHIFT = 15
@@ -54,11 +55,6 @@ def _matmul_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     return _layer(2, 2, typed("int8", "int8", "int32", **_ENDING)(given, types), types)
 
 
-def _window(attrs: Attributes, data: tuple[int, ...], kernel: tuple[int, ...]) -> Window:
-    _, height, width, _ = data
-    return Window.of(window_arguments(2, kernel, attrs["stride"], attrs["padding"], height=height, width=width))
-
-
 def _finished(attrs: Attributes, total: te.Tensor, bias: te.Tensor) -> te.Tensor:
     low = 0 if attrs["relu"] else LOW
 
@@ -71,16 +67,8 @@ def _finished(attrs: Attributes, total: te.Tensor, bias: te.Tensor) -> te.Tensor
 
 def _conv2d(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     data, weight, bias = tensors
-    window = _window(attrs, data.shape, weight.shape[:2])
-    source, within = pad(data, window, 0), window.reduce_axes()
-    rc = te.reduce_axis((0, data.shape[-1]), "rc")
-
-    def body(n: Any, h: Any, w: Any, k: Any) -> te.Reduction:
-        value = source[(n, *window.index((h, w), within), rc)].astype("int32")
-        return te.sum(value * weight[(*within, rc, k)].astype("int32"), axis=[*within, rc])
-
-    shape = (data.shape[0], *window.output, weight.shape[-1])
-    return _finished(attrs, te.compute(shape, over(("n", "h", "w", "k"), body), name="conv"), bias)
+    window = window_over(data.shape, {**attrs, "kernel": weight.shape[:2]})
+    return _finished(attrs, window_sum(pad(data, window, 0), weight, window, "int8"), bias)
 
 
 def _matmul(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -103,7 +91,7 @@ def ended(attrs: Attributes, total: Array, bias: Array) -> Array:
 
 def _convolved(attrs: Attributes, data: Array, weight: Array, bias: Array) -> Array:
     """A product of matrices for every place in the window, exact in float64."""
-    window = _window(attrs, data.shape, weight.shape[:2])
+    window = window_over(data.shape, {**attrs, "kernel": weight.shape[:2]})
     total = np.zeros((data.shape[0], *window.output, weight.shape[-1]))
     for place, rows in taps(padded(data, window).astype(np.float64), window):
         total += rows @ weight[place].astype(np.float64)

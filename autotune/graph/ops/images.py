@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
-from autotune.graph.ops.quantised import quantised, quantised_linear
+from autotune.graph.ops.quantised import quantised, quantised_linear, rounded_steps
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
 from search_space.ir.expr import Expr
 
 BYTES = 4
-"""Of a pixel."""
+"""Bytes of a pixel."""
 
 
 def word_of(pixel: Array) -> np.int32:
@@ -44,9 +44,7 @@ def _image_words(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
     def byte(x: Expr) -> Expr:
         steps = x * scale[0] if attrs["inverse"] else x / scale[0]
-        whole = te.rint(steps) + zero[0].astype("float32")
-        found: Expr = te.minimum(te.maximum(whole, 0.0), 255.0).astype("int32")
-        return found
+        return rounded_steps(steps, zero[0], "uint8")
 
     def word(n: Any, h: Any, w: Any) -> Expr:
         made: Expr = more[0]

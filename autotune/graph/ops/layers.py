@@ -13,11 +13,18 @@ import numpy as np
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te, workloads
+from search_space.operators.base import Operator
+from search_space.operators.conv import CONV1D, CONV2D, CONV3D
+from search_space.operators.depthwise import DEPTHWISE_CONV2D
+from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
+from search_space.operators.transposed import CONV2D_TRANSPOSE
 from search_space.operators.weights_only import FRACTIONS
+from search_space.operators.windows import EXTENTS
 from search_space.tags import Tag
 from search_space.workloads import Workload
 
 _WINDOW: dict[str, Any] = {"stride": 1, "padding": 0, "dilation": 1}
+_POOL: dict[str, Any] = {"kernel": 2, "stride": 2, "padding": 0}
 
 
 def _data(types: Types, count: int, rank: int) -> tuple[int, ...]:
@@ -29,24 +36,34 @@ def _data(types: Types, count: int, rank: int) -> tuple[int, ...]:
 
 
 def _dtype(types: Types) -> str:
-    """Of the workload: sums of products of bytes where the data are bytes, of 16-bit floats where they are such."""
+    """Dtype of the workload: int8 where the data are uint8, as operators name sums of products of bytes."""
     return "int8" if types[0].dtype == "uint8" else types[0].dtype
 
 
-def _conv2d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, h, w, c), weight (kh, kw, c / groups, k)."""
-    n, h, w, c = _data(types, 2, 4)
-    kh, kw, _, k = types[1].shape
-    given: dict[str, Any] = {**attrs, "dtype": _dtype(types), "constant_weight": bool(constants[1])}
-    return workloads.conv2d(batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given)
+def _windowed(operator: Operator[Any], **defaults: Any) -> GraphOp:
+    """Defines an operation from an operator whose window slides over data (n, spatial..., c).
 
+    Weights are (kernel..., c / groups, k), those of a depthwise convolution (kernel..., c). Poolings have none: their
+    kernel is an attribute.
+    """
+    known, depthwise = operator.parameters, "out_channels" not in operator.parameters
+    spatial = [name for name in EXTENTS if name in known]
+    rank, weighted = len(spatial), "kernel" not in defaults
 
-def _depthwise(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, h, w, c), weight (kh, kw, c)."""
-    n, h, w, c = _data(types, 2, 4)
-    kh, kw, _ = types[1].shape
-    given: dict[str, Any] = {**attrs, "dtype": _dtype(types), "constant_weight": bool(constants[1])}
-    return workloads.depthwise_conv2d(batch=n, height=h, width=w, channels=c, kernel=(kh, kw), **given)
+    def workload(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+        n, *extents, c = _data(types, 1 + weighted, rank + 2)
+        found: dict[str, Any] = {"batch": n, "in_channels": c, "channels": c, "dtype": types[0].dtype}
+        found |= dict(zip(spatial, extents, strict=True))
+        if weighted:
+            filters = types[1].shape
+            if len(filters) != rank + 2 - depthwise:
+                raise ValueError(f"the second input must have {rank + 2 - depthwise} dimensions, but got {types[1]}")
+            found |= {"kernel": filters[:rank], "out_channels": filters[-1]}
+            found |= {"dtype": _dtype(types), "constant_weight": bool(constants[1])}
+        return Workload(operator.name, {**{name: value for name, value in found.items() if name in known}, **attrs})
+
+    narrow = weighted and not depthwise
+    return GraphOp(operator.name, Kind.compute, exactly(**defaults), workload=workload, narrow=narrow)
 
 
 def _matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -61,7 +78,7 @@ def _matmul_nbits(attrs: Attributes, types: Types, constants: Sequence[bool]) ->
 
 
 def _dynamic_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """The same of data that are rounded to bytes."""
+    """Product of data, rounded to bytes, and weights of a few bits."""
     return workloads.dynamic_matmul(**_nbits(attrs, types))
 
 
@@ -79,24 +96,13 @@ def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) ->
     return workloads.batch_matmul(b, m, types[1].shape[-1], k, _dtype(types), constant_b=bool(constants[1]))
 
 
-def _max_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    n, h, w, c = _data(types, 1, 4)
-    given: dict[str, Any] = {**attrs, "dtype": types[0].dtype}
-    return workloads.max_pool2d(batch=n, height=h, width=w, channels=c, **given)
-
-
-def _avg_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    n, h, w, c = _data(types, 1, 4)
-    return workloads.avg_pool2d(batch=n, height=h, width=w, channels=c, **attrs)
-
-
 def _softmax(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Of each row of a matrix."""
+    """Softmax of each row of a matrix."""
     return workloads.softmax(*_data(types, 1, 2))
 
 
 def _log_softmax(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Of each row of a matrix, by differences from its largest element.
+    """Logarithm of the softmax of each row of a matrix, by differences from its largest element.
 
     The softmax of what is less by 104 is rounded to 0, whose logarithm is infinite.
     """
@@ -118,7 +124,7 @@ def _log_softmax_computed(attrs: Attributes, x: Array) -> Array:
 
 
 def _layer_norm(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Of each row of a matrix, with gamma and beta."""
+    """Normalisation of each row of a matrix, with gamma and beta."""
     rows, columns = _data(types, 3, 2)
     return workloads.layer_norm(rows, columns, **attrs)
 
@@ -163,55 +169,17 @@ def _reduce(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     return workloads.reduce(types[0].shape, axes=attrs["axes"], reducer=attrs["reducer"], dtype=types[0].dtype)
 
 
-def _conv1d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, w, c), weight (kw, c / groups, k)."""
-    n, w, c = _data(types, 2, 3)
-    kw, _, k = types[1].shape
-    given: dict[str, Any] = {**attrs, "dtype": _dtype(types), "constant_weight": bool(constants[1])}
-    return workloads.conv1d(batch=n, width=w, in_channels=c, out_channels=k, kernel=kw, **given)
-
-
-def _conv3d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, d, h, w, c), weight (kd, kh, kw, c / groups, k)."""
-    n, d, h, w, c = _data(types, 2, 5)
-    kd, kh, kw, _, k = types[1].shape
-    given: dict[str, Any] = {**attrs, "dtype": _dtype(types), "constant_weight": bool(constants[1])}
-    return workloads.conv3d(
-        batch=n, depth=d, height=h, width=w, in_channels=c, out_channels=k, kernel=(kd, kh, kw), **given
-    )
-
-
-def _conv2d_transpose(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, h, w, c), weight (kh, kw, c, k)."""
-    n, h, w, c = _data(types, 2, 4)
-    kh, kw, _, k = types[1].shape
-    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
-    return workloads.conv2d_transpose(
-        batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given
-    )
-
-
 register(
-    GraphOp(
-        "conv2d_transpose",
-        Kind.compute,
-        exactly(stride=1, padding=0, output_padding=0),
-        workload=_conv2d_transpose,
-        narrow=True,
-    ),
-    GraphOp("conv1d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv1d, narrow=True),
-    GraphOp("conv3d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv3d, narrow=True),
+    _windowed(CONV2D_TRANSPOSE, stride=1, padding=0, output_padding=0),
+    *(_windowed(operator, **_WINDOW, groups=1) for operator in (CONV1D, CONV2D, CONV3D)),
+    _windowed(DEPTHWISE_CONV2D, **_WINDOW),
+    _windowed(MAX_POOL2D, **_POOL),
+    _windowed(AVG_POOL2D, **_POOL, count_padding=False),
     GraphOp("lrn", Kind.compute, exactly(size=5, alpha=1e-4, beta=0.75, bias=1.0), _lrn, compute=_lrn_computed),
-    GraphOp("conv2d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv2d, narrow=True),
-    GraphOp("depthwise_conv2d", Kind.compute, exactly(**_WINDOW), workload=_depthwise),
     GraphOp("matmul", Kind.compute, exactly(), workload=_matmul, narrow=True),
     GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul, narrow=True),
     GraphOp("matmul_nbits", Kind.compute, exactly(bits=4), workload=_matmul_nbits),
     GraphOp("dynamic_matmul", Kind.compute, exactly(bits=4), workload=_dynamic_matmul),
-    GraphOp("max_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0), workload=_max_pool),
-    GraphOp(
-        "avg_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0, count_padding=False), workload=_avg_pool
-    ),
     GraphOp("softmax", Kind.compute, exactly(), workload=_softmax),
     GraphOp("log_softmax", Kind.compute, exactly(), _log_softmax, compute=_log_softmax_computed),
     GraphOp("layer_norm", Kind.compute, exactly(epsilon=1e-5), workload=_layer_norm),

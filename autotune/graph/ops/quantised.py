@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
-from autotune.graph.ops.elementwise import computed
+from autotune.graph.ops.elementwise import elementwise, from_function
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
 from search_space.dtypes import FLOATS
 from search_space.ir.expr import Expr
 from search_space.operators.checks import spread
-from search_space.operators.naming import over
-from search_space.operators.windows import Window, pad, padded, taps, window_arguments
+from search_space.operators.windows import pad, padded, slide, taps, window_over
 
 BYTES = "uint8 or int8"
 RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
@@ -46,23 +45,20 @@ def exact_scale(scale: float) -> float:
 
 
 def inverse_of(scale: float) -> np.float32:
-    """What numbers are multiplied by where they are brought to a scale."""
+    """The float32 factor that brings numbers to a scale."""
     return np.float32(1 / exact_scale(scale))
 
 
-def _quantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """One product is rounded to float32; all else is exact, so that all agree on ties, which go to the even number.
+def rounded_steps(steps: Expr, zero: Expr, dtype: str) -> Expr:
+    """Rounds steps of a scale, halves to even, and adds the zero: a byte of `dtype` as int32.
 
-    The zero is added to whole numbers: exactly, but to those that lie beyond all bytes anyway.
+    One product or quotient was rounded to float32; all else is exact, so that all agree on ties. The zero is added to
+    whole numbers: exactly, but to those that lie beyond all bytes anyway.
     """
-    low, high = map(float, RANGES[attrs["dtype"]])
-
-    def byte(x: Expr, inverse: Expr, zero: Expr) -> Expr:
-        whole = te.rint(x * inverse) + zero.astype("float32")
-        found: Expr = te.minimum(te.maximum(whole, low), high).astype("int32").astype(attrs["dtype"])
-        return found
-
-    return computed("quantise", byte, tensors)
+    low, high = map(float, RANGES[dtype])
+    whole = te.rint(steps) + zero.astype("float32")
+    found: Expr = te.minimum(te.maximum(whole, low), high).astype("int32")
+    return found
 
 
 def quantised(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Array:
@@ -78,20 +74,8 @@ def within(near: Array, low: int, high: int, dtype: str) -> Array:
     return np.asarray(np.fmin(np.fmax(near, low), high).astype(dtype))
 
 
-def _quantise_linear(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """As ONNX defines it: one quotient is rounded to float32, and then to a whole number, halves to even."""
-    low, high = map(float, RANGES[attrs["dtype"]])
-
-    def byte(x: Expr, scale: Expr, zero: Expr) -> Expr:
-        whole = te.rint(x / scale) + zero.astype("float32")
-        found: Expr = te.minimum(te.maximum(whole, low), high).astype("int32").astype(attrs["dtype"])
-        return found
-
-    return computed("quantise_linear", byte, tensors)
-
-
 def quantised_linear(x: Array, scale: Array, zero: Array, dtype: str = "uint8") -> Array:
-    """The same by a quotient with the scale."""
+    """Rounds by a quotient with the scale, as ONNX does; `quantised` otherwise."""
     low, high = RANGES[dtype]
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         near = np.rint(x.astype(np.float32) / scale) + zero.astype(np.float32)
@@ -121,25 +105,17 @@ def dequantised(q: Array, scale: Array, zero: Array) -> Array:
     return numbers
 
 
-def _dequantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    def number(q: Expr, scale: Expr, zero: Expr) -> Expr:
-        return (q.astype("int32") - zero.astype("int32")).astype("float32") * scale
-
-    return computed("dequantise", number, tensors)
+def _dequantise(q: Expr, scale: Expr, zero: Expr) -> Expr:
+    return (q.astype("int32") - zero.astype("int32")).astype("float32") * scale
 
 
-def _requantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+def _requantise(attrs: Attributes, x: Expr, bias: Expr, by: Expr, zero: Expr | None = None) -> Expr:
     low, high, dtype = attrs["low"], attrs["high"], attrs["dtype"]
-
-    def shifted(x: Expr, bias: Expr, shift: Expr) -> Expr:
-        return te.minimum(te.maximum((x + bias) >> shift, low), high).astype(dtype)
-
-    def scaled(x: Expr, bias: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
-        whole = te.rint((x + bias).astype("float32") * scale)
-        whole = whole if zero is None else whole + zero.astype("float32")
-        return te.minimum(te.maximum(whole, float(low)), float(high)).astype("int32").astype(dtype)
-
-    return computed("requantise", shifted if tensors[2].dtype == "int32" else scaled, tensors)
+    if by.dtype == "int32":
+        return te.minimum(te.maximum((x + bias) >> by, low), high).astype(dtype)
+    whole = te.rint((x + bias).astype("float32") * by)
+    whole = whole if zero is None else whole + zero.astype("float32")
+    return te.minimum(te.maximum(whole, float(low)), float(high)).astype("int32").astype(dtype)
 
 
 def requantised(x: Array, bias: Array, by: Array, low: int, high: int, zero: Array | None = None) -> Array:
@@ -178,23 +154,14 @@ def _same_bytes(attrs: dict[str, Any], types: Types) -> dict[str, Any]:
     return attrs
 
 
-def _add_dequantised(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+def _add_dequantised(x: Expr, q: Expr, scale: Expr, zero: Expr) -> Expr:
     """Written as a difference, as what multiplies and adds at once would not round the product."""
-
-    def added(x: Expr, q: Expr, scale: Expr, zero: Expr) -> Expr:
-        return x - (zero.astype("int32") - q.astype("int32")).astype("float32") * scale
-
-    return computed("add_dequantised", added, tensors)
+    return x - (zero.astype("int32") - q.astype("int32")).astype("float32") * scale
 
 
 def _add_dequantised_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     attrs: dict[str, Any] = typed(" or ".join(FLOATS), BYTES, "float32", BYTES)(given, types)
     return _same_bytes(attrs, (types[1], types[3]))
-
-
-def _wide(q: Array, factor: Array) -> Array:
-    wide: Array = q.astype(np.int32) * factor
-    return wide
 
 
 _SUM_POOL: dict[str, Any] = {"kernel": 2, "stride": 2, "padding": 0}
@@ -207,105 +174,75 @@ def _pool_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     return {**spread(2, kernel=attrs["kernel"], stride=attrs["stride"]), **spread(2, 0, padding=attrs["padding"])}
 
 
-def _window(attrs: Attributes, shape: tuple[int, ...]) -> Window:
-    _, height, width, _ = shape
-    return Window.of(window_arguments(2, **attrs, height=height, width=width))
-
-
 def _sum_pool(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     (data,) = tensors
-    window = _window(attrs, data.shape)
-    source, within = pad(data, window, 0), window.reduce_axes()
+    window = window_over(data.shape, attrs)
 
-    def body(n: Any, h: Any, w: Any, c: Any) -> te.Reduction:
-        return te.sum(source[(n, *window.index((h, w), within), c)].astype("int32"), axis=within)
+    def summed(value: Expr, within: list[te.IterVar], channel: Any) -> te.Reduction:
+        return te.sum(value.astype("int32"), axis=within)
 
-    shape = (data.shape[0], *window.output, data.shape[-1])
-    return te.compute(shape, over(("n", "h", "w", "c"), body), name="sum_pool")
+    return slide(pad(data, window, 0), window, "sum_pool", summed)
 
 
 def _summed(attrs: Attributes, data: Array) -> Array:
-    window = _window(attrs, data.shape)
+    window = window_over(data.shape, attrs)
     return np.asarray(sum(tap for _, tap in taps(padded(data.astype(np.int32), window), window)))
 
 
 register(
-    GraphOp(
+    elementwise(
         "quantise",
-        Kind.elementwise,
+        lambda attrs, x, inverse, zero: rounded_steps(x * inverse, zero, attrs["dtype"]).astype(attrs["dtype"]),
+        lambda attrs, x, inverse, zero: quantised(x, inverse, zero, attrs["dtype"]),
         _quantise_attributes,
-        _quantise,
-        compute=lambda attrs, x, inverse, zero: quantised(x, inverse, zero, attrs["dtype"]),
     ),
-    GraphOp(  # the same by a quotient, as ONNX has it
+    elementwise(  # the same by a quotient, as ONNX has it
         "quantise_linear",
-        Kind.elementwise,
+        lambda attrs, x, scale, zero: rounded_steps(x / scale, zero, attrs["dtype"]).astype(attrs["dtype"]),
+        lambda attrs, x, scale, zero: quantised_linear(x, scale, zero, attrs["dtype"]),
         _quantise_attributes,
-        _quantise_linear,
-        compute=lambda attrs, x, scale, zero: quantised_linear(x, scale, zero, attrs["dtype"]),
     ),
-    GraphOp(
-        "dequantise",
-        Kind.elementwise,
-        _dequantise_attributes,
-        _dequantise,
-        compute=lambda attrs, q, scale, zero: dequantised(q, scale, zero),
-    ),
-    GraphOp(  # what bytes stand for, added to a float
+    from_function("dequantise", _dequantise, dequantised, _dequantise_attributes),
+    from_function(  # what bytes stand for, added to a float
         "add_dequantised",
-        Kind.elementwise,
-        _add_dequantised_attributes,
         _add_dequantised,
-        compute=lambda attrs, x, q, scale, zero: x + dequantised(q, scale, zero),
+        lambda x, q, scale, zero: x + dequantised(q, scale, zero),
+        _add_dequantised_attributes,
     ),
-    GraphOp(  # a sum as a float
+    from_function(  # a sum as a float
         "dequantise_sum",
-        Kind.elementwise,
+        lambda x, scale: x.astype("float32") * scale,
+        lambda x, scale: x.astype(np.float32) * scale,
         typed("int32", "float32"),
-        lambda attrs, tensors: computed("dequantise_sum", lambda x, s: x.astype("float32") * s, tensors),
-        compute=lambda attrs, x, s: x.astype(np.float32) * s,
     ),
-    GraphOp(  # a sum as a byte; a fourth input is the zero that is added to the rounded number
+    elementwise(  # a sum as a byte; a fourth input is the zero that is added to the rounded number
         "requantise",
-        Kind.elementwise,
-        _limits,
         _requantise,
-        compute=lambda attrs, x, bias, by, zero=None: requantised(x, bias, by, attrs["low"], attrs["high"], zero),
+        lambda attrs, x, bias, by, zero=None: requantised(x, bias, by, attrs["low"], attrs["high"], zero),
+        _limits,
     ),
-    GraphOp(  # bytes between two others
-        "limit",
-        Kind.elementwise,
-        _limit_attributes,
-        lambda attrs, tensors: computed("limit", lambda q, low, high: te.minimum(te.maximum(q, low), high), tensors),
-        compute=lambda attrs, q, low, high: np.clip(q, low, high),
+    # Bytes between two others.
+    from_function("limit", lambda q, low, high: te.minimum(te.maximum(q, low), high), np.clip, _limit_attributes),
+    from_function(
+        "shift_left", lambda x, shift: x << shift, lambda x, shift: x << (shift & 31), typed("int32", "int32")
     ),
-    GraphOp(
-        "shift_left",
-        Kind.elementwise,
-        typed("int32", "int32"),
-        lambda attrs, tensors: computed("shift_left", lambda x, shift: x << shift, tensors),
-        compute=lambda attrs, x, shift: np.left_shift(x, shift & 31),
-    ),
-    GraphOp(  # int8 with a zero of 0 as uint8 with a zero of 128, which dot products take
+    from_function(  # int8 with a zero of 0 as uint8 with a zero of 128, which dot products take
         "offset",
-        Kind.elementwise,
+        lambda q: (q.astype("int32") + 128).astype("uint8"),
+        lambda q: (q.astype(np.int16) + 128).astype(np.uint8),
         typed("int8"),
-        lambda attrs, tensors: computed("offset", lambda q: (q.astype("int32") + 128).astype("uint8"), tensors),
-        compute=lambda attrs, q: (q.astype(np.int16) + 128).astype(np.uint8),
     ),
-    GraphOp(  # bytes brought to the scale of a sum, a part of theirs
+    from_function(  # bytes brought to the scale of a sum, a part of theirs
         "widen",
-        Kind.elementwise,
+        lambda q, factor: q.astype("int32") * factor,
+        lambda q, factor: q.astype(np.int32) * factor,
         typed(BYTES, "int32"),
-        lambda attrs, tensors: computed("widen", lambda q, factor: q.astype("int32") * factor, tensors),
-        compute=lambda attrs, q, factor: _wide(q, factor),
     ),
-    GraphOp(  # a residual, brought to the scale of a sum, added to it
+    from_function(  # a residual, brought to the scale of a sum, added to it
         "add_widened",
-        Kind.elementwise,
+        lambda x, q, factor: x + q.astype("int32") * factor,
+        lambda x, q, factor: x + q.astype(np.int32) * factor,
         typed("int32", BYTES, "int32"),
-        lambda attrs, tensors: computed("add_widened", lambda x, q, s: x + q.astype("int32") * s, tensors),
-        compute=lambda attrs, x, q, factor: x + _wide(q, factor),
     ),
     GraphOp("sum_pool2d", Kind.compute, _pool_attributes, _sum_pool, compute=_summed),
 )

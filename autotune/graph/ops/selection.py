@@ -8,17 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
-from autotune.graph.ops.elementwise import computed
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
+from autotune.graph.ops.elementwise import elementwise, from_function
 from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, DTYPES, INT, Expr, cast, const, eq, logical_and, make
-
-
-def _not(x: Expr) -> Expr:
-    return eq(x, const(False, BOOL))
-
 
 _LOGIC: dict[str, tuple[Callable[..., Any], Callable[..., Array]]] = {
     "equal": (eq, np.equal),
@@ -27,26 +22,9 @@ _LOGIC: dict[str, tuple[Callable[..., Any], Callable[..., Array]]] = {
     "logical_and": (logical_and, np.logical_and),
     "logical_or": (lambda x, y: make("or", x, y), np.logical_or),
     "logical_xor": (lambda x, y: make("ne", x, y), np.logical_xor),
-    "logical_not": (_not, np.logical_not),
+    "logical_not": (lambda x: eq(x, const(False, BOOL)), np.logical_not),
+    "where": (te.if_then_else, np.where),
 }
-
-
-def _logic(name: str, expression: Callable[..., Any], function: Callable[..., Array]) -> GraphOp:
-    def define(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-        return computed(name, expression, tensors)
-
-    def compute(attrs: Attributes, *arrays: Array) -> Array:
-        return function(*arrays)
-
-    return GraphOp(name, Kind.elementwise, exactly(), define, compute=compute)
-
-
-def _where(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    return computed("where", te.if_then_else, tensors)
-
-
-def _chosen(attrs: Attributes, condition: Array, x: Array, y: Array) -> Array:
-    return np.asarray(np.where(condition, x, y))
 
 
 def _cast_attributes(given: Attributes, types: Types) -> dict[str, Any]:
@@ -56,17 +34,13 @@ def _cast_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     return {"dtype": dtype}
 
 
-def _cast(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+def _cast(attrs: Attributes, x: Expr) -> Expr:
     dtype = attrs["dtype"]
-
-    def body(x: Expr) -> Expr:
-        if dtype == BOOL:
-            return make("ne", x, const(0, x.dtype)) if x.dtype != BOOL else x
-        if x.dtype == BOOL:
-            return te.if_then_else(x, const(1, dtype), const(0, dtype))
-        return cast(x, dtype)
-
-    return computed("cast", body, tensors)
+    if dtype == BOOL:
+        return make("ne", x, const(0, x.dtype)) if x.dtype != BOOL else x
+    if x.dtype == BOOL:
+        return te.if_then_else(x, const(1, dtype), const(0, dtype))
+    return cast(x, dtype)
 
 
 def _power(x: Expr, y: Expr) -> Expr:
@@ -86,7 +60,7 @@ def _power(x: Expr, y: Expr) -> Expr:
     return te.if_then_else(eq(y, const(0, y.dtype)), one, positive)
 
 
-def _powered(attrs: Attributes, x: Array, y: Array) -> Array:
+def _powered(x: Array, y: Array) -> Array:
     with np.errstate(all="ignore"):
         return np.asarray(np.power(x.astype(float), y.astype(float)))
 
@@ -123,21 +97,8 @@ def _gathered(attrs: Attributes, data: Array, indices: Array) -> Array:
 
 
 register(
-    *(_logic(name, *pair) for name, pair in _LOGIC.items()),
-    GraphOp("where", Kind.elementwise, exactly(), _where, compute=_chosen),
-    GraphOp(
-        "cast",
-        Kind.elementwise,
-        _cast_attributes,
-        _cast,
-        compute=lambda attrs, x: x.astype(numpy_dtype(attrs["dtype"])),
-    ),
-    GraphOp(
-        "power",
-        Kind.elementwise,
-        exactly(),
-        lambda attrs, tensors: computed("power", _power, tensors),
-        compute=_powered,
-    ),
+    *(from_function(name, *pair) for name, pair in _LOGIC.items()),
+    elementwise("cast", _cast, lambda attrs, x: x.astype(numpy_dtype(attrs["dtype"])), _cast_attributes),
+    from_function("power", _power, _powered),
     GraphOp("gather", Kind.injective, _gather_attributes, _gather, compute=_gathered),
 )

@@ -21,7 +21,7 @@ FINE = 64
 WIDENED = 2**14
 """Steps that the coarsest operand of a sum of bytes has for one of its own."""
 MEAN_BITS = 24
-"""Of the sums that means are made of: what float32 holds."""
+"""Bits of the sums that means are made of; float32 holds them exactly."""
 
 
 class NotExact(ValueError):
@@ -30,7 +30,7 @@ class NotExact(ValueError):
 
 @dataclass(frozen=True)
 class Sum:
-    """What is done with a sum in int32: `clip(round(((sum << left) + residual * factor + bias) * scale))`.
+    """End of a sum in int32: `clip(round(((sum << left) + residual * factor + bias) * scale))`.
 
     Attributes:
         left: shift of the sum, by channel.
@@ -39,6 +39,7 @@ class Sum:
         scales: float32, by channel: of the sum over the output's, or of the sum where the output is a float.
         format: of the output; None where it is the sum itself, as a float.
         low, high: bytes between which the output lies.
+        zero: added to the rounded number, where it is not among the bias.
     """
 
     left: Array
@@ -48,6 +49,7 @@ class Sum:
     format: Format | None
     low: int = 0
     high: int = 255
+    zero: int = 0
 
 
 def plan_layer(
@@ -141,9 +143,19 @@ def _planned(
         scales = unit / output.scale
         total = total + np.floor(output.zero / scales + 0.5).astype(np.int64)
         low, high = (int(b) for b in output.encode(np.array(limits)))
-    if (size + np.abs(total)).max() > LARGEST:
-        raise NotExact(f"sums must be at most {LARGEST}, but could be {int((size + np.abs(total)).max())}")
+    check_sum(size, total)
     return Sum(left, factors, total, scales.astype(np.float32), output, low, high)
+
+
+def check_sum(size: Array, total: Array) -> None:
+    """Checks sums of at most `size` beside constants, by channel.
+
+    Raises:
+        NotExact: int32 might not hold them.
+    """
+    most = int((size + np.abs(total)).max())
+    if most > LARGEST:
+        raise NotExact(f"sums must be at most {LARGEST}, but could be {most}")
 
 
 def plan_average(count: int, source: Format, output: Format | None) -> tuple[int, Sum]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Builder, Graph, Node, rewrite
+from autotune.graph.ir import Builder, Graph, Node, rewrite
 from autotune.graph.ops.fixed_point import HIGH, LOW
 from autotune.graph.quantise.arithmetic import LARGEST
-from autotune.graph.quantise.products import DEPTH
+from autotune.graph.quantise.products import DEPTH, with_zero_channels
 from search_space.operators.windows import both_sides
 
 ZERO = 128
@@ -49,14 +49,9 @@ def _visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
     value = builder.add("offset", [data])
     if any(before) or any(after):
         value = builder.add("pad", [value], before=before, after=after, value=ZERO)
-    value = builder.add(_PLAIN[node.op], [value, builder.constant(_deepened(weight, after[-1]), constants[0])], **attrs)
+    value = builder.add(
+        _PLAIN[node.op], [value, builder.constant(with_zero_channels(weight, after[-1]), constants[0])], **attrs
+    )
     ends = [builder.constant(total.astype(np.int32)), builder.constant(np.full(1, shift, np.int32))]
     low = 0 if node.attrs["relu"] else LOW
     return builder.add("requantise", [value, *ends], node.name, low=low, high=HIGH, dtype="int8")
-
-
-def _deepened(weight: Array, more: int) -> Array:
-    """With `more` input channels of zeros."""
-    sides = [(0, 0)] * weight.ndim
-    sides[-2] = (0, more)
-    return np.pad(weight, sides)

@@ -11,23 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from autotune.graph.ir import Array, Builder, Graph, Node, without_unread_constants
+from autotune.graph.ir import Array, Graph, Node
 from autotune.graph.ops import Kind, find
 from autotune.graph.ops.quantised import RANGES, exact_scale
-from autotune.graph.passes.dead_code import dead_code
-from autotune.graph.passes.site import pair, sweep
-from autotune.graph.quantise.arithmetic import LARGEST
+from autotune.graph.passes.site import sweep
+from autotune.graph.quantise.arithmetic import LARGEST, NotExact, Sum, check_sum
 from autotune.graph.quantise.formats import Format
 from autotune.graph.quantise.images import rounded_behind_transposition
 from autotune.graph.quantise.multiples import multiples
-from autotune.graph.quantise.products import padded_bytes, sum_of_products
+from autotune.graph.quantise.products import sum_of_products
 from autotune.graph.quantise.units import LAYERS, LIMITS, limits_of, window_of_means
+from autotune.graph.quantise.walk import ByteWalk
 
 ON_BYTES = (*LAYERS, "conv1d", "conv3d")
 """Layers that have kernels on bytes."""
@@ -35,9 +33,9 @@ MULTIPLYING = (*ON_BYTES, "conv2d_transpose", "batch_matmul")
 MOVES = ("reshape", "transpose", "slice", "copy", "max_pool2d")
 """Operations that move bytes or compare them: the same on bytes as on what these stand for."""
 SIGN = 128
-"""What is added to int8."""
+"""Offset from int8 to uint8."""
 WHOLE = 2.0**-22
-"""How far a bias may lie from whole steps, relative to itself: float32 has it no closer."""
+"""Greatest distance of a bias from whole steps, relative to itself: float32 has it no closer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +66,12 @@ class Imported:
 
 
 def has_roundings(graph: Graph) -> bool:
-    """Whether a graph goes from floats to bytes or back, as one of another quantiser does."""
+    """Tells whether a graph converts floats to bytes or back, as one of another quantiser does."""
     return any(node.op in ("quantise_linear", "dequantise") for node in graph.nodes)
 
 
 def is_quantised(graph: Graph) -> bool:
-    """Whether another quantiser made a graph: it has roundings to bytes, or layers that read bytes."""
+    """Tells whether another quantiser made a graph: it has roundings to bytes, or layers that read bytes."""
     layers = (node for node in graph.nodes if node.op in MULTIPLYING)
     return has_roundings(graph) or any(graph.type(name).dtype in RANGES for node in layers for name in node.inputs)
 
@@ -102,36 +100,28 @@ class _Stored:
     at: Format
 
 
-class _Walk:
-    """One walk over the nodes of a graph."""
+class _Walk(ByteWalk):
+    """Walk over the nodes of a graph that has roundings to bytes."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.consumers = graph.consumers()
-        self.builder = Builder(graph.name, graph.inputs, graph.output_names)
-        self.same: dict[str, str] = {name: name for name in graph.inputs}
-        """Values with the type that they have in the model → new names."""
         self.raw: dict[str, str] = {}
         """Bytes of the model → their new names, uint8."""
         self.stored: dict[str, _Stored] = {}
         """Floats that bytes stand for."""
         self.place: dict[str, int] = {}
         self.done: set[str] = set()
-        self.left_float: dict[str, str] = {}
-        self.layers = 0
-        for name, array in graph.constants.items():
-            self.same[name] = self.builder.constant(array, name)
 
     def run(self) -> Imported:
         for node in self.graph.nodes:
             if node.name not in self.done:
                 self._visit(node)
             self.place.setdefault(node.name, len(self.place))
-        outputs = [self.value(name) for name in self.graph.outputs]
-        graph = without_unread_constants(dead_code(self.builder.finish(outputs)))
+        graph = self.finish()
         kept = {*graph.inputs, *(node.name for node in graph.nodes)}
         made = [node for node in self.graph.nodes if node.op == "quantise_linear"]
-        names = {n.name: self.raw.get(n.name) or self.same.get(n.name, "") for n in made}
+        names = {n.name: self.raw.get(n.name) or self.floats.get(n.name, "") for n in made}
         names = {old: new for old, new in names.items() if new in kept}
         signed = frozenset(n for n in names if n in self.raw and self.graph.type(n).dtype == "int8")
         return Imported(graph, self.layers, self.left_float, names, signed)
@@ -142,11 +132,10 @@ class _Walk:
             "quantise_linear": self._quantise_linear,
             "concat": self._concat,
             "add": self._add,
-            "pad": self._pad,
         }
         if node.op in ON_BYTES:
             taken = self._layer(node)
-        elif node.op in MOVES:
+        elif node.op in (*MOVES, "pad"):
             taken = self._move(node)
         elif window_of_means(self.graph, node) is not None:
             taken = self._mean(node)
@@ -156,9 +145,7 @@ class _Walk:
             return
         if node.op in MULTIPLYING and node.name not in self.left_float:
             self.left_float[node.name] = self._reason(node)
-        fresh = find(node.op).kind is Kind.elementwise
-        inputs = [self.value(name, fresh) for name in node.inputs]
-        self.same[node.name] = self.builder.add(node.op, inputs, node.name, **node.attrs)
+        self.keep(node, fresh=find(node.op).kind is Kind.elementwise)
 
     def _reason(self, node: Node) -> str:
         if node.op not in ON_BYTES:
@@ -168,28 +155,20 @@ class _Walk:
         return "its data are no bytes with one scale and zero"
 
     # ------------------------------------------------------------------ values
-    def constant(self, array: ArrayLike, dtype: Any) -> str:
-        return self.builder.constant(np.asarray(array).astype(dtype).reshape(-1), "constant")
-
-    def numbers(self, at: Format) -> list[str]:
-        """Scale and zero as inputs of nodes."""
-        return [self.constant(at.scale, np.float32), self.constant(at.zero, at.dtype)]
-
     def value(self, name: str, fresh: bool = False) -> str:
-        """The value as the model has it; `fresh`: in a node for its one reader, whose kernel it can begin."""
-        if name in self.same:
-            return self.same[name]
+        if name in self.floats:
+            return self.floats[name]
         if name in self.raw:
-            self.same[name] = self.raw[name]
+            self.floats[name] = self.raw[name]
             if self.graph.type(name).dtype == "int8":  # and who reads it is no `dequantise`
                 wide = self.builder.add("cast", [self.raw[name]], dtype="int32")
                 wide = self.builder.add("subtract", [wide, self.constant(SIGN, np.int32)])
-                self.same[name] = self.builder.add("cast", [wide], name, dtype="int8")
-            return self.same[name]
+                self.floats[name] = self.builder.add("cast", [wide], name, dtype="int8")
+            return self.floats[name]
         kept = self.stored[name]
         made = self.builder.add("dequantise", [kept.name, *self.numbers(kept.at)])
         if not fresh:
-            self.same[name] = made
+            self.floats[name] = made
         return made
 
     def bytes_of(self, name: str) -> str | None:
@@ -197,13 +176,13 @@ class _Walk:
         if name not in self.raw and name in self.graph.inputs:
             signed = self.graph.type(name).dtype == "int8"
             self.raw[name] = self.builder.add("offset", [name]) if signed else name
-        elif name not in self.raw and name in self.same and name not in self.graph.constants:
+        elif name not in self.raw and name in self.floats and name not in self.graph.constants:
             signed = self.graph.type(name).dtype == "int8"
-            self.raw[name] = self.builder.add("offset", [self.same[name]]) if signed else self.same[name]
+            self.raw[name] = self.builder.add("offset", [self.floats[name]]) if signed else self.floats[name]
         return self.raw.get(name)
 
     def format(self, node: Node) -> Format | None:
-        """Of what a node makes of bytes or into bytes, as uint8; None where it has several scales, or an odd one."""
+        """Format of the bytes that a node converts, as uint8; None for several scales, or an odd one."""
         scale, zero = (self.graph.constants.get(name) for name in node.inputs[1:])
         if scale is None or zero is None or scale.size != 1 or zero.size != 1:
             return None
@@ -213,7 +192,7 @@ class _Walk:
             return None
 
     def _reads(self, name: str) -> int:
-        """How many nodes will read the bytes that a float is kept as."""
+        """Counts the nodes that will read the bytes of a float."""
         node = self.graph.node(name)
         if node is None or node.op != "dequantise":
             return len(self.consumers[name]) + (name in self.graph.outputs)
@@ -245,26 +224,20 @@ class _Walk:
         return self.builder.add("quantise_linear", [self.value(name, True), *self.numbers(at)], title, dtype=at.dtype)
 
     def _move(self, node: Node) -> bool:
-        kept = self.stored.get(node.inputs[0])
-        if kept is not None:
-            self.stored[node.name] = _Stored(self.builder.add(node.op, [kept.name], node.name, **node.attrs), kept.at)
-            return True
-        if node.inputs[0] in self.raw:
-            self.raw[node.name] = self.builder.add(node.op, [self.raw[node.inputs[0]]], node.name, **node.attrs)
-            return True
-        return False
-
-    def _pad(self, node: Node) -> bool:
-        """With numbers of 0, which are bytes of the zero."""
-        kept = self.stored.get(node.inputs[0])
-        if kept is None or node.attrs["value"] != 0.0:
+        """Moves bytes; padding with numbers of 0 is padding with bytes of the zero."""
+        source = node.inputs[0]
+        kept, padded = self.stored.get(source), node.op == "pad"
+        if padded and (kept is None or node.attrs["value"] != 0.0):
             return False
-        before, after = node.attrs["before"], node.attrs["after"]
-        self.stored[node.name] = _Stored(padded_bytes(self.builder, kept.name, before, after, kept.at), kept.at)
-        return True
+        if kept is not None:
+            name = "" if padded else node.name
+            self.stored[node.name] = _Stored(self.move(node, [kept.name], kept.at, name), kept.at)
+        elif source in self.raw:
+            self.raw[node.name] = self.builder.add(node.op, [self.raw[source]], node.name, **node.attrs)
+        return kept is not None or source in self.raw
 
     def _concat(self, node: Node) -> bool:
-        """Of bytes in one format; of others in the format that all readers round the whole to."""
+        """Concatenates bytes in their one format, or in the format that all readers round to."""
         kept = [self.stored.get(name) for name in node.inputs]
         formats = {None if x is None else x.at for x in kept}
         readers = self.consumers[node.name]
@@ -291,24 +264,17 @@ class _Walk:
         other = node.inputs[1 - node.inputs.index(first)]
         added = self.stored[other]
         inputs = [self.value(first, True), added.name, *self.numbers(added.at)]
-        self.same[node.name] = self.builder.add("add_dequantised", inputs, node.name)
+        self.floats[node.name] = self.builder.add("add_dequantised", inputs, node.name)
         return True
 
     def _mean(self, node: Node) -> bool:
-        kept, window = self.stored.get(node.inputs[0]), window_of_means(self.graph, node)
-        if kept is None or window is None or (kept.at.zero and np.any(window["padding"])):
+        kept = self.stored.get(node.inputs[0])
+        if kept is None:
             return False
-        count = prod(pair(window["kernel"]))
-        if 255 * count > LARGEST:
+        try:
+            self.floats[node.name] = self.average(node, kept.name, kept.at, None)
+        except NotExact:
             return False
-        value = self.builder.add("sum_pool2d", [kept.name], **window)
-        if kept.at.zero:
-            value = self.builder.add("add", [value, self.constant(-kept.at.zero * count, np.int32)])
-        scale = self.constant(kept.at.scale / count, np.float32)
-        value = self.builder.add("dequantise_sum", [value, scale], node.name)
-        if self.builder.type(value).shape != node.type.shape:
-            value = self.builder.add("reshape", [value], shape=node.type.shape)
-        self.same[node.name] = value
         return True
 
     # ------------------------------------------------------------------ layers
@@ -325,23 +291,25 @@ class _Walk:
         units = kept.at.scale * weights.scales
         end = self._end_of(node, units)
         total = -kept.at.zero * columns.sum(0) + end.bias
-        most = int((255 * np.abs(columns).sum(0) + np.abs(total)).max())
-        if most > LARGEST:
-            self.left_float[node.name] = f"sums must be at most {LARGEST}, but could be {most}"
+        try:
+            check_sum(255 * np.abs(columns).sum(0), total)
+        except NotExact as error:
+            self.left_float[node.name] = str(error)
             return False
         self.layers += 1
         value = sum_of_products(self.builder, node, kept.name, weights.values, kept.at)
-        if end.output is not None:
-            self._requantised(end, value, total, units)
+        at, nothing = end.output, np.zeros(1, np.int64)
+        if at is None:
+            self.floats[node.name] = self.end(node.name, value, Sum(nothing, (), total, units, None))
             return True
-        if total.any():
-            value = self.builder.add("add", [value, self.constant(total, np.int32)])
-        scale = self.constant(units, np.float32)
-        self.same[node.name] = self.builder.add("dequantise_sum", [value, scale], node.name)
+        low, high = (_byte(limit, at) for limit in (end.low, end.high))
+        name = end.nodes[-1].name
+        self.raw[name] = self.end(name, value, Sum(nothing, (), total, units / at.scale, at, low, high, at.zero))
+        self.done.update(node.name for node in end.nodes)
         return True
 
     def _end_of(self, node: Node, units: Array) -> _End:
-        """What follows a layer up to the rounding to bytes; without output where anything else is between."""
+        """Collects the nodes from a layer to the rounding to bytes; no output where anything else is between."""
         nothing = np.zeros(len(units), np.int64)
         low, high, bias, seen = -np.inf, np.inf, nothing, [node]
         while len(readers := self.consumers[seen[-1].name]) == 1 and seen[-1].name not in self.graph.outputs:
@@ -372,21 +340,6 @@ class _Walk:
         if np.abs(whole).max(initial=0) > LARGEST or (np.abs(steps - whole) > WHOLE * np.abs(steps)).any():
             return None
         return np.asarray(whole.astype(np.int64))
-
-    def _requantised(self, end: _End, value: str, total: Array, units: Array) -> None:
-        at = end.output
-        assert at is not None
-        name, (least, most) = end.nodes[-1].name, RANGES[at.dtype]
-        low, high = (_byte(limit, at) for limit in (end.low, end.high))
-        whole = (low, high) == (least, most)
-        operands = [value, self.constant(total, np.int32), self.constant(units / at.scale, np.float32)]
-        operands += [self.constant(at.zero, at.dtype)] if at.zero else []
-        ends = {"low": least, "high": most, "dtype": at.dtype}
-        made = self.builder.add("requantise", operands, name if whole else "", **ends)
-        if not whole:
-            made = self.builder.add("limit", [made, *(self.constant(e, at.dtype) for e in (low, high))], name)
-        self.raw[name] = made
-        self.done.update(node.name for node in end.nodes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,9 +42,14 @@ def sum_of_products(builder: Builder, node: Node, data: str, weights: Array, sou
         attrs["padding"] = 0
     if node.op != "depthwise_conv2d" and attrs.get("groups", 1) == 1:
         after[-1] = -weights.shape[-2] % DEPTH
-        room = [(0, 0)] * weights.ndim
-        room[-2] = (0, after[-1])
-        weights = np.pad(weights, room)
+        weights = with_zero_channels(weights, after[-1])
     if any(before) or any(after):
         data = padded_bytes(builder, data, before, after, source)
     return builder.add(node.op, [data, builder.constant(weights, node.inputs[1])], **attrs)
+
+
+def with_zero_channels(weights: Array, more: int) -> Array:
+    """Adds `more` input channels of zeros behind those of the weights (..., input channels, output channels)."""
+    room = [(0, 0)] * weights.ndim
+    room[-2] = (0, more)
+    return np.pad(weights, room)

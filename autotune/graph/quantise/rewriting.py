@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
-from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike
 
 from autotune.config import Quantisation
-from autotune.graph.ir import Builder, Graph, GraphError, Node, without_unread_constants
-from autotune.graph.ops.quantised import RANGES
-from autotune.graph.passes.dead_code import dead_code
-from autotune.graph.passes.site import pair
-from autotune.graph.quantise.arithmetic import NotExact, Sum, plan_average, plan_layer, plan_sum
+from autotune.graph.ir import Graph, GraphError
+from autotune.graph.quantise.arithmetic import NotExact, Sum, plan_layer, plan_sum
 from autotune.graph.quantise.calibration import Calibration
 from autotune.graph.quantise.formats import Format
 from autotune.graph.quantise.noise import layer_decibels
-from autotune.graph.quantise.products import padded_bytes, sum_of_products
-from autotune.graph.quantise.units import Part, Unit, layers, units, window_of_means
+from autotune.graph.quantise.products import sum_of_products
+from autotune.graph.quantise.units import Part, Unit, layers, units
+from autotune.graph.quantise.walk import ByteWalk
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +73,25 @@ def skipped_layers(graph: Graph, calibration: Calibration, options: Quantisation
     floats = [name for name in values if graph.type(name).dtype == "float32" and graph.type(name).size]
     if missing := [name for name in floats if name not in calibration.observed]:
         raise GraphError(f"`calibration` must be of the graph to quantise, but it lacks {missing[0]!r}")
+    return left_by_options(graph, found, options)
+
+
+def left_by_options(graph: Graph, found: Sequence[str], options: Quantisation) -> dict[str, str]:
+    """Names of the layers that the options leave in floats, and why.
+
+    Args:
+        graph: of the layers.
+        found: names of all layers that could be quantised, in order; at least one.
+        options: `floats`, `first` and `last` are read.
+
+    Raises:
+        ValueError: `floats` that are no such layers.
+    """
     if unknown := [name for name in options.floats if name not in found]:
         raise ValueError(f"`floats` must be layers of {graph.name} ({', '.join(found)}), but got {unknown[0]!r}")
     skipped = dict.fromkeys(options.floats, "so the options say")
-    if not options.first:
-        skipped[found[0]] = "the first layer"
-    if not options.last:
-        skipped[found[-1]] = "the last layer"
-    return skipped
+    skipped |= {} if options.first else {found[0]: "the first layer"}
+    return skipped | ({} if options.last else {found[-1]: "the last layer"})
 
 
 class _Classes:
@@ -106,7 +110,7 @@ class _Classes:
             self._parent[self.find(name)] = self.find(names[0])
 
 
-class Rewriting:
+class Rewriting(ByteWalk):
     """One walk over the units of a graph.
 
     Args:
@@ -117,21 +121,17 @@ class Rewriting:
     """
 
     residuals = True
-    """Whether a layer ends with the addition of a residual."""
+    """A layer may end with the addition of a residual."""
     signed = False
-    """Whether bytes are int8 with a zero of 0."""
+    """Bytes are int8 with a zero of 0."""
 
     def __init__(self, graph: Graph, calibration: Calibration, options: Quantisation, skipped: dict[str, str]) -> None:
-        self.graph, self.calibration, self.options = graph, calibration, options
+        super().__init__(graph)
+        self.calibration, self.options = calibration, options
         self.left_float = dict(skipped)
         self.units = units(graph, skipped, self.residuals)
-        self.builder = Builder(graph.name, graph.inputs, graph.output_names)
-        self.floats: dict[str, str] = {name: name for name in graph.inputs}
         self.bytes: dict[str, str] = {}
         self.formats: dict[str, Format] = {}
-        self.layers = 0
-        for name, array in graph.constants.items():
-            self.floats[name] = self.builder.constant(array, name)
         self._decide()
 
     def _decide(self) -> None:
@@ -178,28 +178,24 @@ class Rewriting:
                 except NotExact as error:
                     self.left_float[unit.nodes[0].name] = str(error)
             for node in unit.nodes:
-                self._as_it_is(node)
-        outputs = [self.float(name) for name in self.graph.outputs]
-        graph = without_unread_constants(dead_code(self.builder.finish(outputs)))
+                self.keep(node)
+        graph = self.finish()
         kept = {node.name for node in graph.nodes}
         names = {old: new for old, new in self.bytes.items() if new in kept}
         return Quantised(graph, {old: self.format(old) for old in names}, names, self.layers, self.left_float)
 
     # ------------------------------------------------------------------ values
     def format(self, name: str) -> Format:
-        """Of a value that is bytes."""
+        """Format of a value that is bytes."""
         root = self._same.find(name)
         if root not in self.formats:
             self.formats[root] = self.calibration.format(self.members[root], self.options.method, self.signed)
         return self.formats[root]
 
-    def float(self, name: str) -> str:
-        """The value in floats."""
+    def value(self, name: str, fresh: bool = False) -> str:
         if name not in self.floats:
-            at = self.format(name)
             source = self.bytes[name]
-            numbers = [self.constant([at.scale], np.float32), self.constant([at.zero], at.dtype)]
-            self.floats[name] = self.builder.add("dequantise", [source, *numbers])
+            self.floats[name] = self.builder.add("dequantise", [source, *self.numbers(self.format(name))])
         return self.floats[name]
 
     def byte(self, name: str) -> str:
@@ -209,17 +205,10 @@ class Rewriting:
             if name in self.graph.constants:
                 self.bytes[name] = self.builder.constant(at.encode(self.graph.constants[name]), name)
             else:
-                source = self.float(name)
-                numbers = [self.constant([at.inverse], np.float32), self.constant([at.zero], at.dtype)]
+                source = self.value(name)
+                numbers = self.numbers(at, inverse=True)
                 self.bytes[name] = self.builder.add("quantise", [source, *numbers], dtype=at.dtype)
         return self.bytes[name]
-
-    def constant(self, array: ArrayLike, dtype: Any = np.int32) -> str:
-        return self.builder.constant(np.asarray(array).astype(dtype), "constant")
-
-    def _as_it_is(self, node: Node) -> None:
-        inputs = [self.float(name) for name in node.inputs]
-        self.floats[node.name] = self.builder.add(node.op, inputs, node.name, **node.attrs)
 
     # ------------------------------------------------------------------ units
     def _visit(self, unit: Unit) -> None:
@@ -236,36 +225,11 @@ class Rewriting:
         """The format of the unit's value; None where nothing reads it as bytes."""
         return self.format(unit.output.name) if unit.output.name in self.wanted else None
 
-    def _end(self, unit: Unit, value: str, end: Sum, inputs: Sequence[str], added: Sequence[str] = ()) -> None:
-        """The nodes from a sum to the unit's value; `inputs` are residuals in bytes, `added` those in floats."""
-        name = unit.output.name
-        if np.any(end.left):
-            value = self.builder.add("shift_left", [value, self.constant(end.left)])
-        for residual, factor in zip(inputs, end.factors, strict=True):
-            value = self.builder.add("add_widened", [value, residual, self.constant(factor)])
-        if end.format is not None:
-            operands = [value, self.constant(end.bias), self.constant(end.scales, np.float32)]
-            self.bytes[name] = self._requantised(name, operands, (end.low, end.high), end.format.dtype)
-            return
-        if np.any(end.bias):
-            value = self.builder.add("add", [value, self.constant(end.bias)])
-        scale = self.constant(end.scales, np.float32)
-        limited = np.isfinite([unit.low, unit.high]).any()
-        value = self.builder.add("dequantise_sum", [value, scale], "" if limited or added else name)
-        for residual in added:
-            value = self.builder.add("add", [value, self.float(residual)], "" if limited else name)
-        if limited:
-            value = self.builder.add("clip", [value], name, low=unit.low, high=unit.high)
-        self.floats[name] = value
-
-    def _requantised(self, name: str, operands: Sequence[str], limits: tuple[int, int], dtype: str) -> str:
-        """A sum as bytes of that name, between limits, which are inputs where they are not the ends of all bytes."""
-        low, high = RANGES[dtype]
-        whole = limits == (low, high)
-        value = self.builder.add("requantise", operands, name if whole else "", low=low, high=high, dtype=dtype)
-        if whole:
-            return value
-        return self.builder.add("limit", [value, *(self.constant([end], dtype) for end in limits)], name)
+    def _ended(
+        self, unit: Unit, value: str, end: Sum, residuals: Sequence[str] = (), added: Sequence[str] = ()
+    ) -> None:
+        value = self.end(unit.output.name, value, end, (unit.low, unit.high), residuals, added)
+        (self.floats if end.format is None else self.bytes)[unit.output.name] = value
 
     def _layer(self, unit: Unit) -> None:
         node = unit.nodes[0]
@@ -283,7 +247,7 @@ class Rewriting:
         )
         inputs = [self.byte(name) for name in (data, *added)]
         value = sum_of_products(self.builder, node, inputs[0], weights.values, source)
-        self._end(unit, value, end, inputs[1:], residuals[len(added) :])
+        self._ended(unit, value, end, inputs[1:], residuals[len(added) :])
 
     def _add(self, unit: Unit) -> None:
         """A sum of bytes, or one operand brought to another scale."""
@@ -291,33 +255,15 @@ class Rewriting:
         end = plan_sum(tuple(self.format(n) for n in unit.data), self._output(unit), unit.bias, limits)
         first, *rest = [self.byte(name) for name in unit.data]
         value = self.builder.add("widen", [first, self.constant(end.factors[0])])
-        self._end(unit, value, replace(end, factors=end.factors[1:]), rest)
+        self._ended(unit, value, replace(end, factors=end.factors[1:]), rest)
 
     def _average(self, unit: Unit) -> None:
-        (node,) = unit.nodes
-        (data,) = unit.data
-        window = window_of_means(self.graph, node)
-        assert window is not None
-        source = self.format(data)
-        if source.zero and np.any(window["padding"]):
-            raise NotExact("padding of signed values counts in its mean")
-        factor, end = plan_average(prod(pair(window["kernel"])), source, self._output(unit))
-        value = self.builder.add("sum_pool2d", [self.byte(data)], **window)
-        if factor != 1:
-            value = self.builder.add("multiply", [value, self.constant(np.array([factor]))])
-        self._end(unit, value, end, [])
-        kept = self.floats if end.format is None else self.bytes
-        if self.graph.type(node.name).shape != self.builder.type(kept[node.name]).shape:
-            kept[node.name] = self.builder.add("reshape", [kept[node.name]], shape=node.type.shape)
+        (node,), (data,) = unit.nodes, unit.data
+        output = self._output(unit)
+        made = self.floats if output is None else self.bytes
+        made[node.name] = self.average(node, self.byte(data), self.format(data), output)
 
     def _move(self, unit: Unit) -> None:
         (node,) = unit.nodes
-        attrs = dict(node.attrs)
         inputs = [self.byte(name) for name in node.inputs]
-        if node.op == "pad":
-            value = padded_bytes(
-                self.builder, inputs[0], attrs["before"], attrs["after"], self.format(node.name), node.name
-            )
-        else:
-            value = self.builder.add(node.op, inputs, node.name, **attrs)
-        self.bytes[node.name] = value
+        self.bytes[node.name] = self.move(node, inputs, self.format(node.name), node.name)

@@ -131,10 +131,8 @@ class Shifting(Rewriting):
         inputs = [self.byte(data), weight, self.constant(planned.bias)]
         whole = (low, high) in ((LOW, HIGH), (0, HIGH))
         value = self.builder.add(SHIFTED[node.op], inputs, unit.output.name if whole else "", **attrs)
-        if not whole:
-            limits = [self.constant([end], output.dtype) for end in (low, high)]
-            value = self.builder.add("limit", [value, *limits], unit.output.name)
-        self.bytes[unit.output.name] = value
+        name = unit.output.name
+        self.bytes[name] = value if whole else self.limited(value, name, (low, high), output.dtype)
 
     def _average(self, unit: Unit) -> None:
         if self._output(unit) is not None:

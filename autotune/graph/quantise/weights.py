@@ -14,7 +14,7 @@ import numpy as np
 from autotune.config import Quantisation
 from autotune.graph.ir import Array, Builder, Graph, GraphError, Node, rewrite
 from autotune.graph.quantise.formats import Format
-from autotune.graph.quantise.rewriting import Quantised
+from autotune.graph.quantise.rewriting import Quantised, left_by_options
 from targets.arrays import contiguous
 
 BITS = {"weights8": 8, "weights4": 4}
@@ -121,11 +121,7 @@ def quantise_weights_only(
     found = [node.name for node in graph.nodes if _quantisable(graph, node)]
     if not found:
         raise GraphError(f"a graph to quantise must have a product with constant weights, but {graph.name} has none")
-    if unknown := [name for name in options.floats if name not in found]:
-        raise ValueError(f"`floats` must be layers of {graph.name} ({', '.join(found)}), but got {unknown[0]!r}")
-    skipped = dict.fromkeys(options.floats, "so the options say")
-    skipped |= {} if options.first else {found[0]: "the first layer"}
-    skipped |= {} if options.last else {found[-1]: "the last layer"}
+    skipped = left_by_options(graph, found, options)
     bits, formats, names = BITS[mode], {}, {}
     product = "dynamic_matmul" if options.activations == "bytes" else "matmul_nbits"
     shared: dict[str, list[str]] = {}

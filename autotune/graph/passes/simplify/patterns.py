@@ -84,13 +84,18 @@ def silu(site: Site, node: Node) -> str | None:
     return None
 
 
+def _reduction(site: Site, name: str) -> Node | None:
+    """The reduction of a value that keeps the reduced axis, as one of extent 1, by a reshape."""
+    kept = site.node(name, "reshape")
+    return site.node(kept.inputs[0], "reduce") if kept is not None else None
+
+
 def _over_rows(site: Site, name: str, reducer: str, source: str) -> bool:
     """Whether a value is the reduction of the rows of `source`, with the last axis kept as one of extent 1."""
     shape = site.type(source).shape
     if site.type(name).shape != (*shape[:-1], 1):
         return False
-    kept = site.node(name, "reshape")
-    node = site.node(kept.inputs[0], "reduce") if kept is not None else None
+    node = _reduction(site, name)
     if node is None or node.inputs[0] != source or node.attrs["reducer"] != reducer:
         return False
     axes = node.attrs["axes"]
@@ -144,19 +149,13 @@ def _epsilon(site: Site, name: str, centred: str, divided: bool) -> float | None
     root = site.node(name, "sqrt" if divided else "rsqrt")
     total = site.node(root.inputs[0], "add") if root is not None else None
     for mean, number in orders(total) if total is not None else []:
-        epsilon, squares = site.scalar(number), _reduced(site, mean)
+        epsilon, reduction = site.scalar(number), _reduction(site, mean)
+        squares = reduction.inputs[0] if reduction is not None else ""
         if epsilon and epsilon > 0 and squares and _over_rows(site, mean, "mean", squares):
             node = site.node(squares, "multiply")
             if node is not None and node.inputs == (centred, centred):
                 return epsilon
     return None
-
-
-def _reduced(site: Site, name: str) -> str | None:
-    """What a reduction with its axis kept reads."""
-    kept = site.node(name, "reshape")
-    node = site.node(kept.inputs[0], "reduce") if kept is not None else None
-    return node.inputs[0] if node is not None else None
 
 
 def into_layer_norm(site: Site, node: Node) -> str | None:
