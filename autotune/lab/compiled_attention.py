@@ -29,7 +29,7 @@ class CompiledAttention(AttentionModel):
     """
 
     _of: Mapping[str, Any] | None = None
-    """What the networks were compiled of."""
+    """Learned state that the networks were compiled from."""
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         learned = need_fit(self._learned)
@@ -49,7 +49,7 @@ class CompiledAttention(AttentionModel):
 
 
 def model_of(learned: Mapping[str, Any], statements: int, programs: int = BLOCK) -> onnx.ModelProto:
-    """The network as ONNX: features (programs, statements, features) → scores (programs,).
+    """Builds the network as ONNX: features (programs, statements, features) → scores (programs,).
 
     Args:
         learned: what an `AttentionModel` has learned: means, scales, weights and biases by name.

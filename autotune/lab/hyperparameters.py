@@ -39,7 +39,7 @@ class Trial:
 
 
 def folds_of(parts: Sequence[Part], count: int, seed: int) -> list[tuple[list[Part], list[Part]]]:
-    """What to train on and what to evaluate on, `count` times: whole workloads, each evaluated on once.
+    """Splits parts into training and test parts, `count` times: each workload is tested on once, as a whole.
 
     Raises:
         ModelError: fewer workloads than folds.

@@ -23,7 +23,7 @@ from search_space.scratch import ScratchFolder
 
 
 def store_of(backend: str | None, uri: str | None) -> Store | None:
-    """The store of a command; None where nothing is tracked.
+    """Opens the store of a command; None if nothing is tracked.
 
     Args:
         backend: a name of `autotune.tracking.registry`, or None for the usual one.
@@ -44,7 +44,7 @@ def store_of(backend: str | None, uri: str | None) -> Store | None:
 
 
 def registered_name(model: str) -> str:
-    """What a model is called in the store's registry of models."""
+    """Returns the model's name in the store's registry of models."""
     return "autotune-" + re.sub(r"[^\w.-]+", "-", model)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.int64]
 SHIPPED = "shipped"
-"""Names the dataset that comes with the package, where a folder is wanted."""
+"""Name of the dataset in the package, given in place of a folder."""
 _SHIPPED = Path(__file__).parent / "measured"
 
 
@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
-    """What was measured, and on what. Tasks are equal where their keys are.
+    """A measured workload and its machine. Tasks with equal keys are equal.
 
     Attributes:
         key: unique in a dataset: workload, target, machine, threads and cache state.
@@ -146,7 +146,7 @@ class Program:
 
     @property
     def ok(self) -> bool:
-        """Whether it was measured and its output right."""
+        """True if it was measured and its output was right."""
         return self.error == ErrorClass.ok
 
 
@@ -385,7 +385,7 @@ class Dataset:
 
 
 def place_of(folder: str | Path) -> Path:
-    """Where the files of a dataset lie; `shipped` is the one that comes with the package."""
+    """Returns the folder of a dataset's files; `shipped` is the dataset in the package."""
     return _SHIPPED if str(folder) == SHIPPED else Path(folder)
 
 

@@ -1,4 +1,4 @@
-"""Which programs a model is trained on, and on which it is evaluated: within tasks, by task, by target, by network.
+"""Divisions of a dataset into training and test programs: within tasks, by task, by target, by network.
 
 A split is a rule and a seed, not a list of rows: a dataset that has grown is split in the same way, and what was in the
 test part stays there.
@@ -33,13 +33,13 @@ class Part(NamedTuple):
 
 
 def working(data: Dataset) -> list[Part]:
-    """The programs of each task that were measured right; tasks without one are left out."""
+    """Lists the valid programs of each task; tasks without one are left out."""
     every = (Part(task, np.flatnonzero(np.isfinite(data.seconds(task)))) for task in data.tasks)
     return [part for part in every if len(part.rows)]
 
 
 def mixed_workloads(tasks: Iterable[TaskData], seed: int) -> list[str]:
-    """Keys of the workloads of some tasks, in an order drawn at random."""
+    """Lists the keys of the tasks' workloads in random order."""
     keys = sorted({task.workload.key for task in tasks})
     return [keys[place] for place in np.random.default_rng(seed).permutation(len(keys)).tolist()]
 
@@ -86,20 +86,19 @@ class Split:
             raise DatasetError(f"`train_tasks` and `test_tasks` must have no task in common, but both have {both[0]!r}")
 
     def train(self, data: Dataset) -> list[Part]:
-        """What to train on; tasks that a dataset does not have are left out."""
+        """Lists the training programs; tasks that the dataset lacks are left out."""
         return [Part(task, self._rows(data, task, False)) for task in data.tasks if task.key in self.train_tasks]
 
     def test(self, data: Dataset) -> list[Part]:
-        """What to evaluate on; tasks that a dataset does not have are left out."""
+        """Lists the test programs; tasks that the dataset lacks are left out."""
         return [Part(task, self._rows(data, task, True)) for task in data.tasks if task.key in self.test_tasks]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {"schema": SCHEMA, **dataclasses.asdict(self)}
 
     @staticmethod
     def read(path: str | Path) -> Split:
-        """The split in a JSON file.
+        """Reads a split from a JSON file.
 
         Raises:
             DatasetError: no such file, another schema, or no division in two.
@@ -125,7 +124,7 @@ class Split:
 
 
 def split_within(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
-    """A share of the programs of every task is tested on.
+    """Holds back a share of the programs of every task.
 
     Raises:
         DatasetError: `share` is no share.
@@ -135,7 +134,7 @@ def split_within(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
 
 
 def split_by_task(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
-    """A share of the workloads is tested on, on whatever target they were measured.
+    """Holds back a share of the workloads, on all targets.
 
     Raises:
         DatasetError: `share` is no share, or leaves no workload on one side.
@@ -149,7 +148,7 @@ def split_by_task(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
 
 
 def split_by_target(data: Dataset, targets: Collection[str]) -> Split:
-    """Everything measured on some targets is tested on, and everything else learned from.
+    """Holds back all programs of some targets.
 
     Raises:
         DatasetError: a target that the dataset does not have, or none that is left to learn from.
@@ -162,7 +161,7 @@ def split_by_target(data: Dataset, targets: Collection[str]) -> Split:
 
 
 def split_by_network(data: Dataset, networks: Collection[str]) -> Split:
-    """All tasks of some networks are tested on; what has a workload of theirs, on whatever target, is not learned from.
+    """Holds back all tasks of some networks; their workloads are not learned from on any target.
 
     Raises:
         DatasetError: a network that the dataset does not have, or none that is left to learn from.

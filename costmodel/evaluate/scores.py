@@ -54,7 +54,7 @@ class Estimate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How much one model is better than another: the figure, its interval, and how likely so much is by chance."""
+    """Lead of one model over another, its interval of 95 %, and the p-value."""
 
     value: float
     low: float
@@ -201,7 +201,7 @@ class Tasks:
         return Difference(value, low, high, min(1.0, 2 * (rarer + 1) / (DRAWS + 1)))
 
     def _certain(self, of: Ranked) -> bool:
-        """Whether every draw is the same."""
+        """True if every draw is the same."""
         rankings = len(next(iter(of.metrics.values())))
         return rankings == 1 and all(len(places) == 1 for places in self.places.values())
 

@@ -1,4 +1,4 @@
-"""What a cost model is: it ranks candidates of one task from the features of their statements."""
+"""The interface of cost models, which rank candidates of one task by the features of their statements."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class UncertainModel(CostModel):
 
 
 def need_fit(learned: Learned | None) -> Learned:
-    """What a model has learned.
+    """Returns the learned state.
 
     Raises:
         ValueError: nothing yet.

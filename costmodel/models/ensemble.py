@@ -1,4 +1,4 @@
-"""Several models in one, each trained on a part of the programs: uncertain where they disagree."""
+"""An ensemble of models, each trained on a part of the programs: uncertain where they disagree."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _OWN: dict[str, type[CostModel]] = {}  # `place_of` a name → class, of models 
 
 
 def get(name: str) -> type[CostModel]:
-    """The model class of that name; code of one's own, `module:Class` or `FILE.py:Class`, is run.
+    """Finds the model class of a name; code of one's own, `module:Class` or `FILE.py:Class`, is run.
 
     A module is looked for where Python does, and in the working directory.
 
@@ -59,7 +59,7 @@ def get(name: str) -> type[CostModel]:
 
 
 def name_of(kind: str | type[CostModel]) -> str:
-    """A name by which `get` finds a class, wherever one of one's own was defined; of a name that itself.
+    """Returns a name by which `get` finds a class, wherever it was defined; a name is returned as it is.
 
     Raises:
         ModelError: it is no subclass of `CostModel`.
@@ -79,7 +79,7 @@ def name_of(kind: str | type[CostModel]) -> str:
 
 
 def options_of(model: CostModel) -> dict[str, Any]:
-    """Options with which another model like this one is made, but for the seed; what it has learned is not among them.
+    """Reads the options with which another model like this one is made, without the seed and the learned state.
 
     Raises:
         ModelError: an option of its class is no attribute of the same name.
@@ -102,7 +102,7 @@ def options_of(model: CostModel) -> dict[str, Any]:
 
 
 def takes_seed(name: str) -> bool:
-    """Whether what a model learns depends on a seed.
+    """Returns whether the model takes a seed.
 
     Raises:
         ModelError: no such model.
@@ -111,7 +111,7 @@ def takes_seed(name: str) -> bool:
 
 
 def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
-    """The model `name`, made with its options; `seed` goes to a model that takes one.
+    """Makes the model `name` with its options; `seed` goes to a model that takes one.
 
     A model of one's own is first seen to save and load what it learns from a few rows: a search that ends with a model
     that cannot be kept has spent its hours for nothing. The package's models are held to that by their contract.
@@ -154,7 +154,7 @@ def _check_type(option: str, value: Any, default: Any) -> None:
 
 
 def known(name: str) -> type[CostModel]:
-    """The model class of a name that stands in a file: as `get`, but no code is run that was not asked for before.
+    """Finds the model class of a name read from a file: like `get`, but runs no code that was not asked for before.
 
     Raises:
         ModelError: no model has it, or it is one of somebody's own that this process has not asked for.
@@ -170,7 +170,7 @@ def known(name: str) -> type[CostModel]:
 
 
 def remake(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
-    """As `make`, for a name and options that stand in a file: no code is run that was not asked for before.
+    """Makes a model of a name and options read from a file: runs no code that was not asked for before.
 
     Raises:
         ModelError: as `make` and `known`; the same goes for models that are named among the options.

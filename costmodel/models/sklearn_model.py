@@ -195,7 +195,7 @@ def _made(name: str, options: Mapping[str, Any], seed: int) -> Any:
 
 
 def _fitted(regressor: Any, rows: NDArray[np.float32], target: Scores, weight: Scores) -> Any:
-    """The estimator, fitted to all rows by their weights, where it takes any."""
+    """Fits the estimator to all rows, by their weights if it takes weights."""
     from sklearn.utils.validation import has_fit_parameter
 
     weights = {"sample_weight": weight} if has_fit_parameter(regressor, "sample_weight") else {}

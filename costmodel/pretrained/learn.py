@@ -20,7 +20,7 @@ to share a loop."""
 
 
 def shipped_sources() -> list[Dataset]:
-    """What the shipped model has learned from: CPUs of two makers; no layer of a network to test with is in it."""
+    """Opens the training data of the shipped model: CPUs of two makers, without layers of the test networks."""
     pools, others = Pools.open(), Dataset.open(SHIPPED)
     held = {task.workload.key for task in pools.registered.tasks if task.role == "test"}
     kept = (task for task in others.tasks if task.hardware.kind == "cpu" and task.workload.key not in held)

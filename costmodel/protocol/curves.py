@@ -1,4 +1,4 @@
-"""How scores grow with what is learned from: more programs of each task, or more tasks."""
+"""Learning curves: scores by the number of programs of each task, or of tasks, to learn from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Point:
     scores: Mapping[str, Estimate]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, None for NaN."""
+        """Returns plain data, None for NaN."""
         return {"tasks": self.tasks, "programs": self.programs, "scores": plain_of(self.scores)}
 
 

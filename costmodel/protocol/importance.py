@@ -1,4 +1,4 @@
-"""Which features a model goes by: what it loses when one of them is shuffled (Breiman, Random Forests, 2001)."""
+"""Importance of features: a model's loss when one of them is shuffled (Breiman, Random Forests, 2001)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from costmodel.dataset.split import working
 from costmodel.protocol.registered import PoolTask, Registered, Role
 
 POOLS = "shipped"
-"""Names the pools that come with the package, where a folder is wanted."""
+"""Name of the pools in the package, given in place of a folder."""
 SHIPPED_POOLS = Path(__file__).parent / "measured"
 KNOWN, TEST, CHOSEN = "known", "test", "chosen"
 """Folders of the datasets."""
@@ -100,7 +100,7 @@ class Pools:
         registered.write(folder / _FILE)
 
     def data(self, role: Role) -> Dataset:
-        """The dataset that has the programs of a role.
+        """Returns the dataset with the programs of a role.
 
         Raises:
             DatasetError: those to test with, which were not asked for.
@@ -112,11 +112,11 @@ class Pools:
         return self._test
 
     def parts(self, role: Role) -> list[Part]:
-        """The programs of a role that were measured right: what failed has no place in an order."""
+        """Lists the valid programs of a role: failures have no order."""
         return [part for part in working(self.data(role)) if self.task(part.task).role == role]
 
     def to_learn_from(self) -> tuple[Dataset, list[Part]]:
-        """The programs to learn from that worked: those drawn at random, and beside them those that a model has."""
+        """Lists the valid programs to learn from: those drawn at random, and those that a model has chosen."""
         parts = self.parts("train")
         if self.chosen is None:
             return self.known, parts
@@ -124,7 +124,7 @@ class Pools:
         return data, working(data)
 
     def task(self, task: TaskData) -> PoolTask:
-        """What was registered of a task."""
+        """Returns the registration of a task."""
         return self.registered.by_workload[task.workload.key]
 
     def labels(self, role: Role, part: Part) -> NDArray[np.float64]:
@@ -139,7 +139,7 @@ class Pools:
 
 
 def labels_of(registered: Registered, measured: Dataset) -> Dataset:
-    """What a collection has measured of registered tasks, a label for each collection in place of all bursts.
+    """Labels the programs of registered tasks: one latency per collection in place of all bursts.
 
     Raises:
         DatasetError: a task that is not registered.

@@ -1,4 +1,4 @@
-"""What a collection of pools is to measure, written down before anything is: tasks, roles of networks, samples."""
+"""The registration of pools before they are measured: tasks, roles of networks, samples."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Registered:
         return hashlib.sha256(self._text().encode()).hexdigest()[:12]
 
     def shortened(self, programs: int | None, roles: Sequence[Role] = ("train", "validation")) -> Registered:
-        """The tasks of some roles, each collected once, at most so many programs of each; None: as many as registered.
+        """Limits the tasks to some roles, each collected once, with at most `programs` programs (None: all registered).
 
         Raises:
             DatasetError: there are none of them.
@@ -118,7 +118,7 @@ class Registered:
 
     @staticmethod
     def read(path: Path) -> Registered:
-        """The registration in a file.
+        """Reads a registration from a file.
 
         Raises:
             DatasetError: no such file, another format, or something in it that must not be.

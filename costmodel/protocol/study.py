@@ -45,7 +45,7 @@ class Held:
 
     @staticmethod
     def of(pools: Pools, role: Role, seed: int = 0) -> Held:
-        """The programs of a role.
+        """Collects the programs of a role.
 
         Raises:
             ModelError: tasks of it are missing, so that no network would be whole; or it has none.
@@ -70,7 +70,7 @@ class Held:
         return ranked(rankings, self.seconds)
 
     def ceiling(self) -> Ranked | None:
-        """What an oracle comes to that has measured every program once before; None where nobody has."""
+        """Scores an oracle that has measured every program once before; None without an earlier measurement."""
         return None if self.earlier is None else self.scored([[-of for of in self.earlier]])
 
 
@@ -113,7 +113,7 @@ class Study:
 
     @property
     def names(self) -> list[str]:
-        """The tasks', readable."""
+        """Readable names of the tasks."""
         return [part.task.name for part in self.held.parts]
 
     @cached_property

@@ -23,7 +23,7 @@ _KEPT = 64
 
 @dataclass(frozen=True)
 class Scored:
-    """What came of it.
+    """Result of `scored_sequences`.
 
     Attributes:
         names: of the tasks that were scored on.
@@ -37,7 +37,6 @@ class Scored:
     scores: Mapping[str, Mapping[str, Estimate]]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         scores = {name: plain_of(row) for name, row in self.scores.items()}
         learned = {"tasks": self.learned_tasks, "programs": self.learned_programs}
         return {"models": scores, "learned_from": learned, "tasks": list(self.names)}

@@ -32,7 +32,7 @@ class Alignment(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """The frame as plain data, which the class makes itself of again."""
+        """Returns the frame as plain data, the arguments of the class."""
 
 
 Mapped = Callable[[Features], Features]
@@ -70,7 +70,7 @@ class MachineAlignment(Alignment):
 
     @classmethod
     def fit(cls, source: Sequence[SourceTask]) -> MachineAlignment:
-        """The frame of the source's machines: the geometric mean of their units."""
+        """Fits the frame: the geometric mean of the machines' units."""
         found = [_units(task.hardware) for task in source]
         return cls({name: float(np.exp2(np.mean([np.log2(of[name]) for of in found]))) for name in found[0]})
 
@@ -97,7 +97,7 @@ class CentredAlignment(Alignment):
 
     @classmethod
     def fit(cls, source: Sequence[SourceTask]) -> CentredAlignment:
-        """The frame: the mean of the tasks' medians."""
+        """Fits the frame: the mean of the tasks' medians."""
         return cls(np.mean([np.median(task.sample_rows, axis=0) for task in source], axis=0).tolist())
 
     def of(self, task: Task) -> Mapped:
@@ -121,7 +121,6 @@ class QuantileAlignment(Alignment):
 
     @classmethod
     def fit(cls, source: Sequence[SourceTask]) -> QuantileAlignment:
-        """The frame of the source tasks."""
         return cls(np.mean([_knots(task) for task in source], axis=0).tolist())
 
     def of(self, task: Task) -> Mapped:
@@ -157,7 +156,7 @@ def _knots(task: Task) -> NDArray[np.float64]:
 
 
 def _units(hardware: Hardware) -> dict[str, float]:
-    """What a machine's amounts are counted in."""
+    """Returns the units of a machine's amounts."""
     return {
         "l1": float(max(1, hardware.l1_bytes)),
         "l2": float(max(1, hardware.l2_bytes)),
@@ -170,7 +169,7 @@ def _units(hardware: Hardware) -> dict[str, float]:
 
 
 def _unit_of(name: str) -> str | None:
-    """The unit of a feature that is a logarithm of an amount; None where it is counted alike on all machines."""
+    """Returns the unit of a feature that is a logarithm of an amount; None if all machines count it alike."""
     if name in ("vectorize.product", "vectorize.length"):
         return "lanes"
     if name in ("roofline.accumulators", "roofline.registers"):
@@ -194,7 +193,7 @@ ALIGNMENTS: dict[str, type[Any]] = {
 
 
 def get(name: str) -> type[Any]:
-    """The alignment of that name.
+    """Finds an alignment by its name.
 
     Raises:
         TransferError: there is none.

@@ -133,7 +133,7 @@ class Base:
 
 
 class Known:
-    """What is known of one task before it is measured.
+    """Knowledge of one task before it is measured.
 
     Args:
         base: the source's model.
@@ -150,7 +150,7 @@ class Known:
         self.align: Mapped = base.frame.of(task)
 
     def __call__(self, features: NDArray[np.float32]) -> Column:
-        """The source's scores: (candidates, statements, features) -> (candidates,), higher is better."""
+        """Predicts the source's scores: (candidates, statements, features) -> (candidates,), higher is better."""
         return np.asarray(self.base.model.predict(self.align(features)), np.float64)
 
     def programs(self, count: int, rng: np.random.Generator) -> SourcePrograms:

@@ -23,12 +23,12 @@ from costmodel.transfer.trees import Column, Growth, by_length, kriged, refitted
 from search_space.operators.checks import choice
 
 AUTO = "auto"
-"""Stands for the method that suits the source's model, see `chosen`."""
+"""Name of the method that suits the source's model, see `chosen`."""
 TREES = (LightGBMModel, PairwiseModel)
 MOST_KRIGED = 512
 """Records of a task that a Gaussian process learns: its cost grows with their cube."""
 BASE_WEIGHT = 0.1
-"""What a program of throughput 0 weighs in the loss; one of throughput y weighs y more."""
+"""Weight in the loss of a program of throughput 0; one of throughput y weighs y more."""
 
 
 @dataclass(eq=False)
@@ -63,7 +63,7 @@ class Calibration:
 
     @staticmethod
     def of(scores: Column, throughput: Column, weight: Column) -> Calibration:
-        """The nearest by weighted least squares whose slope is not negative."""
+        """Fits by weighted least squares, with a slope of at least 0."""
         whole = weight.sum()
         mean, centre = float(weight @ scores / whole), float(weight @ throughput / whole)
         spread = float(weight @ (scores - mean) ** 2)
@@ -184,7 +184,7 @@ class FineTuned(Method):
         return np.arange(len(throughput))
 
     def _refitted(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
-        """The source's trees, changed so that their sums grow by what is missing: (programs,)."""
+        """Changes the source's trees so that their sums grow by `missing`, (programs,)."""
         before = self._source.forest
         sums = np.bincount(program, before.predict(rows.T), minlength=len(missing))
         return refitted(before, rows, program, sums + missing, weight, self.penalty, self.passes)
@@ -266,14 +266,14 @@ METHODS: dict[str, type[Method]] = {
 
 
 def chosen(name: str, model: CostModel) -> str:
-    """The name of a method: of the one that suits a source's model for `auto`."""
+    """Resolves the name of a method: `auto` is the one that suits the source's model."""
     if name != AUTO:
         return name
     return "kriging" if isinstance(model, TREES) else "residual"
 
 
 def get(name: str) -> type[Method]:
-    """The method of that name.
+    """Finds a method by its name.
 
     Raises:
         TransferError: there is none; names the nearest.

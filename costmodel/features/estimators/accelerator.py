@@ -48,7 +48,7 @@ def _terms(nest: Nest, hardware: Hardware) -> Terms:
 
 
 def _seconds(nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware) -> Value:
-    """Of a whole program."""
+    """Terms of a whole program."""
     tape = nests[0].tape
     threads = tape.const(1)
     work, hidden, exposed, first = (tape.const(0) for _ in range(4))
