@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from autotune.config import ConfigError
+from autotune.executable.shapes import ShapeSet
 from autotune.graph.passes.early_means import EarlyMeans
 from autotune.network.modes import quantisation_mode
 from autotune.network.options import CompileOptions
 from autotune.network.pipeline import pipeline_of
 from targets import registry
+
+OPEN = ShapeSet.of({"n": (1, 8)})
 
 
 @pytest.mark.parametrize(
@@ -23,9 +26,15 @@ from targets import registry
         ({"precision": "bfloat16", "quantise": "shift8"}, "`precision` must be float32 beside quantise='shift8'"),
         ({"device": "vta"}, "`quantise` must be 'shift8' for layers on vta, but got quantise=None"),
         ({"device": "vta", "quantise": "int8"}, "`quantise` must be 'shift8' for layers on vta"),
-        ({"sizes": {"n": (1, 8)}, "quantise": "int8"}, "`network.quantise` must be left out where `sizes` are open"),
-        ({"sizes": {"n": (1, 8)}, "precision": "mixed"}, "`network.precision` must be left out"),
-        ({"sizes": {"n": (1, 8)}, "substitutions": (EarlyMeans(),)}, "`network.substitutions` must be left out"),
+        (
+            {"shapes": OPEN, "quantise": "int8"},
+            "`network.quantise` must be left out where `sizes` are open",
+        ),
+        ({"shapes": OPEN, "precision": "mixed"}, "`network.precision` must be left out"),
+        (
+            {"shapes": OPEN, "substitutions": (EarlyMeans(),)},
+            "`network.substitutions` must be left out",
+        ),
     ],
 )
 def test_what_excludes_each_other_is_refused(given: dict[str, Any], rule: str) -> None:

@@ -141,7 +141,7 @@ def test_processes_build_what_this_one_would() -> None:
 
 @pytest.mark.usefixtures("two_cores")
 def test_answers_that_nobody_waits_for_are_not_taken_for_others() -> None:
-    chosen = Schedules({}, SETTINGS)
+    chosen = Schedules(None, SETTINGS)
     chosen.prepare(WORKLOADS)
     kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
     with closing(chosen):
