@@ -17,29 +17,49 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from search_space.former_names import serve_former_names
+
 if TYPE_CHECKING:
-    from autotune.executable.loading import load as load
+    from autotune.api import compile as compile
+    from autotune.compiler.executable.loading import load as load
     from autotune.handwritten import build as build
     from autotune.handwritten import build_for_sizes as build_for_sizes
     from autotune.handwritten import lower as lower
-    from autotune.network.compiled import compile as compile
     from autotune.pytorch.explain import explain as explain
-    from autotune.tuning.result import TuneResult as TuneResult
-    from autotune.tuning.sizes import tune_for_sizes as tune_for_sizes
-    from autotune.tuning.tuner import tune as tune
+    from autotune.tuner.result import TuneResult as TuneResult
+    from autotune.tuner.sizes import tune_for_sizes as tune_for_sizes
+    from autotune.tuner.tuner import tune as tune
 
 __version__ = "0.1.0"
 
+serve_former_names(
+    {
+        "autotune.cache": "autotune.compiler.cache",
+        "autotune.collect": "autotune.lab.collect",
+        "autotune.database": "autotune.tuner.database",
+        "autotune.executable": "autotune.compiler.executable",
+        "autotune.graph.aten": "autotune.graph.frontends.aten",
+        "autotune.graph.importer": "autotune.graph.frontends.onnx.importer",
+        "autotune.graph.onnx_model": "autotune.graph.frontends.onnx.model",
+        "autotune.graph.substitutions": "autotune.lab.substitutions",
+        "autotune.network": "autotune.compiler",
+        "autotune.network.compiled": "autotune.api",
+        "autotune.schedulers": "autotune.tuner.schedulers",
+        "autotune.search": "autotune.tuner.search",
+        "autotune.tuning": "autotune.tuner",
+    }
+)
+
 _HOMES = {
-    "TuneResult": "autotune.tuning.result",
+    "TuneResult": "autotune.tuner.result",
     "build": "autotune.handwritten",
     "build_for_sizes": "autotune.handwritten",
-    "compile": "autotune.network.compiled",
+    "compile": "autotune.api",
     "explain": "autotune.pytorch.explain",
-    "load": "autotune.executable.loading",
+    "load": "autotune.compiler.executable.loading",
     "lower": "autotune.handwritten",
-    "tune": "autotune.tuning.tuner",
-    "tune_for_sizes": "autotune.tuning.sizes",
+    "tune": "autotune.tuner.tuner",
+    "tune_for_sizes": "autotune.tuner.sizes",
 }
 
 __all__ = [

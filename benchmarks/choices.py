@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.population import Frame, Seen
-from autotune.search.sampling import LegalSampler
-from autotune.tuning.scorer import ModelScorer
+from autotune.tuner.scorer import ModelScorer
+from autotune.tuner.search.population import Frame, Seen
+from autotune.tuner.search.sampling import LegalSampler
 from autotune.units import share
 from benchmarks.collected import add_options, collect
 from benchmarks.markdown import table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autotune.network.process import NetworkProcess, time_in_turns
+from autotune.compiler.checking.process import NetworkProcess, time_in_turns
 from measure.steadiness import disagreement, halves_of, spread_of, steady_seconds
 
 

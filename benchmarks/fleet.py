@@ -15,11 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from autotune import config
-from autotune.tuning.callbacks import Callback, Progress
-from autotune.tuning.loop import run_rounds
-from autotune.tuning.preparation import prepare_task
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import Task
+from autotune.tuner.callbacks import Callback, Progress
+from autotune.tuner.loop import run_rounds
+from autotune.tuner.preparation import prepare_task
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
 from benchmarks.simulated_fleet import SimulatedProvider
 from measure.database import Database
 from measure.fleet.pool import FleetPool

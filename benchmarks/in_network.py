@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from autotune.compiler.build import make_feeds, write_network
+from autotune.compiler.executable.loading import load
+from autotune.compiler.load import Network, load_network
+from autotune.compiler.options import CompileOptions
+from autotune.compiler.schedules import Schedules
 from autotune.config import check_config
-from autotune.executable.loading import load
-from autotune.graph.onnx.model import load_model
-from autotune.network.build import make_feeds, write_network
-from autotune.network.load import Network, load_network
-from autotune.network.options import CompileOptions
-from autotune.network.schedules import Schedules
+from autotune.graph.frontends.onnx.model import load_model
 from autotune.run.workloads import limits_of, settings_of
-from autotune.tuning.settings import Settings
+from autotune.tuner.settings import Settings
 from benchmarks.collected import add_options, collect
 from benchmarks.markdown import table
 from measure.host import cores_for

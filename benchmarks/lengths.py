@@ -20,9 +20,9 @@ import numpy as np
 import onnx
 
 import autotune
+from autotune.compiler.checking.comparison import relative_error
+from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure
 from autotune.graph.zoo import bert_base
-from autotune.network.comparison import relative_error
-from autotune.network.process import NetworkProcess, RuntimeFailure
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures, milliseconds
 from benchmarks.interleave import FEWEST_ROUNDS, geometric_mean, turns_of

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from autotune.lab.protocol import POOLS, Pools, Study, study
 from autotune.lab.test import test
 from benchmarks import tables
 from benchmarks.collected import add_options, collect
-from costmodel.protocol import POOLS, Pools, Study, study
 
 MODELS = (
     "lightgbm_residual",

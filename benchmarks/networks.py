@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.network.mixed import DEFAULT
+from autotune.compiler.mixed.chooser import DEFAULT
 from benchmarks.collected import add_options, collect
 from benchmarks.networks_table import networks
 from benchmarks.precisions.__main__ import line_of

@@ -25,15 +25,15 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.collect.random_programs import random_workload
 from autotune.config import RunConfig
+from autotune.lab.collect.random_programs import random_workload
+from autotune.lab.protocol import ROLES, PoolTask, Registered, Role
 from autotune.naming import file_name
 from autotune.run.workloads import network_of
-from autotune.tuning.task import Task
+from autotune.tuner.task import Task
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.kept import Kept
 from benchmarks.survey.models import LISTED, load_models
-from costmodel.protocol import ROLES, PoolTask, Registered, Role
 from search_space.workloads import Workload
 
 NETWORKS: dict[str, Role] = {

@@ -18,13 +18,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from autotune.compiler.checking.process import NetworkProcess
+from autotune.compiler.load import load_network
+from autotune.compiler.options import CompileOptions
 from autotune.config import Quantisation, check_config
+from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.ir import Array
-from autotune.graph.onnx.model import load_model
 from autotune.graph.quantise import TEST_INPUTS, Feeds, random_feeds
-from autotune.network.load import load_network
-from autotune.network.options import CompileOptions
-from autotune.network.process import NetworkProcess
 from autotune.run.workloads import settings_of
 from benchmarks import tables
 from benchmarks.collected import collect

@@ -21,12 +21,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from autotune.cache.place import NONE, VARIABLE
+from autotune.compiler.build import make_feeds
+from autotune.compiler.cache.place import NONE, VARIABLE
+from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure
+from autotune.compiler.load import load_network
 from autotune.graph.errors import ModelError
-from autotune.graph.onnx.model import load_model
-from autotune.network.build import make_feeds
-from autotune.network.load import load_network
-from autotune.network.process import NetworkProcess, RuntimeFailure
+from autotune.graph.frontends.onnx.model import load_model
 from benchmarks import results
 from benchmarks.figures import figures_in_turns, noise_of, ratio_text
 from benchmarks.interleave import geometric_mean

@@ -42,9 +42,9 @@ def processes(stack: ExitStack, trials: int) -> dict[str, PeerProcess]:
 def compare(kind: str, length: int, running: Mapping[str, PeerProcess], options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of ours and of every peer, in turns, and what is needed to read them."""
     from autotune.config import Measure
-    from autotune.tuning.task import Task
-    from autotune.tuning.tuner import settings_for
-    from autotune.tuning.untimed import by_roofline
+    from autotune.tuner.task import Task
+    from autotune.tuner.tuner import settings_for
+    from autotune.tuner.untimed import by_roofline
     from benchmarks.tuning import tuned
     from targets import registry
 

@@ -2,7 +2,7 @@
 
 Layers of the package's own networks and of those of the survey, but none of the networks that pools test with, are
 searched with a few trials each, where the database has no schedule of theirs yet; the fastest of each is merged into
-`autotune/database/shipped/cpu.jsonl`. FOLDER keeps exported models and records. A network at a time: what is
+`autotune/tuner/database/shipped/cpu.jsonl`. FOLDER keeps exported models and records. A network at a time: what is
 interrupted loses that of one network, and the same command goes on.
 """
 
@@ -18,12 +18,12 @@ from typing import Any
 
 import yaml
 
-from autotune.collect.items import items_of
 from autotune.config import RunConfig
-from autotune.database import ScheduleDatabase
-from autotune.database.entry import lanes_of, place_of
-from autotune.database.place import shipped_file
-from autotune.tuning.export import entries_of
+from autotune.lab.collect.items import items_of
+from autotune.tuner.database import ScheduleDatabase
+from autotune.tuner.database.entry import lanes_of, place_of
+from autotune.tuner.database.place import shipped_file
+from autotune.tuner.export import entries_of
 from benchmarks.survey.models import load_models
 from measure.database import Database
 from targets import registry

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.config import check_config
-from autotune.graph.onnx.model import ZOO
+from autotune.graph.frontends.onnx.model import ZOO
 from autotune.graph.zoo import BUILDERS
 from autotune.run.workloads import limits_of, network_of, settings_of
-from autotune.schedulers import SCHEDULERS, TaskScheduler, TaskState
-from autotune.tuning.loop import run_rounds, state_of
-from autotune.tuning.pools import make_pool
-from autotune.tuning.preparation import prepare_task
+from autotune.tuner.loop import run_rounds, state_of
+from autotune.tuner.pools import make_pool
+from autotune.tuner.preparation import prepare_task
+from autotune.tuner.schedulers import SCHEDULERS, TaskScheduler, TaskState
 from benchmarks import results, tables
 from benchmarks.collected import add_options, collect
 from benchmarks.schedules import exported
@@ -36,7 +36,7 @@ NETWORKS = ("squeezenet", "resnet50", "mobilenet_v3_large", "vit_small_patch16_2
 DEPTH = 3
 """How many times the trials of the comparison are recorded, so that a task may get more than its share."""
 BATCH = 4
-"""Trials of a round: as many as a run gives its tasks that share few, see `autotune.tuning.tune_tasks.tune_kernels`."""
+"""Trials of a round: as many as a run gives its tasks that share few, see `autotune.tuner.tune_tasks.tune_kernels`."""
 FOLDER = Path("runs/scheduling")
 """Of exports."""
 PARTS = (0.25, 0.5, 1.0, 1.5)

@@ -19,7 +19,7 @@ from typing import Any
 
 import autotune
 from autotune.config import Measure
-from autotune.tuning.sizes import SizesResult
+from autotune.tuner.sizes import SizesResult
 from benchmarks.collected import add_options, collect
 from benchmarks.figures import figures
 from benchmarks.interleave import FEWEST_ROUNDS, Timed, geometric_mean, turns_of

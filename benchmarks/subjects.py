@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.compiler.checking.process import NetworkProcess
 from autotune.graph.ir import Array
 from autotune.graph.quantise import Feeds
 from autotune.graph.quantise.accuracy import added
 from autotune.graph.quantise.formats import decibels
-from autotune.network.process import NetworkProcess
 from benchmarks import collected, results
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.models import Model, load_models

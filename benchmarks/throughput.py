@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from autotune.search import moves
-from autotune.search.population import Frame, Population, Seen
-from autotune.search.sampling import LegalSampler
-from autotune.tuning.scorer import ModelScorer
+from autotune.tuner.scorer import ModelScorer
+from autotune.tuner.search import moves
+from autotune.tuner.search.population import Frame, Population, Seen
+from autotune.tuner.search.sampling import LegalSampler
 from benchmarks import tables
 from benchmarks.collected import add_options, collect
 from costmodel.features import FeatureExtractor

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autotune.config import Measure, Model, Search
-from autotune.tuning.tuner import tune
+from autotune.tuner.tuner import tune
 from benchmarks.reached import trials_to
 from measure.record import Record
 from search_space.workloads import Workload

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from autotune.report.roofline import RooflinePoint, draw
-from autotune.tuning.result import TuneResult
-from autotune.tuning.tuner import tune
+from autotune.tuner.result import TuneResult
+from autotune.tuner.tuner import tune
 from benchmarks import results, tables
 from benchmarks.collected import add_options, collect
 from benchmarks.vta_template.conv import SHIFT

@@ -17,14 +17,14 @@ from typing import Any
 
 import yaml
 
+from autotune.compiler.schedules import Schedules
+from autotune.compiler.selection import select
 from autotune.config import Measure, Model, RunConfig, Search
-from autotune.network.schedules import Schedules
-from autotune.network.selection import select
 from autotune.run.workloads import limits_of, network_of
 from autotune.schedule import Schedule
-from autotune.tuning.record_store import RecordStore
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import Task
+from autotune.tuner.record_store import RecordStore
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
 from benchmarks.collected import add_options, collect
 from benchmarks.schedules import exported
 from benchmarks.warm_start_table import SEARCHES, title_of, warm_start

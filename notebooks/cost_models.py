@@ -13,9 +13,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import autotune
+from autotune.lab.evaluate import compare
+from autotune.lab.evaluate.evaluation import predictions
 from costmodel.dataset import Dataset, split_by_network
-from costmodel.evaluate import compare
-from costmodel.evaluate.evaluation import predictions
 from costmodel.models import registry
 
 CHECKOUT = Path(autotune.__file__).parents[1]

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import autotune
-from autotune.search import NoLegalSchedule
+from autotune.tuner.search import NoLegalSchedule
 from measure.local import LocalPool
 from search_space import workloads
 from targets.vta.hardware import PYNQ, ConfigurationError

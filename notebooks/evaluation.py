@@ -9,9 +9,9 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
+from autotune.lab.protocol import Pools, study
+from autotune.lab.protocol.curves import curve
 from costmodel.dataset import Part
-from costmodel.protocol import Pools, study
-from costmodel.protocol.curves import curve
 
 pools = Pools.open()
 for role in ("train", "validation"):

@@ -8,8 +8,8 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from autotune import search
-from autotune.tuning.scorer import ModelScorer
+from autotune.tuner import search
+from autotune.tuner.scorer import ModelScorer
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models import registry as models
 from search_space import workloads

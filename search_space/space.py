@@ -142,7 +142,7 @@ class Sketch:
 
 
 class Point(Protocol):
-    """A candidate, as `autotune.search.Candidate` is one: a sketch, and a choice for each of its decision groups."""
+    """A candidate, as `tuner.search.Candidate` is one: a sketch, and a choice for each of its decision groups."""
 
     @property
     def sketch(self) -> int: ...

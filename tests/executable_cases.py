@@ -237,7 +237,7 @@ def observe(loaded: list[dict[str, str]]) -> None:
 
 def name_kernels_alike() -> None:
     """Leaves the digest of the packages' own code out of the names of kernels, where it is a part of a cache's key."""
-    from autotune.cache import code
+    from autotune.compiler.cache import code
 
     code.code_digest = lambda: "any code"  # type: ignore[assignment]
 

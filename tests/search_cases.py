@@ -59,7 +59,7 @@ def pool_class() -> type:
 
 def search(name: str, threads: int, folder: Path, images: Callable[[], Any]) -> dict[str, str]:
     """Runs a search in a folder and returns digests of the trials asked for and of the records."""
-    from autotune.tuning import pools
+    from autotune.tuner import pools
 
     pool = pool_class()
     pools.make_pool = lambda measure: measure.pool if not isinstance(measure.pool, str) else pool()
@@ -162,8 +162,8 @@ def _network(threads: int, records: Path, pool: type, images: Any) -> None:
 
 
 def _collect(threads: int, records: Path, pool: type, images: Any) -> None:
-    from autotune.collect.collection import collect
     from autotune.config import check_config
+    from autotune.lab.collect.collection import collect
 
     operators = [{"operator": "matmul", "m": 24, "n": 64, "k": 48}, {"operator": "softmax", "rows": 8, "columns": 64}]
     sources = [{"workload": workload, "programs": 24} for workload in operators]

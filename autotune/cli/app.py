@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from autotune import __version__
-from autotune.cli import cache, collect, costmodel, database, dataset, inspect, network, results, run, workers
+from autotune.cli import cache, database, inspect, network, results, run, workers
 from autotune.cli.options import KeyCommand
+from autotune.extensions import extensions
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-app.command(cls=KeyCommand)(collect.collect)
-app.add_typer(dataset.app, name="dataset")
-app.add_typer(costmodel.app, name="costmodel")
+for extension in extensions():
+    extension.add_commands(app)
 app.add_typer(database.app, name="database")
 app.command()(inspect.devices)
 app.command()(workers.worker)

@@ -18,8 +18,8 @@ def cache(
 ) -> None:
     """Shows the cache of kernels, of choices without trials and of executables, or clears it."""
     with bad_input():
-        from autotune.cache.place import NONE, open_cache, open_networks
-        from autotune.cache.store import CacheError
+        from autotune.compiler.cache.place import NONE, open_cache, open_networks
+        from autotune.compiler.cache.store import CacheError
 
         try:
             given = None if folder is None else str(folder)

@@ -26,7 +26,7 @@ def list_command(
         from rich.console import Console
         from rich.table import Table
 
-        from autotune.database import open_schedules
+        from autotune.tuner.database import open_schedules
         from autotune.units import latency
 
         database = open_schedules(name)
@@ -52,14 +52,14 @@ def export(
 ) -> None:
     """Writes the fastest schedules of runs as a database, to be merged or contributed."""
     with bad_input():
-        from autotune.tuning.export import entries_of
+        from autotune.tuner.export import entries_of
         from measure.database import Database
 
         found = []
         for path in records:
             with Database(path / "records.jsonl" if path.is_dir() else path, readonly=True) as kept:
                 found += list(entries_of(kept, note))
-        from autotune.database import ScheduleDatabase
+        from autotune.tuner.database import ScheduleDatabase
 
         database = ScheduleDatabase(found)
         if not len(database):
@@ -77,8 +77,8 @@ def merge(
 ) -> None:
     """Adds entries of files to your own database; of each place and machine the fastest stays."""
     with bad_input():
-        from autotune.database import ScheduleDatabase
-        from autotune.database.place import own_path
+        from autotune.tuner.database import ScheduleDatabase
+        from autotune.tuner.database.place import own_path
 
         path = into or own_path()
         before = ScheduleDatabase.read(path) if path.exists() else ScheduleDatabase()
@@ -98,8 +98,8 @@ def verify(
 ) -> None:
     """Measures entries that fit this machine beside what would be chosen without them: right, and faster?"""
     with bad_input():
-        from autotune.database import open_schedules
-        from autotune.tuning.verification import verify as check
+        from autotune.tuner.database import open_schedules
+        from autotune.tuner.verification import verify as check
 
         entries = [e for e in open_schedules(name) if match in e.workload.key or match in e.sketch]
         found = check(entries[:most], minutes, typer.echo)

@@ -78,8 +78,8 @@ def _full() -> type[Exception]:
 
 def _reported() -> tuple[type[Exception], ...]:
     from autotune.config import ConfigError
-    from autotune.database.entry import DatabaseError
     from autotune.tracking.store import StoreError
+    from autotune.tuner.database.entry import DatabaseError
     from costmodel.dataset.errors import DatasetError
     from costmodel.models.errors import ModelError
     from measure.errors import MeasureError

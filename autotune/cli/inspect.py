@@ -29,10 +29,9 @@ def lower(
 ) -> None:
     """Prints the program of a schedule at every stage, without running it."""
     with bad_input(config=config):
-        from autotune.collect.items import tasks_of_any
-        from autotune.run.workloads import settings_of
-        from autotune.tuning import stages, untimed
-        from autotune.tuning.preparation import template_space
+        from autotune.run.workloads import settings_of, tasks_of_any
+        from autotune.tuner import stages, untimed
+        from autotune.tuner.preparation import template_space
 
         loaded = load(ctx)
         settings = settings_of(loaded)
@@ -54,10 +53,9 @@ def tasks(
 ) -> None:
     """Lists the tasks of a configuration, without tuning them."""
     with bad_input(config=config):
-        from autotune.collect.items import tasks_of_any
-        from autotune.network.tasks import types_of
+        from autotune.compiler.tasks import types_of
         from autotune.report.tables import Column, print_table
-        from autotune.run.workloads import job_of, settings_of
+        from autotune.run.workloads import job_of, settings_of, tasks_of_any
         from search_space.operators.algorithms import within
         from search_space.space import algorithms_on
 
@@ -91,7 +89,7 @@ def tasks(
 def models() -> None:
     """Lists the networks that commands and `model` know by name."""
     with bad_input():
-        from autotune.graph.onnx.model import ZOO
+        from autotune.graph.frontends.onnx.model import ZOO
         from autotune.graph.zoo import BUILDERS
         from autotune.report.tables import Column, print_table
 

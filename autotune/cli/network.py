@@ -23,7 +23,7 @@ def compile_command(
 ) -> None:
     """Compiles a model from records alone, and without them by what is chosen without trials."""
     with bad_input(config=config):
-        from autotune.network.compile_from_records import compile_model
+        from autotune.compiler.compile_from_records import compile_model
         from autotune.run.workloads import job_of
 
         loaded = load(ctx)
@@ -46,7 +46,7 @@ def bench(
 ) -> None:
     """Times the executable of a model beside other runtimes, taking turns; decibels are against ONNX Runtime."""
     with bad_input(config=config):
-        from autotune.network.deploy import compare
+        from autotune.compiler.deploy import compare
         from autotune.run.workloads import job_of
         from autotune.units import latency, share
 

@@ -94,7 +94,7 @@ def _is_model(path: Path) -> bool:
         return True
     if path.suffix or path.exists():
         return False
-    from autotune.graph.onnx.model import ZOO
+    from autotune.graph.frontends.onnx.model import ZOO
     from autotune.graph.zoo import BUILDERS
 
     return str(path) in ZOO or str(path) in BUILDERS

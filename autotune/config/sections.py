@@ -77,7 +77,7 @@ class Search(Section):
     """Proposal of candidates."""
 
     strategy: Named[str | type[Any]] = "evolution"
-    """A name of autotune.search.STRATEGIES, or a strategy of one's own: FILE.py:Class or module:Class."""
+    """A name of autotune.tuner.search.STRATEGIES, or a strategy of one's own: FILE.py:Class or module:Class."""
     batch: int = Field(default=32, ge=1, le=4096)
     """Trials of a round."""
     algorithms: list[str] | None = Field(default=None, min_length=1)

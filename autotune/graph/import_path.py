@@ -24,7 +24,7 @@ def call_path(path: str) -> tuple[Any, Any]:
         path: `package.module:function`. The function takes no arguments.
 
     Returns:
-        The module, a `torch.nn.Module`, and its example inputs, see `autotune.graph.aten.modules.export`.
+        The module, a `torch.nn.Module`, and its example inputs, see `autotune.graph.frontends.aten.modules.export`.
 
     Raises:
         ModelError: torch is missing, there is no such function, or it gives something else.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.network.compiled import compile as compile_network
+from autotune.api import compile as compile_network
 from costmodel.features import SECONDS
 from costmodel.models.attention import BLOCK, CLIP, HEADS, AttentionModel
 from costmodel.models.base import Scores, need_fit

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from autotune.lab.evaluate import evaluate, fitted, samples
 from costmodel.dataset import Dataset, Part
 from costmodel.dataset.split import mixed_workloads
-from costmodel.evaluate import evaluate, fitted, samples
 from costmodel.models import registry
 from costmodel.models.errors import ModelError
 from costmodel.models.tunable import Range, Tunable
 from search_space.extras import require
 
 METRICS = {"top1": "best1", "top5": "best5", "pairwise": "pairwise", "recall": "recall", "peak": "best5"}
-"""Metric to maximise → its name in `costmodel.evaluate.scores`. Top-k are means over tasks: folds are no networks."""
+"""Metric to maximise → its name in `evaluate.scores`. Top-k are means over tasks: folds are no networks."""
 
 
 @dataclass(frozen=True)

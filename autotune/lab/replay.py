@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import search
-from autotune.tuning.scorer import ModelScorer
+from autotune.tuner import search
+from autotune.tuner.scorer import ModelScorer
 from costmodel.dataset.measured_space import MeasuredSpace
 from costmodel.models import registry
 
@@ -23,7 +23,7 @@ class Method:
     """A way to search.
 
     Attributes:
-        strategy: a name of `autotune.search.STRATEGIES`, with its options.
+        strategy: a name of `autotune.tuner.search.STRATEGIES`, with its options.
         model: a name of `costmodel.models.registry`, with its options; strategies that ask none leave it alone.
         batch: configurations asked for at a time, after which the model is fitted anew.
         exploration: see `ModelScorer`.

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
+from autotune.lab.evaluate.scores import METRICS, Estimate
+from autotune.lab.protocol.pools import Pools
+from autotune.lab.protocol.study import Study, predicted
 from autotune.naming import file_name
-from costmodel.evaluate.scores import METRICS, Estimate
-from costmodel.protocol.pools import Pools
-from costmodel.protocol.study import Study, predicted
 
 HEADS = {
     "top1": "top-1",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from costmodel.protocol import POOLS, Pools, Study, study
+from autotune.lab.protocol import POOLS, Pools, Study, study
 
 
 def test(

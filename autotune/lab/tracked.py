@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from autotune.config import ConfigError
+from autotune.lab.evaluate import Comparison
+from autotune.lab.protocol import Study
 from autotune.tracking import facts
 from autotune.tracking import registry as stores
 from autotune.tracking.store import Point, Store
 from autotune.tracking.view import LAB
-from costmodel.evaluate import Comparison
-from costmodel.protocol import Study
 from measure.host import describe_host
 from search_space.scratch import ScratchFolder
 

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.cache.place import open_cache
+from autotune.compiler.build import compile_graph
+from autotune.compiler.cache.place import open_cache
+from autotune.compiler.executable.shapes import ShapeSet
+from autotune.compiler.executable.weights import Weights
+from autotune.compiler.modes import precision_of_all, quantisation_of_weights
+from autotune.compiler.options import CompileOptions
+from autotune.compiler.pipeline import pipeline_of
+from autotune.compiler.schedules import Schedules
+from autotune.compiler.selection import Limits
 from autotune.config import Measure, Quantisation
-from autotune.executable.shapes import ShapeSet
-from autotune.executable.weights import Weights
 from autotune.graph.ir import Array, Graph
 from autotune.language.graphs import Decoder
 from autotune.language.model import Model
 from autotune.language.parts import LEAST, PREFILL, STEP
-from autotune.network.build import compile_graph
-from autotune.network.modes import precision_of_all, quantisation_of_weights
-from autotune.network.options import CompileOptions
-from autotune.network.pipeline import pipeline_of
-from autotune.network.schedules import Schedules
-from autotune.network.selection import Limits
-from autotune.tuning.settings import Settings
+from autotune.tuner.settings import Settings
 from measure.notices import notice_if_slow
 from search_space.ir.intervals import Span
 from search_space.terms import Point

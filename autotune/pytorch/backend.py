@@ -21,12 +21,12 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
-from autotune.cache.place import open_cache
-from autotune.cache.store import Store
-from autotune.executable.graph_family import GraphAt
-from autotune.executable.shapes import FIXED, ShapeSet
-from autotune.graph.aten.decompositions import decompositions
-from autotune.graph.aten.tensors import is_dense
+from autotune.compiler.cache.place import open_cache
+from autotune.compiler.cache.store import Store
+from autotune.compiler.executable.graph_family import GraphAt
+from autotune.compiler.executable.shapes import FIXED, ShapeSet
+from autotune.graph.frontends.aten.decompositions import decompositions
+from autotune.graph.frontends.aten.tensors import is_dense
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.kernels import compile_graph

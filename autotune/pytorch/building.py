@@ -9,28 +9,28 @@ from pathlib import Path
 
 import torch
 
-from autotune.cache.place import open_cache
+from autotune.compiler.build import compile_in_memory
+from autotune.compiler.cache.place import open_cache
+from autotune.compiler.executable.compile import Compiler
+from autotune.compiler.executable.graph_family import GraphAt
+from autotune.compiler.executable.shapes import FIXED, ShapeSet
+from autotune.compiler.modes import precision_mode
+from autotune.compiler.options import CompileOptions
+from autotune.compiler.pipeline import pipeline_of
+from autotune.compiler.schedules import Schedules
+from autotune.compiler.selection import Limits, select
+from autotune.compiler.tasks import tasks_of
 from autotune.config import Measure
-from autotune.executable.compile import Compiler
-from autotune.executable.graph_family import GraphAt
-from autotune.executable.shapes import FIXED, ShapeSet
 from autotune.graph.decisions import Decisions
 from autotune.graph.ir import Array, Graph
-from autotune.network.build import compile_in_memory
-from autotune.network.modes import precision_mode
-from autotune.network.options import CompileOptions
-from autotune.network.pipeline import pipeline_of
-from autotune.network.schedules import Schedules
-from autotune.network.selection import Limits, select
-from autotune.network.tasks import tasks_of
 from autotune.pytorch.options import Options
 from autotune.schedule import Schedule
 from autotune.schedule_store import ScheduleStore
-from autotune.tuning.record_store import RecordStore
-from autotune.tuning.result import records_of
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import CPU, Task
-from autotune.tuning.tune_tasks import Stopped, tune_kernels
+from autotune.tuner.record_store import RecordStore
+from autotune.tuner.result import records_of
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import CPU, Task
+from autotune.tuner.tune_tasks import Stopped, tune_kernels
 from search_space.scratch import ScratchFolder
 from search_space.workloads import Workload
 from targets import registry

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from autotune.executable.shapes import NotOpen
-from autotune.graph.aten import IndexCheck
-from autotune.graph.aten.tensors import array_of, tensor_of
+from autotune.compiler.executable.shapes import NotOpen
+from autotune.graph.frontends.aten import IndexCheck
+from autotune.graph.frontends.aten.tensors import array_of, tensor_of
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.kernels import Compiled
 from autotune.pytorch.pieces import Piece, Split

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
-from autotune.graph.aten.sizes import UnknownShape
+from autotune.graph.frontends.aten.sizes import UnknownShape
 from autotune.pytorch.backend import compiled_by, unusable
 from autotune.pytorch.pieces import Split
 from autotune.pytorch.program import split_at

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from autotune.executable.graph_family import GraphAt
-from autotune.executable.shapes import FIXED, ShapeSet
+from autotune.compiler.executable.graph_family import GraphAt
+from autotune.compiler.executable.shapes import FIXED, ShapeSet
 from autotune.graph.ir import Array, Graph
 from autotune.pytorch.building import Loaded, Plan, Source
 from autotune.pytorch.options import Options

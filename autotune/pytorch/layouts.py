@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from autotune.graph.aten import Known
+from autotune.graph.frontends.aten import Known
 
 _LAID_OUT_ANEW = tuple(
     f"aten.{name}.default" for name in ("roll", "replication_pad3d", "reflection_pad3d", "channel_shuffle")

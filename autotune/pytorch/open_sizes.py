@@ -1,7 +1,7 @@
 """A graph that Dynamo traced for any shape, compiled once for a range of its sizes.
 
-The graph is made at several sizes (`autotune.graph.aten.sizes.specialised`), and what these have in common is one
-executable (`autotune.executable.graph_family`). Where that cannot be, each shape is compiled for itself, see
+The graph is made at several sizes (`graph.frontends.aten.sizes.specialised`), and what these have in common is one
+executable (`autotune.compiler.executable.graph_family`). Where that cannot be, each shape is compiled for itself, see
 `program.Programs`.
 """
 
@@ -17,9 +17,9 @@ import sympy
 import torch
 from torch.fx import GraphModule, Node
 
-from autotune.executable.graph_family import GraphAt
-from autotune.executable.shapes import NotOpen, ShapeSet
-from autotune.graph.aten.sizes import UnknownShape
+from autotune.compiler.executable.graph_family import GraphAt
+from autotune.compiler.executable.shapes import NotOpen, ShapeSet
+from autotune.graph.frontends.aten.sizes import UnknownShape
 from autotune.graph.ir import Graph
 from autotune.pytorch.building import Loaded
 from autotune.pytorch.calls import Call, OnOpenMemory, callable_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from autotune.compiler.modes import precision_of_all
 from autotune.graph.precision import FULL
-from autotune.network.modes import precision_of_all
 from search_space.operators.algorithms import check_names
 from search_space.operators.checks import nearest
 from targets.threads import check_threads

@@ -15,9 +15,9 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from autotune.graph.aten import IndexCheck, Known, import_fx, known_of, refusals
-from autotune.graph.aten.registry import name_of, tensor_type
 from autotune.graph.errors import ModelError
+from autotune.graph.frontends.aten import IndexCheck, Known, import_fx, known_of, refusals
+from autotune.graph.frontends.aten.registry import name_of, tensor_type
 from autotune.graph.ir import Graph
 from autotune.pytorch.layouts import is_view, laid_out_before, with_views_apart
 

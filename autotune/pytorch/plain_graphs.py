@@ -19,7 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.node import _get_qualified_name
 
-from autotune.graph.aten.tensors import dtype_name
+from autotune.graph.frontends.aten.tensors import dtype_name
 
 LARGEST_CONSTANT = 1 << 16
 """Bytes of a tensor that a graph holds itself, above which it is not plain."""

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from autotune.executable.shapes import NotOpen
-from autotune.graph.aten.sizes import UnknownShape, specialised
+from autotune.compiler.executable.shapes import NotOpen
+from autotune.graph.frontends.aten.sizes import UnknownShape, specialised
 from autotune.graph.ir import Graph
 from autotune.pytorch.calls import OutsideError, call_of, callable_of
 from autotune.pytorch.kernels import Compiled

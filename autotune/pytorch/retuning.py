@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune.compiler.checking.process import NetworkProcess, time_in_turns
 from autotune.graph.ir import Graph
-from autotune.network.process import NetworkProcess, time_in_turns
 from autotune.pytorch.background import of_process
 from autotune.pytorch.building import Loaded, Plan, Source, Stop
 from autotune.schedule import Schedule
 from autotune.schedule_store import ScheduleStore
-from autotune.tuning.tune_tasks import Stopped
+from autotune.tuner.tune_tasks import Stopped
 from autotune.units import latency
 from search_space.scratch import ScratchFolder
 from search_space.workloads import Workload

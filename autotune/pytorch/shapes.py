@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.fx import GraphModule
 
-from autotune.graph.aten.sizes import SYMBOLS
+from autotune.graph.frontends.aten.sizes import SYMBOLS
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")

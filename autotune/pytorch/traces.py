@@ -23,9 +23,9 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
-from autotune.cache.code import code_digest
-from autotune.cache.store import Store
-from autotune.graph.aten.registry import CONVERTERS
+from autotune.compiler.cache.code import code_digest
+from autotune.compiler.cache.store import Store
+from autotune.graph.frontends.aten.registry import CONVERTERS
 from autotune.pytorch.plain_graphs import (
     NotPlain,
     aten_data,

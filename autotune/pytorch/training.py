@@ -18,7 +18,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from autotune.graph.aten.decompositions import training_decompositions
+from autotune.graph.frontends.aten.decompositions import training_decompositions
 
 
 def trained_by(

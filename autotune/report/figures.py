@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.tuning.result import TuneResult
+from autotune.tuner.result import TuneResult
 from search_space.workloads import Workload
 
 
@@ -19,7 +19,7 @@ class Figures:
         name: shown; user text.
         weight: how often the task occurs.
         flops: operations of one execution.
-        seconds: of the best candidate, see `autotune.tuning.finals`.
+        seconds: of the best candidate, see `autotune.tuner.finals`.
         spread: of its timings, as a share.
         peak_share: rate as a share of the machine's peak, in [0, 1].
         algorithm: of the best candidate; "" where none worked.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from autotune.tuning import callbacks
+from autotune.tuner import callbacks
 from autotune.units import forecast, latency
 from measure.record import Record
 
 if TYPE_CHECKING:
-    from autotune.tuning.result import TuneResult
+    from autotune.tuner.result import TuneResult
 
 
 class LiveProgress(callbacks.Callback):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.tuning.result import TuneResult
+from autotune.tuner.result import TuneResult
 from search_space.hardware import Hardware
 from search_space.schedule.steps import Annotate, Split, Step
 from search_space.schedule.trace import Trace

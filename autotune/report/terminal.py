@@ -13,7 +13,7 @@ from rich.table import Table
 from autotune.report.figures import Figures, figures_of, summed, worst_decibels
 from autotune.report.mixed import mixture_table
 from autotune.report.tables import Column, console_width, fitted
-from autotune.tuning.result import TuneResult
+from autotune.tuner.result import TuneResult
 from autotune.units import certainty, latency, share
 from costmodel.transfer import summary
 from measure.steadiness import DISAGREE, disagreement

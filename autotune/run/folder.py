@@ -11,7 +11,7 @@ import numpy as np
 from autotune.config import RunConfig
 from autotune.naming import file_name
 from autotune.run_files import SCHEMA, write_json
-from autotune.tuning.result import TuneResult
+from autotune.tuner.result import TuneResult
 from autotune.units import latency
 from measure.host import describe_host
 from search_space.hardware import Hardware

@@ -14,16 +14,16 @@ from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
 from autotune.run.sizes import tuned_for_sizes
 from autotune.run.workloads import job_of, settings_of, tasks_of
-from autotune.search.base import NoLegalSchedule
 from autotune.tracking.tracker import Tracker, tracker_of
-from autotune.tuning.callbacks import Callback
-from autotune.tuning.interrupt import Interrupt
-from autotune.tuning.pools import check_runnable, make_pool
-from autotune.tuning.preparation import source_of
-from autotune.tuning.result import TuneResult, problems_of
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import Task
-from autotune.tuning.tune_tasks import TaskRequest, tune_kernels, tune_tasks
+from autotune.tuner.callbacks import Callback
+from autotune.tuner.interrupt import Interrupt
+from autotune.tuner.pools import check_runnable, make_pool
+from autotune.tuner.preparation import source_of
+from autotune.tuner.result import TuneResult, problems_of
+from autotune.tuner.search.base import NoLegalSchedule
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
+from autotune.tuner.tune_tasks import TaskRequest, tune_kernels, tune_tasks
 from measure.database import Database
 from measure.hostlock import alone
 from measure.steadiness import tell_if_busy
@@ -31,7 +31,7 @@ from search_space.extras import missing
 from targets import registry
 
 if TYPE_CHECKING:
-    from autotune.tuning.sizes import SizesResult
+    from autotune.tuner.sizes import SizesResult
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _run(
     if found is not None:
         document["sizes"] = found.summary()
     if network is not None and job is not None and not interrupted:
-        from autotune.network.deploy import finish_network
+        from autotune.compiler.deploy import finish_network
 
         built, more, wrong = finish_network(network, results, job, folder, measured, say)
         document["network"] = built

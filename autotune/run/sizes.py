@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run.workloads import family_of
-from autotune.search.base import NoLegalSchedule
-from autotune.tuning.callbacks import Callback
-from autotune.tuning.result import AllTrialsFailed
-from autotune.tuning.settings import Settings
-from autotune.tuning.sizes import SizesResult
-from autotune.tuning.sizes.tune import Plan, tuned_together
+from autotune.tuner.callbacks import Callback
+from autotune.tuner.result import AllTrialsFailed
+from autotune.tuner.search.base import NoLegalSchedule
+from autotune.tuner.settings import Settings
+from autotune.tuner.sizes import SizesResult
+from autotune.tuner.sizes.tune import Plan, tuned_together
 from measure.database import Database
 from measure.pool import MeasurePool
 from search_space.schedule.errors import ScheduleError

@@ -17,9 +17,9 @@ from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.graph.offload import block_of
 from autotune.run.workloads import settings_of, tasks_of
 from autotune.run_files import claimed
-from autotune.tuning.pools import make_pool
-from autotune.tuning.task import Task
-from autotune.tuning.tune_tasks import Need, TaskRequest, tune_tasks
+from autotune.tuner.pools import make_pool
+from autotune.tuner.task import Task
+from autotune.tuner.tune_tasks import Need, TaskRequest, tune_tasks
 from autotune.units import latency
 from measure.database import Database
 from measure.pool import MeasurePool

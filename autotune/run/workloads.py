@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune import schedulers, search
+from autotune.compiler.job import NetworkJob, target_of
 from autotune.config import ConfigError, Model, RunConfig, Search, WorkloadConfig, errors_at
-from autotune.network.job import NetworkJob, target_of
-from autotune.search.base import make_options
-from autotune.tuning.settings import Settings, check_exploration, make_model
-from autotune.tuning.sizes.family import Family
-from autotune.tuning.task import Task
+from autotune.extensions import extensions
+from autotune.tuner import schedulers, search
+from autotune.tuner.search.base import make_options
+from autotune.tuner.settings import Settings, check_exploration, make_model
+from autotune.tuner.sizes.family import Family
+from autotune.tuner.task import Task
 from costmodel.models import registry as models
 from search_space import workloads
 from search_space.operators import LIBRARY, named
@@ -18,9 +19,8 @@ from search_space.operators.checks import nearest
 from search_space.workloads import Workload
 
 if TYPE_CHECKING:
-    from autotune.graph.passes.pipeline import GraphPass
-    from autotune.network.load import Network
-    from autotune.network.selection import Limits
+    from autotune.compiler.load import Network
+    from autotune.compiler.selection import Limits
 
 
 def job_of(config: RunConfig) -> NetworkJob:
@@ -29,14 +29,8 @@ def job_of(config: RunConfig) -> NetworkJob:
     Raises:
         ConfigError: as of `settings_of`.
     """
-    return NetworkJob(config, settings_of(config), config.records_path, {"search": _search})
-
-
-def _search() -> GraphPass:
-    """Makes the pass of `network.substitutions: search`."""
-    from autotune.lab.substitutions.step import Substitute
-
-    return Substitute()
+    known = {name: make for extension in extensions() for name, make in extension.substitutions().items()}
+    return NetworkJob(config, settings_of(config), config.records_path, known)
 
 
 def network_of(config: RunConfig, at: str = "model") -> Network:
@@ -47,6 +41,16 @@ def network_of(config: RunConfig, at: str = "model") -> Network:
 def limits_of(config: RunConfig) -> Limits:
     """Limits of the algorithms of a configuration's model."""
     return job_of(config).limits
+
+
+def tasks_of_any(config: RunConfig) -> list[Task]:
+    """Lists the tasks of a run, or those that an extension runs.
+
+    Raises:
+        ConfigError: an unknown operator or model, or sizes that do not go together.
+    """
+    listed = (extension.tasks_of(config) for extension in extensions())
+    return next((tasks for tasks in listed if tasks is not None), None) or tasks_of(config)
 
 
 def tasks_of(config: RunConfig) -> list[Task]:

@@ -21,7 +21,7 @@ from autotune.naming import leaves
 from measure.host import describe_host
 
 if TYPE_CHECKING:
-    from autotune.tuning.task_tuning import TaskTuning
+    from autotune.tuner.task_tuning import TaskTuning
 
 DATABASE = "mlflow.db"
 """The embedded store: a file beside the run folders."""

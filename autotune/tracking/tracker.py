@@ -18,15 +18,15 @@ from autotune.naming import file_name
 from autotune.tracking import facts, registry
 from autotune.tracking.launch import Uploads, wait
 from autotune.tracking.spool import EVENTS, SpoolError, Writer, read_state, spool_for, spools, store_of
-from autotune.tuning.callbacks import Callback, Progress
+from autotune.tuner.callbacks import Callback, Progress
 from costmodel.models.errors import ModelError
 from measure.errors import RecordError
 from measure.notices import notice_if_slow
 from measure.record import Record
 
 if TYPE_CHECKING:
-    from autotune.tuning.result import TuneResult
-    from autotune.tuning.task_tuning import TaskTuning
+    from autotune.tuner.result import TuneResult
+    from autotune.tuner.task_tuning import TaskTuning
 
 LIVE_AFTER = 60.0
 """Seconds of an operator's run after which uploading begins: MLflow's import then costs a few hundredths of it."""

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from autotune.config import Measure, Search
-from autotune.tuning.loop import run_rounds
-from autotune.tuning.preparation import prepare_task
-from autotune.tuning.result import TuneResult
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import Task
+from autotune.tuner.loop import run_rounds
+from autotune.tuner.preparation import prepare_task
+from autotune.tuner.result import TuneResult
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
 from benchmarks import results
 from benchmarks.gpu.rows import ROWS, Row
 from benchmarks.gpu.wary import WaryPool

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.search.base import Candidate
-from autotune.search.evolution import Evolution
-from autotune.tuning.scorer import ModelScorer
+from autotune.tuner.scorer import ModelScorer
+from autotune.tuner.search.base import Candidate
+from autotune.tuner.search.evolution import Evolution
 from benchmarks.gpu import rows
 from benchmarks.gpu.machine_code import MATH, TENSOR, Bound, MissingDisassembler, bound, disassemble, disassembler
 from costmodel.models.lightgbm_model import LightGBMModel

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autotune.search.evolution import Evolution
-from autotune.search.population import Seen
-from autotune.tuning.scorer import ModelScorer
+from autotune.tuner.scorer import ModelScorer
+from autotune.tuner.search.evolution import Evolution
+from autotune.tuner.search.population import Seen
 from benchmarks import results, table
 from benchmarks.gpu.offline_table import offline
 from benchmarks.provenance import EVERYWHERE

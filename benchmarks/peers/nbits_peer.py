@@ -14,11 +14,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 import autotune
+from autotune.compiler.checking.runtimes import OPENVINO_FLOATS
 from autotune.config import Measure, Model, Search
-from autotune.network.runtimes import OPENVINO_FLOATS
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import Task
-from autotune.tuning.untimed import by_roofline
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
+from autotune.tuner.untimed import by_roofline
 from benchmarks.peers.base import PeerError, answer_all
 from benchmarks.peers.calls import seconds_of
 from measure.host import cores_for

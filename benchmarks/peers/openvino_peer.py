@@ -9,8 +9,8 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
+from autotune.compiler.checking.runtimes import OPENVINO_FLOATS
 from autotune.graph.single_op import SingleOp, UnsupportedOperator, single_op
-from autotune.network.runtimes import OPENVINO_FLOATS
 from benchmarks.peers.base import Array, Peer, PeerError, serve
 from benchmarks.peers.calls import seconds_of
 from search_space import workloads

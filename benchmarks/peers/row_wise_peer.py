@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.network.runtimes import OPENVINO_FLOATS
+from autotune.compiler.checking.runtimes import OPENVINO_FLOATS
 from benchmarks.peers.base import Array, Peer, PeerError, serve
 from benchmarks.peers.calls import seconds_above
 from benchmarks.row_kinds import EPSILON

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autotune.compiler.mixed.chooser import AS_OPENVINO
 from autotune.graph.precision import FULL
 from autotune.modes import PRECISIONS
-from autotune.network.mixed import AS_OPENVINO
 from autotune.units import latency
 from benchmarks import results
 from benchmarks.collected import collect

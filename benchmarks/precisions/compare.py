@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.compiler.build import write_network
+from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure
+from autotune.compiler.compile_from_records import FOLDER
+from autotune.compiler.load import load_network
+from autotune.compiler.options import CompileOptions
+from autotune.compiler.schedules import Schedules
 from autotune.config import ConfigError, RunConfig, check_config
-from autotune.graph.onnx.model import load_model
+from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.precision import FULL
 from autotune.graph.quantise import TEST_INPUTS, random_feeds
-from autotune.network.build import write_network
-from autotune.network.compile_from_records import FOLDER
-from autotune.network.load import load_network
-from autotune.network.options import CompileOptions
-from autotune.network.process import NetworkProcess, RuntimeFailure
-from autotune.network.schedules import Schedules
 from autotune.run.run import run
 from autotune.run.workloads import limits_of, network_of, settings_of
 from autotune.run_files import PRECISION

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from autotune.network import runtimes
-from autotune.network.process import NetworkProcess
-from autotune.network.runtimes import Array, Opener, timed
+from autotune.compiler.checking import runtimes
+from autotune.compiler.checking.process import NetworkProcess
+from autotune.compiler.checking.runtimes import Array, Opener, timed
 from benchmarks.survey.exports import made
 from benchmarks.survey.models import Model
 from measure.host import cores_for

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.network.process import RuntimeFailure
-from autotune.network.runtimes import Array
+from autotune.compiler.checking.process import RuntimeFailure
+from autotune.compiler.checking.runtimes import Array
 from benchmarks.figures import figures_in_turns
 from benchmarks.pytorch.runtime import EAGER, ModelProcess
 from benchmarks.survey.process import Facts

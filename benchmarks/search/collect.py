@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.search.base import Candidate
-from autotune.search.population import Frame
+from autotune.tuner.search.base import Candidate
+from autotune.tuner.search.population import Frame
 from benchmarks.search.replay import FOLDER, ReplayTable, everyone
 from benchmarks.search.restrict import Restriction, digest
 from benchmarks.search.tasks import SearchTask

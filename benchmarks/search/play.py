@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import search
 from autotune.config import Search
-from autotune.search.base import SearchStrategy
-from autotune.tuning.scorer import ModelScorer
-from autotune.tuning.settings import Settings
+from autotune.tuner import search
+from autotune.tuner.scorer import ModelScorer
+from autotune.tuner.search.base import SearchStrategy
+from autotune.tuner.settings import Settings
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.uniform import UniformSearch
 from costmodel.features import NAMES, SECONDS
@@ -39,7 +39,7 @@ class Method:
     """A way to search.
 
     Attributes:
-        strategy: `uniform`, or a name of `autotune.search.STRATEGIES`, with its options.
+        strategy: `uniform`, or a name of `autotune.tuner.search.STRATEGIES`, with its options.
         model: a name of `costmodel.models.registry`, with its options; empty for strategies that ask none.
         knows: `both`, the roofline's estimate and what is measured; `learned`, what is measured alone: candidates come
             at random until the model has learned, and features that are made of the estimate are 0. A model that learns

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.base import Candidate
-from autotune.search.population import Frame, Population
+from autotune.tuner.search.base import Candidate
+from autotune.tuner.search.population import Frame, Population
 from benchmarks.search.restrict import Restriction, digest, legal_rows
 from costmodel.features import FeatureExtractor, extractor_of
 from measure.pool import Cache

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.base import Candidate, NoLegalSchedule, Scorer, SearchStrategy
-from autotune.search.population import Frame, Seen
+from autotune.tuner.search.base import Candidate, NoLegalSchedule, Scorer, SearchStrategy
+from autotune.tuner.search.population import Frame, Seen
 from benchmarks.search.replay import everyone
 from search_space.space import SearchSpace
 

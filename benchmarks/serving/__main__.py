@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from autotune.compiler.build import make_feeds, write_network
+from autotune.compiler.compile_from_records import FOLDER
+from autotune.compiler.schedules import Schedules
 from autotune.config import RunConfig, check_config
-from autotune.network.build import make_feeds, write_network
-from autotune.network.compile_from_records import FOLDER
-from autotune.network.schedules import Schedules
 from autotune.run.run import run
 from autotune.run.workloads import limits_of, network_of, settings_of
 from benchmarks.collected import add_options, collect

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autotune.network.runtimes import OPENVINO_FLOATS, ORT_FLOATS
+from autotune.compiler.checking.runtimes import OPENVINO_FLOATS, ORT_FLOATS
 from benchmarks.peers.base import Array, PeerError, answer_all
 from benchmarks.serving.callers import Call, served
 from measure.host import cores_for
@@ -31,7 +31,7 @@ class Ours:
     """An executable of ours, called by all."""
 
     def __init__(self, source: str, threads: int, cores: int) -> None:
-        from autotune.executable.loading import load
+        from autotune.compiler.executable.loading import load
 
         self._network = load(source, threads)
 

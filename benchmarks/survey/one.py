@@ -12,25 +12,25 @@ from typing import Any, Self
 
 import numpy as np
 
+from autotune.compiler.bound import bound_seconds
+from autotune.compiler.build import make_feeds, write_network
+from autotune.compiler.checking.check import TOLERANCE
+from autotune.compiler.checking.comparison import Check, against_float64, errors_of
+from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure, time_in_turns
+from autotune.compiler.checking.timing import Timing
+from autotune.compiler.compile_from_records import FOLDER
+from autotune.compiler.executable.loading import load
+from autotune.compiler.load import Network, load_network
+from autotune.compiler.options import CompileOptions
+from autotune.compiler.schedules import Schedules
 from autotune.config import RunConfig, check_config
-from autotune.executable.loading import load
 from autotune.graph.errors import ModelError
+from autotune.graph.frontends.onnx.model import load_model
+from autotune.graph.frontends.onnx.nodes import NodeError
 from autotune.graph.ir import Array
-from autotune.graph.onnx.model import load_model
-from autotune.graph.onnx.nodes import NodeError
-from autotune.network.bound import bound_seconds
-from autotune.network.build import make_feeds, write_network
-from autotune.network.check import TOLERANCE
-from autotune.network.comparison import Check, against_float64, errors_of
-from autotune.network.compile_from_records import FOLDER
-from autotune.network.load import Network, load_network
-from autotune.network.options import CompileOptions
-from autotune.network.process import NetworkProcess, RuntimeFailure, time_in_turns
-from autotune.network.schedules import Schedules
-from autotune.network.timing import Timing
 from autotune.run.run import run
 from autotune.run.workloads import limits_of, settings_of
-from autotune.tuning.settings import Settings
+from autotune.tuner.settings import Settings
 from benchmarks.survey.process import Facts, within
 from measure.host import cores_for
 from measure.hostlock import alone

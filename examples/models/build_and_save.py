@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 
 from autotune.graph.evaluate import evaluate
-from autotune.graph.importer import import_model
-from autotune.graph.onnx.model import load_model
+from autotune.graph.frontends.onnx.importer import import_model
+from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.passes import optimise
 from autotune.graph.zoo import bert_base
 

@@ -17,15 +17,15 @@ import pytest
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 
+from autotune.compiler.checking.check import TOLERANCE, check_network
+from autotune.compiler.load import load_network
+from autotune.compiler.modes import precision_mode
+from autotune.compiler.options import CompileOptions
 from autotune.config import RunConfig
+from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.ir import Builder, TensorType
-from autotune.graph.onnx.model import load_model
 from autotune.graph.passes.dead_code import dead_code
 from autotune.modes import PRECISIONS
-from autotune.network.check import TOLERANCE, check_network
-from autotune.network.load import load_network
-from autotune.network.modes import precision_mode
-from autotune.network.options import CompileOptions
 from benchmarks import table
 from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
@@ -40,9 +40,9 @@ from search_space.schedule.state import initial_state
 from search_space.sketch.generate import derive
 from targets import registry
 from tests.autotune import fakes
+from tests.autotune.compiler.test_network import two_layers
+from tests.autotune.graph import nets
 from tests.autotune.kept import untuned
-from tests.autotune.test_network import two_layers
-from tests.graph import nets
 from tests.interpreter import interpret
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +141,7 @@ def test_the_readme_and_its_continuation_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import autotune
-    from autotune.tuning.tuner import tune
+    from autotune.tuner.tuner import tune
 
     monkeypatch.setattr(
         autotune, "tune", lambda *args, **options: tune(*args, **{**options, "trials": 4}), raising=False

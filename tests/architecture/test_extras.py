@@ -77,7 +77,9 @@ def test_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_of_an_extra_is_imported_before_it_is_used(tmp_path: Path) -> None:
-    modules = "autotune, autotune.run.run, autotune.cli, autotune.network.check, measure.local, measure.worker"
+    modules = (
+        "autotune, autotune.run.run, autotune.cli, autotune.compiler.checking.check, measure.local, measure.worker"
+    )
     said = python(tmp_path, "-c", f"import sys, {modules}; print({MODULES} & set(sys.modules))")
     assert said.returncode == 0 and said.stdout == "set()\n", said.stderr
 
@@ -103,7 +105,7 @@ def test_the_base_installation_compiles_and_runs_networks(tmp_path: Path) -> Non
 import os
 import numpy as np, onnx, autotune
 from autotune.cli.app import app
-from autotune.network import deploy
+from autotune.compiler import deploy
 from onnx import TensorProto, helper, numpy_helper
 
 deploy.TURNS = 2

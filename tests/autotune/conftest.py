@@ -21,7 +21,7 @@ KERNEL = re.compile(r"__launch_bounds__\(\d+\) (\w+)\(")
 def few_turns() -> Iterator[None]:
     """Runs time their network in 4 turns with ONNX Runtime, where 20 take 14 seconds; a module's fixtures do, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autotune.network.deploy.TURNS", 4)
+        patch.setattr("autotune.compiler.deploy.TURNS", 4)
         yield
 
 

@@ -11,12 +11,12 @@ import numpy as np
 
 import autotune
 from autotune.config import Measure, Model, Search
-from autotune.search import get
-from autotune.tuning.result import TuneResult
-from autotune.tuning.scorer import ModelScorer
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import TaskTuning
+from autotune.tuner.result import TuneResult
+from autotune.tuner.scorer import ModelScorer
+from autotune.tuner.search import get
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
+from autotune.tuner.task_tuning import TaskTuning
 from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
 from measure.outcome import Outcome

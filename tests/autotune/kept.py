@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from autotune.cache.kernels import KernelCache
-from autotune.cache.store import Store
-from autotune.network.schedules import Schedules
-from autotune.network.selection import Limits
-from autotune.tuning.settings import Settings
+from autotune.compiler.cache.kernels import KernelCache
+from autotune.compiler.cache.store import Store
+from autotune.compiler.schedules import Schedules
+from autotune.compiler.selection import Limits
+from autotune.tuner.settings import Settings
 
 
 class Memory(Store):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.lab.protocol import Pools
 from benchmarks import models, results, tables
 from costmodel.dataset import SHIPPED, Dataset
-from costmodel.protocol import Pools
-from tests.costmodel.protocol import made
+from tests.autotune.lab.protocol import made
 
 pytestmark = pytest.mark.xdist_group("dataset")
 

@@ -20,7 +20,7 @@ from benchmarks.precisions.picture import draw
 from benchmarks.precisions.table import SLACK, precisions, ratio, title
 from benchmarks.precisions.torch_runtime import EAGER
 from benchmarks.subjects import Subject, signal_to_noise, subjects
-from tests.autotune.test_network import two_layers
+from tests.autotune.compiler.test_network import two_layers
 
 LISTED = '{"name": "net", "library": "torchvision", "family": "net", "options": {}}'
 PLAN = Plan(("float32", "bfloat16"), 40.0, 0, 0, 0, 1)

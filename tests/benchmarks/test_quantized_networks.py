@@ -19,7 +19,7 @@ from benchmarks import quantized_networks, tables
 from benchmarks.stacks import STACKS, Stack
 from benchmarks.subjects import signal_to_noise
 from measure.timing import Timing, summary
-from tests.autotune.test_network import two_layers
+from tests.autotune.compiler.test_network import two_layers
 
 
 def test_a_network_beside_its_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import quick, results
 from benchmarks.quick import QuickError, base_of, compiled, lines_of, tree_of
-from tests.autotune.test_network import two_layers
+from tests.autotune.compiler.test_network import two_layers
 
 
 def row(before: float, now: float, half: float = 1.0) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_a_network_is_compared_and_what_cannot_be_is_said(
 def test_a_tree_from_before_the_protocol_of_processes_is_timed(tmp_path: Path) -> None:
     """It takes the modules that it lacks from this tree; all others are its own."""
     tree, later = tmp_path / "tree", {"runtimes.py", "channel.py", "child_main.py"}
-    for folder in ("autotune", "autotune/network", "measure"):
+    for folder in ("autotune", "autotune/compiler", "measure"):
         (tree / folder).mkdir(parents=True)
         for path in (quick.ROOT / folder).iterdir():
             if path.name not in later and not (tree / folder / path.name).exists() and path.name != "network":

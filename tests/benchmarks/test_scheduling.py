@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.graph.onnx.model import ZOO, model_path
-from autotune.schedulers import Gradient, RoundRobin, TaskState
+from autotune.graph.frontends.onnx.model import ZOO, model_path
+from autotune.tuner.schedulers import Gradient, RoundRobin, TaskState
 from benchmarks import scheduling
 from benchmarks.collected import Collected
 from benchmarks.scheduling import again, compared, reached, simulated

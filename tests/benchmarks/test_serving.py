@@ -15,8 +15,8 @@ from benchmarks.serving.callers import Window, WrongAnswer, served
 from benchmarks.serving.process import Server
 from benchmarks.serving.table import serving
 from benchmarks.table import regenerate
-from tests.autotune.test_compile import compiled
-from tests.graph.nets import feeds, residual
+from tests.autotune.compiler.test_compile import compiled
+from tests.autotune.graph.nets import feeds, residual
 
 ANSWER = (np.ones(3, np.float32),)
 

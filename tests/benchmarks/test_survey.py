@@ -23,7 +23,7 @@ from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Ended
 from benchmarks.survey.table import summary
 from benchmarks.survey.table import survey as table_of
-from tests.graph.helpers import save
+from tests.autotune.graph.helpers import save
 
 FAKE = ("tests.benchmarks.fake_survey", "tests.benchmarks.fake_survey")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.search.population import Population, Seen
+from autotune.tuner.search.population import Population, Seen
 from benchmarks import results, throughput
 from benchmarks.throughput import TARGETS, Bench, one_core, row_of, summed
 from search_space import workloads

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.tuning.tuner import tune
+from autotune.tuner.tuner import tune
 from benchmarks import results, tables, vta
 from benchmarks.vta_template.conv import Conv2d, Knobs
 from benchmarks.vta_template.resnet18 import Measured, program

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from autotune.config import RunConfig
-from autotune.database import ScheduleDatabase
+from autotune.lab.protocol import Pools
+from autotune.tuner.database import ScheduleDatabase
 from benchmarks import schedules, warm_start
 from benchmarks.survey.models import load_models
 from benchmarks.warm_start_table import SEARCHES, title_of
 from benchmarks.warm_start_table import warm_start as table_of
-from costmodel.protocol import Pools
 
 
 def test_no_network_to_test_with_fills_the_database() -> None:

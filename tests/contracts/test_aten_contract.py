@@ -16,9 +16,9 @@ torch = pytest.importorskip("torch")
 
 from torch.fx import Graph, Node  # noqa: E402
 
-from autotune.graph.aten import CONVERTERS, import_fx, known_of, refusals  # noqa: E402
-from autotune.graph.aten.tensors import array_of  # noqa: E402
 from autotune.graph.evaluate import evaluate  # noqa: E402
+from autotune.graph.frontends.aten import CONVERTERS, import_fx, known_of, refusals  # noqa: E402
+from autotune.graph.frontends.aten.tensors import array_of  # noqa: E402
 from search_space.operators.estimates import STEP  # noqa: E402
 from tests.contracts.aten_cases import CASES, Given  # noqa: E402
 

@@ -10,18 +10,18 @@ import numpy as np
 import onnx
 import pytest
 
+from autotune.compiler.checking.check import TOLERANCE, check_network
+from autotune.compiler.load import Network, load_network
+from autotune.compiler.modes import Mode, precision_mode, precision_of_all, quantisation_mode, quantisation_of_weights
+from autotune.compiler.options import CompileOptions
+from autotune.compiler.pipeline import pipeline_of
 from autotune.graph.evaluate import evaluate
-from autotune.graph.onnx.model import load_model
+from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.quantise.formats import decibels
 from autotune.modes import CHOOSING, PRECISIONS, QUANTISATIONS
-from autotune.network.check import TOLERANCE, check_network
-from autotune.network.load import Network, load_network
-from autotune.network.modes import Mode, precision_mode, precision_of_all, quantisation_mode, quantisation_of_weights
-from autotune.network.options import CompileOptions
-from autotune.network.pipeline import pipeline_of
+from tests.autotune.compiler.test_network import two_layers
 from tests.autotune.fakes import settings_with
 from tests.autotune.kept import untuned
-from tests.autotune.test_network import two_layers
 
 LEAST_DECIBELS = 15.0
 """Of signal to noise beside the model in float32: weights of 4 bits have 20 or so."""

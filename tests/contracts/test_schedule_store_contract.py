@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cache.kernels import ChoiceStore, KernelCache
-from autotune.cache.store import Store
+from autotune.compiler.cache.kernels import ChoiceStore, KernelCache
+from autotune.compiler.cache.store import Store
 from autotune.schedule import Schedule
 from autotune.schedule_store import MemoryStore, Ordered, ScheduledWorkload, ScheduleStore
-from autotune.tuning.entry_store import EntryStore
-from autotune.tuning.record_store import RecordStore
+from autotune.tuner.entry_store import EntryStore
+from autotune.tuner.record_store import RecordStore
 from measure.outcome import Outcome
 from measure.pool import Trial
 from measure.provenance import Kind, Provenance

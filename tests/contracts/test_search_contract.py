@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.search import STRATEGIES, Candidate, NoLegalSchedule, get
+from autotune.tuner.search import STRATEGIES, Candidate, NoLegalSchedule, get
 from tests.autotune import fakes
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding_a_search_strategy.md"

@@ -28,9 +28,9 @@ from search_space.workloads import Workload
 from tests.golden.cases import HARDWARE
 from tests.gpu.machines import H200
 from tests.interpreter import interpret
-from tests.operators.cases import SMALL
-from tests.operators.test_definitions import check
-from tests.sketch.test_chained_products import attention
+from tests.search_space.operators.cases import SMALL
+from tests.search_space.operators.test_definitions import check
+from tests.search_space.sketch.test_chained_products import attention
 
 pytestmark = pytest.mark.xdist_group("sketches")  # what a sketch has been asked for stays with it
 ROWS = 200

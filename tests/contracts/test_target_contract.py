@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.executable.compile import Compiler
+from autotune.compiler.executable.compile import Compiler
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.run.folder import write_best
@@ -34,8 +34,8 @@ from targets.executable import Executable
 from targets.manifest import ExecutableError
 from targets.native import NativeBound
 from tests.autotune import fakes
+from tests.autotune.graph.nets import feeds, weight
 from tests.gpu.candidates import legal, scheduled
-from tests.graph.nets import feeds, weight
 from tests.properties.running import compiled, interpreted
 from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
 

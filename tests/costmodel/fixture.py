@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.lab.evaluate import evaluation
 from costmodel.dataset import Dataset
-from costmodel.evaluate import evaluation
 
 FIXTURE = Path(__file__).parents[1] / "datasets" / "vta"
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.lab.learn_pretrained import learn, shipped_sources
+from autotune.lab.protocol import Pools
 from costmodel.dataset import Dataset
 from costmodel.features import NAMES
 from costmodel.models.errors import ModelError
 from costmodel.models.lightgbm_residual import ResidualModel
 from costmodel.pretrained import NONE, SHIPPED, SHIPPED_FILE, digest_of, open_pretrained
 from costmodel.pretrained.file import read, write
-from costmodel.pretrained.learn import learn, shipped_sources
-from costmodel.protocol import Pools
 
 ROWS = np.random.default_rng(0).uniform(0, 8, (300, 2, len(NAMES))).astype(np.float32)
 

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.config import check_config
 from autotune.run.workloads import settings_of
-from autotune.tuning.tuner import tune
+from autotune.tuner.tuner import tune
 from costmodel.models import registry, text
 from costmodel.models.base import CostModel, UncertainModel, need_fit
 from costmodel.models.errors import ModelError

@@ -15,7 +15,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from tests.graph import random_operators
+from tests.autotune.graph import random_operators
 
 OPSET, IR = 17, 8
 EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 13)

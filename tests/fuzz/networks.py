@@ -12,16 +12,16 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from autotune.compiler.build import compile_network
+from autotune.compiler.load import load_network
+from autotune.compiler.schedules import Schedules
 from autotune.graph.errors import ModelError
+from autotune.graph.frontends.onnx.model import inferred
 from autotune.graph.ir import GraphError
-from autotune.graph.onnx.model import inferred
-from autotune.network.build import compile_network
-from autotune.network.load import load_network
-from autotune.network.schedules import Schedules
-from autotune.tuning.settings import Settings
+from autotune.tuner.settings import Settings
 from tests.autotune.fakes import settings_with
+from tests.autotune.graph.onnx_models import Array, runtime
 from tests.fuzz.verdicts import Refused, Wrong
-from tests.graph.onnx_models import Array, runtime
 
 TOLERANCE = 1e-4
 """Of the largest element, as a run's own check has it."""

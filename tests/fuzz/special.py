@@ -18,20 +18,20 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from autotune.compiler.load import load_network
+from autotune.compiler.schedules import Schedules
+from autotune.compiler.selection import Limits
 from autotune.graph.errors import ModelError
+from autotune.graph.frontends.onnx.float64 import evaluate_in_float64, evaluate_nodes
+from autotune.graph.frontends.onnx.model import inferred
+from autotune.graph.frontends.onnx.nodes import NodeError, run_node
 from autotune.graph.ir import GraphError
-from autotune.graph.onnx.float64 import evaluate_in_float64, evaluate_nodes
-from autotune.graph.onnx.model import inferred
-from autotune.graph.onnx.nodes import NodeError, run_node
-from autotune.network.load import load_network
-from autotune.network.schedules import Schedules
-from autotune.network.selection import Limits
-from autotune.tuning.settings import Settings
+from autotune.tuner.settings import Settings
 from tests.autotune.fakes import settings_with
+from tests.autotune.graph.onnx_models import Array
 from tests.fuzz.graphs import random_model
 from tests.fuzz.networks import compiled_outputs, feeds_of
 from tests.fuzz.verdicts import Refused, Wrong
-from tests.graph.onnx_models import Array
 
 SPECIAL = np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 1e30, -1e30, 1e-30])
 DRAWS, ROOM = 6, 64

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+from tests.autotune.graph.onnx_models import model_from
 from tests.fuzz import broadcasts, kinds, networks, operators, programs, runner, schedules, special, streams
 from tests.fuzz.__main__ import main
 from tests.fuzz.graphs import random_model
 from tests.fuzz.nodes import OPS
 from tests.fuzz.verdicts import Refused, Wrong
 from tests.fuzz.worker import RIGHT, WRONG, verdict
-from tests.graph.onnx_models import model_from
 
 PRODUCT: programs.Program = {
     "inputs": [

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.executable.compile import Schedule
+from autotune.compiler.executable.compile import Schedule
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, const, load, substitute, transform, var
 from search_space.ir.stmt import (

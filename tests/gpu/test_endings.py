@@ -15,9 +15,9 @@ from search_space.lower.blocks import kernels
 from search_space.space import Sketch, generate
 from search_space.workloads import Workload
 from targets.cuda.hardware import GPUS
+from tests.autotune.graph.nets import conv, residual, weight
 from tests.gpu.candidates import check, legal
 from tests.gpu.machines import H200
-from tests.graph.nets import conv, residual, weight
 
 
 def launches(sketch: Sketch) -> int:

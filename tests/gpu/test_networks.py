@@ -7,10 +7,10 @@ from collections.abc import Callable
 import onnx
 import pytest
 
-from autotune.graph.onnx.model import load_model
+from autotune.compiler.load import load_network
+from autotune.compiler.options import CompileOptions
+from autotune.graph.frontends.onnx.model import load_model
 from autotune.graph.zoo import bert_base
-from autotune.network.load import load_network
-from autotune.network.options import CompileOptions
 from search_space.space import generate, program_of
 from targets.cuda.nvrtc import compile_cubin
 from targets.cuda.program_text import emit_program

@@ -9,7 +9,7 @@ from search_space.space import generate
 from search_space.workloads import Workload
 from tests.gpu.candidates import check, legal
 from tests.gpu.machines import H200
-from tests.operators.cases import SMALL
+from tests.search_space.operators.cases import SMALL
 
 ABSENT = {"library", "pairs", "winograd2", "winograd4"}
 """Algorithms that have no sketch for GPUs."""

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from autotune.tuning.task import Task
-from autotune.tuning.untimed import by_roofline
+from autotune.tuner.task import Task
+from autotune.tuner.untimed import by_roofline
 from search_space import te, workloads
 from search_space.ir.stmt import For, LoopProgram, walk_stmt
 from search_space.space import generate, program_of

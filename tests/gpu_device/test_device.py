@@ -22,7 +22,7 @@ from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import legal
 from tests.gpu.handwritten import Tiles
 from tests.gpu_device.cases import sketches
-from tests.operators.cases import SMALL
+from tests.search_space.operators.cases import SMALL
 from tests.targets.cuda.emulator import emulate
 from tests.targets.cuda.programs import at, buffer, inputs, loop, matmul_program
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.executable.compile import Compiler
+from autotune.compiler.executable.compile import Compiler
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
 from targets.cuda.driver import missing_device
 from targets.cuda.target import CudaTarget
+from tests.autotune.graph.nets import branches, feeds, residual
 from tests.gpu.candidates import scheduled
-from tests.graph.nets import branches, feeds, residual
 
 if missing_device():
     pytest.skip(f"no gpu: {missing_device()}", allow_module_level=True)

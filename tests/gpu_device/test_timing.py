@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.executable.compile import Compiler
+from autotune.compiler.executable.compile import Compiler
 from search_space import workloads
 from search_space.space import generate, program_of
 from targets.cuda.driver import missing_device
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.target import CudaTarget
+from tests.autotune.graph.nets import residual
 from tests.gpu.candidates import legal, scheduled
-from tests.graph.nets import residual
 from tests.targets.cuda.programs import inputs, matmul_program
 
 if missing_device():

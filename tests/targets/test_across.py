@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.tuning.task import Task
-from autotune.tuning.untimed import by_roofline
+from autotune.tuner.task import Task
+from autotune.tuner.untimed import by_roofline
 from search_space import te
 from search_space.dtypes import numpy_dtype
 from search_space.space import generate, program_of

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.config import Measure
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import Task
-from autotune.tuning.untimed import by_roofline
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
+from autotune.tuner.untimed import by_roofline
 from search_space import te, workloads
 from search_space.ir.expr import byte_dot
 from search_space.operators.evaluation import evaluate
@@ -20,7 +20,7 @@ from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
 from tests.native import run_module
-from tests.operators.few_bits import WEIGHTS, drawn
+from tests.search_space.operators.few_bits import WEIGHTS, drawn
 
 HOST = registry.get("cpu")
 

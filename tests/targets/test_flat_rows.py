@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.tuning.task import Task
-from autotune.tuning.untimed import by_roofline
+from autotune.tuner.task import Task
+from autotune.tuner.untimed import by_roofline
 from search_space import te
 from search_space.ir.expr import Expr, const, substitute, var
 from search_space.ir.flat import flat_index, merge_divisions

@@ -9,10 +9,10 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from autotune.search.population import Frame, Seen
-from autotune.search.sampling import LegalSampler
-from autotune.tuning.task import Task
-from autotune.tuning.untimed import FEW_SPILLS, by_roofline
+from autotune.tuner.search.population import Frame, Seen
+from autotune.tuner.search.sampling import LegalSampler
+from autotune.tuner.task import Task
+from autotune.tuner.untimed import FEW_SPILLS, by_roofline
 from measure.errors import ErrorClass, TrialFailure
 from measure.executor import KernelExecutor
 from measure.pool import Trial

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.graph.ops.base import find
 from autotune.graph.types import TensorType
-from autotune.tuning.sizes.opening import opened
+from autotune.tuner.sizes.opening import opened
 from search_space import te
 from search_space.ir.stmt import For, LoopProgram, Store, walk_stmt
 from search_space.lower.unseen import without_unseen

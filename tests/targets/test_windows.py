@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.tuning.task import Task
-from autotune.tuning.untimed import by_roofline
+from autotune.tuner.task import Task
+from autotune.tuner.untimed import by_roofline
 from costmodel.features import FeatureExtractor
 from costmodel.features.estimators.cpu import PERMUTED
 from costmodel.features.groups import NAMES

@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from autotune.compiler.checking.benched import kept
 from autotune.config import ConfigError
 from autotune.naming import file_name
-from autotune.network.benched import kept
 from autotune.report.figures import Figures, figures_in, nan_or, summed, worst_decibels
 from autotune.report.terminal import unsteady_sentence
 from autotune.run_files import SCHEMA
-from autotune.tuning.finals import Best, best_of, is_final
+from autotune.tuner.finals import Best, best_of, is_final
 from measure.database import records_in, summarised
 from measure.journal import Journal
 from measure.record import Record, is_whole

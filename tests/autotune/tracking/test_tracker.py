@@ -25,8 +25,8 @@ from autotune.tracking.launch import Uploads
 from autotune.tracking.model import write_folder
 from autotune.tracking.tracker import SpoolTracker, Tracker, tracker_of
 from autotune.tracking.uploader import Upload
-from autotune.tuning.callbacks import Callback, Progress
-from autotune.tuning.scorer import ModelScorer
+from autotune.tuner.callbacks import Callback, Progress
+from autotune.tuner.scorer import ModelScorer
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models import folder as folders
 from costmodel.models import registry as models
@@ -34,7 +34,7 @@ from measure.database import Database
 from measure.outcome import Outcome
 from measure.pool import TrialResult
 from measure.replay import ReplayPool
-from tests.autotune.test_compiled import small
+from tests.autotune.compiler.test_compiled import small
 from tests.autotune.tracking.fake_store import World
 from tests.costmodel.data import population
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.search import STRATEGIES
-from autotune.tuning.loop import run_rounds
-from autotune.tuning.preparation import prepare_task
-from autotune.tuning.task import Task
+from autotune.tuner.loop import run_rounds
+from autotune.tuner.preparation import prepare_task
+from autotune.tuner.search import STRATEGIES
+from autotune.tuner.task import Task
 from benchmarks.search.play import UNIFORM, Method, WithoutEstimate, _make, play
 from benchmarks.search.restrict import legal_rows
 from benchmarks.search.uniform import UniformSearch

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.search.base import Candidate
+from autotune.tuner.search.base import Candidate
 from benchmarks.search import collect as collecting
 from benchmarks.search.collect import Collection, collect, simulate
 from benchmarks.search.replay import FOLDER, ReplayTable, TableError

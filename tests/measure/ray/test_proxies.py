@@ -15,7 +15,7 @@ from measure.errors import ErrorClass, PoolError
 from measure.ray.pool import RayPool, ray_pool
 from measure.ray.settings import ProxySettings, RaySettings
 from measure.settings import LocalSettings
-from tests.autotune.test_stepwise import small
+from tests.autotune.compiler.test_stepwise import small
 from tests.measure.helpers import EXECUTOR, trial
 from tests.measure.ray import session
 from tests.measure.rpc.processes import QUICK, TOKEN, worker

@@ -14,7 +14,7 @@ from measure.fleet.scheduler import FleetSettings
 from measure.rpc.pool import RpcPool
 from measure.rpc.settings import RpcAddress
 from measure.settings import LocalSettings
-from tests.autotune.test_network import call
+from tests.autotune.compiler.test_network import call
 from tests.measure.helpers import EXECUTOR, trial
 from tests.measure.rpc.processes import ROOT, Process, settings, worker
 

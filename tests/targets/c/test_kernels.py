@@ -37,11 +37,11 @@ from tests.golden.cases import HARDWARE as VNNI
 from tests.golden.cases import program, sketch_of
 from tests.gpu import candidates
 from tests.native import run_module
-from tests.operators.cases import SMALL
-from tests.operators.test_definitions import check
 from tests.properties.running import MOST_STORES, compiled, examples, same, stores
 from tests.properties.test_random_traces import CASES, Drawn, start
 from tests.properties.traces import random_trace
+from tests.search_space.operators.cases import SMALL
+from tests.search_space.operators.test_definitions import check
 from tests.targets.c.strict import WARNINGS, strict, variant_target, variants
 
 

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.executable.compile import Schedule
+from autotune.compiler.executable.compile import Schedule
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import Task
-from autotune.tuning.untimed import by_roofline
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
+from autotune.tuner.untimed import by_roofline
 from search_space.workloads import Workload
 from targets.c import network
 from targets.c.compiler import Compiler
 from targets.registry import get as get_target
 from tests.aarch64 import rootfs
-from tests.graph.nets import branches, compile_graph, feeds, residual
+from tests.autotune.graph.nets import branches, compile_graph, feeds, residual
 from tests.targets.c.strict import WARNINGS
 
 MAIN = """

@@ -19,7 +19,7 @@ from targets.cuda.kernels import device_program
 from tests.gpu.candidates import legal
 from tests.gpu.machines import H200
 from tests.interpreter import interpret
-from tests.operators.cases import SMALL
+from tests.search_space.operators.cases import SMALL
 from tests.targets.cuda.emulator import DivergenceError, RaceError, emulate, emulator
 from tests.targets.cuda.programs import (
     LIMITS,

@@ -20,7 +20,7 @@ from targets.cuda.program_text import emit_program
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal
 from tests.gpu.machines import H200
-from tests.operators.cases import SMALL
+from tests.search_space.operators.cases import SMALL
 from tests.targets.cuda.on_host import HostPrograms
 from tests.targets.cuda.programs import LIMITS, at, buffer, loop, made
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.config import Search
-from autotune.search.base import NoLegalSchedule
+from autotune.tuner.search.base import NoLegalSchedule
 from measure.errors import ErrorClass
 from measure.executor import KernelExecutor
 from measure.pool import Trial

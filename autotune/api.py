@@ -1,0 +1,216 @@
+"""`compile`: from a model to an executable, in one call and by default without a trial.
+
+What reads models is imported once it is known that one is to be read: processes that choose schedules start before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.compiler.executable.loading import load
+from autotune.compiler.job import NetworkJob, target_of
+from autotune.compiler.whole import FOLDER, whole_of
+from autotune.config import CompileConfig, ConfigError, check_section, errors_at
+from autotune.naming import file_name
+from autotune.run_files import RECORDS, make_folder
+from autotune.tuner.settings import Settings
+from search_space.scratch import ScratchFolder
+from targets import registry
+from targets.executable import Executable
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+    from autotune.compiler.sources import ModelSource
+
+
+def compile(
+    model: str | os.PathLike[str] | onnx.ModelProto | torch.nn.Module,
+    example_inputs: Any = None,
+    *,
+    target: str | registry.Design = "cpu",
+    threads: int | None = None,
+    precision: str = "float32",
+    quantise: str | None = None,
+    quantisation: Mapping[str, Any] | None = None,
+    algorithms: Sequence[str] = (),
+    trials: int = 0,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    lock: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> Executable:
+    """Compiles a network for this machine; without trials its kernels come from the database, the pretrained model and
+    the roofline, in this order.
+
+        network = autotune.compile("model.onnx")
+        logits = network(image)
+        network.save("folder")  # which `autotune.load` reads
+
+    Args:
+        model: an ONNX file, a name of the zoo or the import path `package.module:function` of a function that gives a
+            module of PyTorch and its inputs; or a model of ONNX; or a module of PyTorch.
+        example_inputs: of a module: a tensor, a tuple of arguments, or a mapping of them by name. The network has their
+            types, and their shapes but for extents that `shapes` names.
+        target: a name of `targets.registry`, or the design of an accelerator.
+        threads: that the kernels are chosen for, and run on; None: one a core.
+        precision: `float32`, `bfloat16`, `float16` or `mixed`, see docs/precision.md.
+        quantise: `weights4` or `weights8`: products read weights of so few bits; `int8`: layers work on bytes; None:
+            in floats, see docs/quantisation.md.
+        quantisation: the keys of `network.quantisation` in a configuration, such as `group` and `symmetric`.
+        algorithms: algorithms that kernels may use besides the default ones, such as `strassen`, see docs/networks.md.
+        trials: candidates to measure, which the tasks share; 0: none.
+        seed: of every random draw, and of weights that the model does not carry.
+        shapes: of inputs whose dimensions the model leaves open, by name; `sizes` by their name in it stay open.
+        sizes: least and greatest value, by name: the network takes inputs of all of them. Without trials.
+        output: folder of the records, of a lock file and, in `network` there, of the executable; None: one that lasts
+            as long as the executable. `autotune run` writes a report besides.
+        lock: file of schedules that an earlier run has written, which all kernels have; without trials.
+        cache: folder of what compiling has found out before, or `none`; None: what `AUTOTUNE_CACHE` says, else the
+            user's cache folder. It changes how long compiling takes, and nothing else.
+
+    Returns:
+        The network, to be called with arrays or tensors in order, or with a mapping of them by name.
+
+    Raises:
+        ConfigError: a model that cannot be compiled, or a value that cannot be.
+        TypeError: `example_inputs` that are missing, or beside a model that knows its own.
+    """
+    _check_options(model, shapes, sizes, quantisation, algorithms)
+    module = _is_of("torch.nn", "Module", model)
+    if module == (example_inputs is None):
+        raise TypeError(
+            "`example_inputs` must be given for a module of PyTorch alone, but got "
+            f"model={type(model).__name__}, example_inputs={type(example_inputs).__name__}"
+        )
+    kept = None if output is not None else ScratchFolder("network")
+    folder = Path(output or "") if kept is None else Path(kept.name)
+    in_memory = module or _is_of("onnx", "ModelProto", model)
+    config = check_section(
+        CompileConfig,
+        {
+            "model": "model" if in_memory else str(model),
+            "name": _name_of(model, module, in_memory),
+            "target": registry.name_of(target),
+            "trials": trials,
+            "seed": seed,
+            "measure": {"cache": "network", "threads": threads},
+            "network": {
+                "precision": precision,
+                "quantise": quantise,
+                "algorithms": list(algorithms),
+                "quantisation": dict(quantisation or {}),
+                "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
+                "sizes": {name: list(span) for name, span in (sizes or {}).items()},
+            },
+            "output": str(folder),
+            "lock": None if lock is None else os.fspath(lock),
+            "cache": None if cache is None else os.fspath(cache),
+        },
+        "autotune.compile",
+    )
+    if output is not None:
+        make_folder(config.folder)
+    job = _job_of(config)
+    source = _source_of(job, model, example_inputs) if in_memory else None
+    if trials and not config.network.sizes:
+        from autotune.compiler.tuned import tune_network
+
+        tune_network(job, source)
+    elif kept is None:
+        from autotune.compiler.compile_from_records import compile_model
+
+        compile_model(job, source=source)
+    else:
+        found = _in_memory(job, source)
+        weakref.finalize(found, kept.cleanup)
+        return found
+    found = load(folder / FOLDER, threads)
+    if kept is not None:
+        weakref.finalize(found, kept.cleanup)
+    return found
+
+
+def _job_of(config: CompileConfig) -> NetworkJob:
+    """Translates the arguments, checked, to the job.
+
+    Raises:
+        ConfigError: an unknown target, or threads that the machine has not.
+    """
+    with errors_at("target"):
+        target = target_of(config)
+    algorithms = tuple(config.network.algorithms)
+    settings = Settings(target, config.trials, config.seed, measure=config.measure, algorithms=algorithms)
+    return NetworkJob(config, settings, config.folder / RECORDS)
+
+
+def _in_memory(job: NetworkJob, source: ModelSource | None) -> Executable:
+    """Without records; as a whole where it was compiled before."""
+    config = job.config
+    whole = None if source is not None or config.lock is not None else whole_of(job)
+    found = None if whole is None else whole.load(job.folder / FOLDER, config.measure.threads, config.target)
+    if found is not None:
+        return found
+    from autotune.compiler.compile_from_records import compile_model_in_memory
+
+    return compile_model_in_memory(job, source, whole)
+
+
+def _check_options(model: Any, shapes: Any, sizes: Any, quantisation: Any, algorithms: Any) -> None:
+    """Refuses what cannot be made part of a configuration, which checks the values.
+
+    Raises:
+        ConfigError: a model, or an option, of a type that it cannot have.
+    """
+    if not (isinstance(model, str | os.PathLike) or _is_of("onnx", "ModelProto", model)):
+        if not _is_of("torch.nn", "Module", model):
+            raise ConfigError(
+                f"`model` must be a file, a name, a model of ONNX or a module of PyTorch, but got {model!r:.80}"
+            )
+    for name, value in (("shapes", shapes), ("sizes", sizes), ("quantisation", quantisation)):
+        if value is not None and not isinstance(value, Mapping):
+            raise ConfigError(f"`{name}` must be a mapping, but got {name}={value!r:.80}")
+    for name, value in (("shapes", shapes), ("sizes", sizes)):
+        for key, numbers in (value or {}).items():
+            if not isinstance(numbers, Iterable) or isinstance(numbers, str):
+                raise ConfigError(f"`{name}` of {key} must be a list of numbers, but got {numbers!r:.80}")
+    if not isinstance(algorithms, Iterable) or isinstance(algorithms, str):
+        raise ConfigError(f"`algorithms` must be a list of names, but got algorithms={algorithms!r:.80}")
+
+
+def _is_of(package: str, kind: str, model: object) -> bool:
+    """Whether a model is of a class, whose package is imported already where one is."""
+    found = sys.modules.get(package)
+    return found is not None and isinstance(model, getattr(found, kind))
+
+
+def _source_of(job: NetworkJob, model: Any, inputs: Any) -> ModelSource:
+    """Reads a model of ONNX, or exports a module.
+
+    Raises:
+        ConfigError: a module that cannot be exported, or inputs that it cannot have.
+    """
+    keys = job.config.network
+    if inputs is None:
+        from autotune.compiler.sources import OnnxSource
+
+        return OnnxSource(model, job.config.seed)
+    from autotune.compiler.torch_source import TorchSource
+
+    with errors_at("model"):
+        return TorchSource.of(model, inputs, keys.shapes, job.options.shapes.sizes)
+
+
+def _name_of(model: Any, module: bool, in_memory: bool) -> str:
+    """Names a network by its file, its function, its graph, or the class of a module."""
+    if module:
+        return file_name(type(model).__name__)
+    return file_name((model.graph.name if in_memory else Path(model).stem.rpartition(":")[2]) or "network")

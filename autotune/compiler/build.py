@@ -1,0 +1,139 @@
+"""From a graph, and the schedules of its kernels, to an executable: in a folder or in memory, of one shape or many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autotune.compiler.executable.compile import Compiler
+from autotune.compiler.executable.graph_family import GraphAt
+from autotune.compiler.executable.loading import load
+from autotune.compiler.executable.shapes import FIXED, ShapeSet
+from autotune.compiler.executable.weights import Weights
+from autotune.compiler.schedules import Schedules
+from autotune.graph.ir import Array, Graph
+from autotune.tuner.settings import Settings
+from search_space.dtypes import FLOATS, numpy_dtype
+from targets import registry
+from targets.executable import Executable
+
+if TYPE_CHECKING:
+    from autotune.compiler.load import Network
+    from autotune.compiler.open_model import OpenModel
+
+Keep = Callable[[Sequence[Array]], None]
+"""Takes the weights of an executable, whose manifest is in its folder, in parts (n,) one after the other."""
+
+
+def compile_graph(
+    graph: Graph | GraphAt,
+    schedules: Schedules,
+    folder: Path,
+    settings: Settings,
+    shapes: ShapeSet = FIXED,
+    weights: Weights | None = None,
+    weights_file: bool = True,
+) -> Sequence[Array] | Array:
+    """Writes the executable of a graph to a folder; schedules and kernels that are missing are made side by side.
+
+    Args:
+        graph: ready for kernels; where sizes are open, a function of them.
+        schedules: of kernels at known sizes; they are closed.
+        folder: to write.
+        settings: target and threads.
+        shapes: that the executable takes.
+        weights: of executables compiled before, see `Compiler`.
+        weights_file: whether the weights are written, too.
+
+    Returns:
+        The weights, see `Compiler.write`.
+
+    Raises:
+        NotOpen: the network is not one at all sizes, or no kernel of a part of it holds for a range.
+        ConfigError: a workload without a legal candidate.
+        BuildError: a kernel that cannot be built.
+        RuntimeError: the linker failed, or a process ended.
+    """
+    try:
+        compiler = Compiler(
+            graph,
+            schedules,
+            settings.target.name,
+            settings.threads,
+            schedules.cache,
+            schedules.built,
+            weights,
+            shapes,
+            settings.measure.cache == "network",
+        )
+        schedules.prepare(compiler.workloads, compiler.pack)
+        schedules.keep_within(compiler.workloads)
+        written = compiler.write(folder, weights_file)
+    finally:
+        schedules.close()
+    if schedules.cache is not None:
+        schedules.cache.store.trim()
+    return written
+
+
+def compile_in_memory(
+    graph: Graph | GraphAt,
+    schedules: Schedules,
+    folder: Path,
+    settings: Settings,
+    shapes: ShapeSet = FIXED,
+    keep: Keep | None = None,
+) -> Executable:
+    """Compiles a graph; its weights do not go through a file where the target holds them in memory.
+
+    Args:
+        graph, schedules, settings, shapes: as of `compile_graph`, which says what is raised, too.
+        folder: for its other files, and for the weights if it is saved or pickled.
+        keep: called beside loading with weights that do not go through a file.
+    """
+    kind = registry.executable_of(settings.target.name)
+    in_memory = kind is not None and kind.holds_weights
+    weights = compile_graph(graph, schedules, folder, settings, shapes, weights_file=not in_memory)
+    if kind is None or not in_memory:
+        return load(folder, settings.threads)
+    with ThreadPoolExecutor(1, "autotune-keep") as thread:
+        kept = None if keep is None else thread.submit(keep, [weights] if isinstance(weights, np.ndarray) else weights)
+        executable = kind(folder, settings.threads, weights=weights)
+    if kept is not None:
+        kept.result()  # what went wrong
+    return executable
+
+
+def write_network(network: Network | OpenModel, schedules: Schedules, folder: Path, settings: Settings) -> None:
+    """Writes the network's executable to `folder`; one of steps on several targets where an accelerator takes part."""
+    if network.device is None:
+        compile_graph(network.graph, schedules, folder, settings, network.shapes)
+        return
+    from autotune.compiler.executable.compile_steps import compile_stepwise
+
+    graph = network.graph
+    assert isinstance(graph, Graph), "accelerators take no open sizes"
+    compile_stepwise(graph, schedules, folder, settings.target.name, network.device, settings.threads)
+
+
+def compile_network(network: Network | OpenModel, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
+    """Compiles a network to `folder`, and loads its executable."""
+    write_network(network, schedules, folder, settings)
+    return load(folder, settings.threads)
+
+
+def make_feeds(network: Network, seed: int) -> dict[str, Array]:
+    """Random inputs: standard normal; integers below 100, as token ids are; truth values."""
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, Array] = {}
+    for name, kind in network.graph.inputs.items():
+        dtype = numpy_dtype(kind.dtype)
+        if kind.dtype in FLOATS:
+            feeds[name] = rng.standard_normal(kind.shape).astype(dtype)
+        else:
+            feeds[name] = rng.integers(0, 2 if dtype.kind == "b" else 100, kind.shape).astype(dtype)
+    return feeds

@@ -1,0 +1,136 @@
+"""Choices and code of kernels in the cache, each under all that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autotune.compiler.cache.code import code_digest
+from autotune.compiler.cache.linked import Linked
+from autotune.compiler.cache.store import Store
+from autotune.schedule import Kernel, OpenKernel, Schedule
+from autotune.schedule_store import ScheduledWorkload
+from search_space.machines.registry import rules_of
+from search_space.operators import LIBRARY
+from search_space.schedule.trace import Trace
+from search_space.workloads import Workload
+from targets.base import Module, Target
+
+_DIGITS = 24
+"""Of a digest in the name of a kernel: no two kernels of a network have the same ones."""
+
+
+def symbol_of(
+    workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], target: Target
+) -> str | None:
+    """Name of a kernel by all that its code depends on, so that networks share it; None where that is not known."""
+    key = _key("symbol", workload, target, _of_code(schedule, pitches))
+    return None if key is None else f"kernel_{key[:_DIGITS]}"
+
+
+def symbol_of_open(kernel: OpenKernel, target: Target) -> str | None:
+    """The same of a kernel whose sizes are open."""
+    if target.identity is None:
+        return None
+    return f"kernel_{_digest('symbol', target, {**kernel.to_json(), 'name': ''})[:_DIGITS]}"
+
+
+class KernelCache:
+    """Kernels that were built before, of targets that say what their code depends on (`Target.identity`).
+
+    Args:
+        store: where it is kept.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def module_key(self, kernel: Kernel | OpenKernel, target: Target) -> str | None:
+        """Key of a built kernel; None where it is not kept.
+
+        Args:
+            kernel: all that its code depends on, its name included, which is a symbol there.
+            target: for which it is built.
+        """
+        if isinstance(kernel, OpenKernel):
+            return None if target.identity is None else _digest("module", target, kernel.to_json())
+        depends = {**_of_code(kernel.schedule, kernel.pitches), "name": kernel.name}
+        return _key("module", kernel.workload, target, depends)
+
+    def module(self, key: str) -> Module | None:
+        """A kernel that was built."""
+        data = self.store.get(key)
+        return None if data is None else Module.from_bytes(data)
+
+    def keep_module(self, key: str, module: Module) -> None:
+        """Keeps a kernel for `module`."""
+        self.store.put(key, module.to_bytes())
+
+    def linked(self, name: str, modules: Sequence[str]) -> Linked | None:
+        """What kernels of a network of that name were linked to, last of all; `modules` are their keys, in order."""
+        data = self.store.get(_together(name, modules))
+        return None if data is None else Linked.from_bytes(data)
+
+    def keep_linked(self, name: str, modules: Sequence[str], linked: Linked) -> None:
+        """Keeps it for `linked`."""
+        self.store.put(_together(name, modules), linked.to_bytes())
+
+
+class ChoiceStore:
+    """Choices without trials in the cache, of targets that say what their code depends on.
+
+    Args:
+        cache: that holds them.
+        depends: target → all that a choice goes by besides the workload, the target and its hardware, as plain data.
+    """
+
+    def __init__(self, cache: KernelCache, depends: Callable[[Target], Mapping[str, Any]]) -> None:
+        self._cache, self._depends = cache, depends
+
+    def best(self, workload: Workload, target: Target, k: int | None = 1) -> Sequence[ScheduledWorkload]:
+        key = self.key(workload, target)
+        data = None if key is None else self._cache.store.get(key)
+        if data is None:
+            return ()
+        choice = json.loads(data)
+        schedule = Schedule(choice["algorithm"], Trace.from_json(choice["trace"]))
+        return (ScheduledWorkload(workload, target, schedule, choice["seconds"], provisional=True),)[:k]
+
+    def add(self, record: ScheduledWorkload) -> bool:
+        """Keeps a provisional schedule that another process can choose, too."""
+        key = self.key(record.workload, record.target) if record.provisional else None
+        if key is None:
+            return False
+        choice = {"algorithm": record.algorithm, "trace": record.trace.to_json(), "seconds": record.seconds}
+        self._cache.store.put(key, json.dumps(choice).encode())
+        return True
+
+    def key(self, workload: Workload, target: Target) -> str | None:
+        """Returns the key of a choice; None where nothing is kept, as rules of this process alone take part."""
+        own = [rule for rule in rules_of(target.hardware.kind) if not type(rule).__module__.startswith("search_space.")]
+        if own:
+            return None
+        return _key("choice", workload, target, {"hardware": target.hardware.to_json(), **self._depends(target)})
+
+
+def _together(name: str, modules: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(["linked", name, *modules]).encode()).hexdigest()
+
+
+def _of_code(schedule: Schedule, pitches: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    trace = schedule.trace.to_json()
+    return {"algorithm": schedule.algorithm, "trace": trace, "pitches": sorted(pitches.items())}
+
+
+def _key(what: str, workload: Workload, target: Target, depends: Mapping[str, Any]) -> str | None:
+    if target.identity is None or workload.anchor.operator not in LIBRARY:
+        return None
+    return _digest(what, target, {"workload": workload.to_json(), "depends": depends})
+
+
+def _digest(what: str, target: Target, document: Mapping[str, Any]) -> str:
+    """Of what something was made of, the code of this package and the target included."""
+    document = {"what": what, "code": code_digest(), "target": [target.name, target.identity], **document}
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Checks of a network's executable, and its times beside other runtimes."""

@@ -1,0 +1,67 @@
+"""What `autotune bench` has measured of a run's executable, kept in the run folder for its report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.run_files import BENCH, write_json
+from measure.host import describe_host
+from targets.manifest import MANIFEST
+
+if TYPE_CHECKING:
+    from autotune.compiler.checking.timing import Timing
+
+SCHEMA = "autotune.bench/1"
+
+
+def keep(timing: Timing, run: Path, executable: Path) -> None:
+    """Writes a timing to the run folder; other runtimes that stand there stay, where host and executable are the same.
+
+    Args:
+        timing: of the executable and others.
+        run: folder of the run.
+        executable: folder of what was timed.
+    """
+    digest, host = _digest(executable), describe_host()
+    rows = {row["title"]: row for row in kept(run, executable) if row["host"] == host}
+    for runtime, seconds in timing.seconds.items():
+        decibels = timing.decibels.get(runtime, math.nan)
+        rows[timing.title(runtime)] = {
+            "title": timing.title(runtime),
+            "ours": timing.is_ours(runtime),
+            "seconds": seconds,
+            "turns": list(timing.turns.get(runtime, ())),
+            "decibels": decibels if math.isfinite(decibels) else None,
+            "exact": timing.is_exact(runtime),
+            "host": host,
+        }
+    write_json({"schema": SCHEMA, "executable": digest, "rows": list(rows.values())}, run / BENCH)
+
+
+def kept(run: Path, executable: Path) -> list[dict[str, Any]]:
+    """What was kept of an executable; nothing where there is none, or it was made anew since.
+
+    Raises:
+        ValueError: a file that `keep` did not write.
+    """
+    file = run / BENCH
+    if not file.exists() or not (executable / MANIFEST).exists():
+        return []
+    try:
+        document: Mapping[str, Any] = json.loads(file.read_text())
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"`schema` must be {SCHEMA!r}, but got schema={document['schema']!r}")
+        rows = [dict(row) for row in document["rows"]]
+        same = document["executable"] == _digest(executable)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"`{file}` must be what `autotune bench` wrote, but reading it failed: {error}") from None
+    return rows if same else []
+
+
+def _digest(executable: Path) -> str:
+    return hashlib.sha256((executable / MANIFEST).read_bytes()).hexdigest()

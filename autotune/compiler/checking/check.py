@@ -1,0 +1,165 @@
+"""The check of a network's executable: its outputs, and where they differ values in between, beside a reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.compiler.build import compile_network, make_feeds
+from autotune.compiler.checking.comparison import Check, against_float64, errors_of, in_order
+from autotune.compiler.checking.imported import errors_against_floats
+from autotune.compiler.checking.integers import data_in_bytes, error_of, rounded_integers
+from autotune.compiler.checking.lowered import check_lowered
+from autotune.compiler.checking.probing import Probing, is_as_near, outputs_of
+from autotune.compiler.load import Network
+from autotune.compiler.schedules import Schedules
+from autotune.compiler.sources import INTERMEDIATES, ModelSource
+from autotune.graph.attention import with_attention
+from autotune.graph.copies import executable_graph
+from autotune.graph.evaluate import compute, evaluate
+from autotune.graph.ir import Array
+from autotune.graph.loops import loops_of
+from autotune.graph.passes import optimise
+from autotune.graph.precision import FULL
+from autotune.tuner.settings import Settings
+from search_space.scratch import ScratchFolder
+from targets.executable import Executable
+
+TOLERANCE = 1e-4
+"""Largest difference from the reference, relative to the largest element of the tensor."""
+
+
+def check_network(
+    network: Network,
+    schedules: Schedules,
+    settings: Settings,
+    seed: int = 0,
+    tolerance: float = TOLERANCE,
+    say: Callable[[str], None] = lambda text: None,
+    executable: Executable | None = None,
+    layers: bool = False,
+) -> Check:
+    """Compares the outputs of one inference of an executable with a reference's.
+
+    Only where outputs differ by more than `tolerance`, or hardly depend on the inputs, is a second executable compiled,
+    by the same schedules, whose further outputs are values in between: they tell which layer is wrong.
+
+    The reference is ONNX Runtime, PyTorch for one of its modules, or our evaluation of the imported graph in NumPy.
+    Where it and the executable differ by more than `tolerance`, either may be wrong, and the model in float64 decides.
+    A quantised network is compared with the evaluation of its own graph, as integers are exact there, and so is one
+    with 16-bit floats (`check_lowered`). A model that another quantiser made is compared with its floats as well
+    (`errors_against_floats`). A model with products of data in bytes is compared with ONNX Runtime's outputs with the
+    data in floats as well.
+
+    Args:
+        network: that was compiled.
+        schedules: of its kernels.
+        settings: target and threads.
+        seed: random seed of the inputs.
+        tolerance: greatest error of an output, over its largest element.
+        say: shows a sentence to the user.
+        executable: to check; None: the network is compiled for it.
+        layers: whether values in between are compared in any case.
+
+    Raises:
+        RuntimeFailure: ONNX Runtime fails for another reason than an operator that it lacks.
+    """
+    feeds = make_feeds(network, seed)
+    with ScratchFolder("check") as place:
+        if executable is None:
+            executable = compile_network(network, schedules, Path(place) / "network", settings)
+        outputs = outputs_of(executable, feeds)
+        probing = Probing(network, schedules, settings, feeds, seed, tolerance, layers, Path(place))
+        if network.precision != FULL:
+            return check_lowered(outputs, probing)
+        if network.accuracy is not None:
+            return _check_quantised(outputs, probing)
+        if network.imported is not None:
+            check = _check_quantised(outputs, probing)
+            plain = optimise(network.source.graph())
+            beside = errors_against_floats(plain, network.imported, feeds)
+            worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
+            return replace(check, errors={**check.errors, **worst})
+        if any(node.op == "dynamic_matmul" for node in network.graph.nodes):
+            check = _check_quantised(outputs, probing)
+            return replace(check, errors={**check.errors, **_errors_in_floats(network, settings, seed)})
+        return _check_floats(outputs, probing, say)
+
+
+def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str], None]) -> Check:
+    """Compares outputs in float32 with another runtime's, or with the model in float64 where they differ."""
+    network = probing.network
+
+    def compared(
+        source: ModelSource, arrays: Sequence[Array], say: Callable[[str], None] = lambda text: None
+    ) -> tuple[Check, Mapping[str, Array]]:
+        reference, wanted = source.outputs(probing.feeds, threads, probing.folder)
+        found = dict(zip(source.output_names, arrays, strict=True))
+        check = Check(reference, errors_of(found, wanted))
+        if check.max_error <= probing.tolerance:
+            return check, wanted
+        say(f"{reference} differs: the model in float64 decides")
+        return against_float64(check, source, probing.feeds, found, wanted), wanted
+
+    loops, threads = bool(loops_of(network.graph)), probing.settings.threads
+    check, wanted = compared(network.source, outputs, say)
+
+    def reference(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        return network.source.outputs(feeds, threads, probing.folder)[1]
+
+    if not probing.needed(check.max_error, wanted, reference):
+        return check
+    source = network.source.with_checkpoints()
+    graph = optimise(source.graph(loops=loops))
+    for step in network.substitutions:
+        graph = step(graph)
+    graph = with_attention(graph, probing.settings.target.hardware)
+    arrays = probing.outputs(replace(network, source=source, graph=executable_graph(graph)))
+    between = {**compared(source, arrays)[0].errors}
+    for name in check.errors:
+        del between[name]
+    return replace(check, layers=in_order(between, source.output_names))
+
+
+def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
+    """Integers made of integers are exact, floats are within rounding, bytes that floats are rounded to one step off.
+
+    Such a byte may fall to either side where the float lies near a tie, and all that is computed of it with it. So
+    those bytes are outputs of the probed network, too, and the reference goes on from them as they are. So are the
+    floats that a product rounds by itself.
+    """
+    graph, feeds = probing.network.graph, probing.feeds
+    rounded, within = rounded_integers(graph), data_in_bytes(graph)
+    ours, plain = dict(zip(graph.outputs, outputs, strict=True)), evaluate(graph, feeds)
+    errors = {name: error_of(graph, name, array, plain, rounded) for name, array in ours.items()}
+    check = Check("numpy", errors)
+    wanted = {name: plain[name] for name in ours}
+    if not probing.needed(check.max_error, wanted, lambda feeds: evaluate(graph, feeds)):
+        return check
+    stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
+    added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
+    names = list(dict.fromkeys([*graph.outputs, *added, *rounded, *within]))
+    found = probing.values(names)
+    values = evaluate(graph, feeds, {name: found[name] for name in (*rounded, *within)})
+    made = [node for node in graph.nodes if node.name in within]
+    values |= {node.name: compute(node, values) for node in made}  # each of what others are in the executable
+    layers = {name: error_of(graph, name, found[name], values, rounded) for name in names}
+    for name, array in ours.items():
+        if probing.is_wrong(errors[name]):
+            errors[name] = error_of(graph, name, array, values, rounded)
+        if probing.is_wrong(errors[name]) and is_as_near(array, found[name], plain[name]):
+            errors[name] = layers[name]  # other values near a tie fell to the other side, no more
+    between = {name: error for name, error in layers.items() if name not in ours}
+    return replace(check, errors=errors, layers=in_order(between, (node.name for node in graph.nodes)))
+
+
+def _errors_in_floats(network: Network, settings: Settings, seed: int) -> dict[str, float]:
+    """How far the graph is from ONNX Runtime's outputs where neither rounds data to bytes."""
+    source, feeds = network.source.in_floats(), make_feeds(network, seed)
+    with ScratchFolder("check") as place:
+        _, wanted = source.outputs(feeds, settings.threads, Path(place))
+    graph = optimise(source.graph())
+    values = evaluate(graph, feeds)
+    found = {output: values[name] for output, name in zip(source.output_names, graph.outputs, strict=True)}
+    return {f"{name}, in floats": error for name, error in errors_of(found, wanted).items()}

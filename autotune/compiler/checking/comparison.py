@@ -1,0 +1,108 @@
+"""How far the outputs of a network lie from a reference's, and who is right where they disagree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from autotune.compiler.sources import ModelSource
+from autotune.graph.frontends.onnx.nodes import NodeError
+from autotune.graph.ir import Array
+from autotune.graph.quantise.formats import decibels
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What computing in fewer bits costs an output, beside the model in float32.
+
+    Attributes:
+        decibels: signal to noise, over elements that are finite in both; 999 where nothing differs.
+        error: largest difference over the largest element.
+    """
+
+    decibels: float
+    error: float
+
+    @property
+    def noise(self) -> float:
+        """Of the differences, over that of the signal: a ratio of amplitudes."""
+        return float(10 ** (-self.decibels / 20))
+
+    @staticmethod
+    def between(found: Array, exact: Array) -> Rounding:
+        """Of an output, and what it is in float32."""
+        finite = np.isfinite(found) & np.isfinite(exact)
+        ours, theirs = (np.where(finite, x, 0).astype(np.float64) for x in (found, exact))
+        return Rounding(
+            decibels(float((theirs**2).sum()), float(((ours - theirs) ** 2).sum())), relative_error(found, exact)
+        )
+
+
+@dataclass(frozen=True)
+class Check:
+    """Distance of an executable's outputs from the reference's.
+
+    Attributes:
+        reference: what computed the reference.
+        errors: output → largest difference over the largest element.
+        note: what the user should know of the reference; "" where there is nothing.
+        rounding: of a network in fewer bits, output → what that costs.
+        layers: value in between → the same error of another executable, which has the value as an output; empty where
+            no such executable was compiled.
+    """
+
+    reference: str
+    errors: Mapping[str, float]
+    note: str = ""
+    rounding: Mapping[str, Rounding] = field(default_factory=dict)
+    layers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def max_error(self) -> float:
+        """The largest error of an output or a value in between; NaN counts as infinite."""
+        return max((math.inf if math.isnan(e) else e for e in self.found.values()), default=0.0)
+
+    @property
+    def found(self) -> dict[str, float]:
+        """All errors: values in between in the order of the network, then outputs."""
+        return {**self.layers, **self.errors}
+
+
+def in_order(errors: Mapping[str, float], names: Iterable[str]) -> dict[str, float]:
+    """Sorts errors of values by the order of their names in the network."""
+    return {name: errors[name] for name in names if name in errors}
+
+
+def relative_error(found: Array, wanted: Array) -> float:
+    """Largest difference over the largest finite element of `wanted`; infinite where the shapes differ."""
+    if found.shape != wanted.shape:
+        return math.inf
+    ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
+    scale = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs))) or 1.0
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # infinities, too, whose difference is no number
+    return float(np.max(np.abs(np.subtract(ours, theirs, out=np.zeros_like(ours), where=~same)), initial=0.0)) / scale
+
+
+def errors_of(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> dict[str, float]:
+    """Relative error of each value."""
+    return {name: relative_error(array, wanted[name]) for name, array in found.items()}
+
+
+def against_float64(
+    check: Check,
+    source: ModelSource,
+    feeds: Mapping[str, Array],
+    found: Mapping[str, Array],
+    wanted: Mapping[str, Array],
+) -> Check:
+    """Errors against the model in float64, which neither the importer nor a kernel takes part in."""
+    try:
+        exact = source.exact_outputs(feeds)
+    except NodeError as error:
+        return replace(check, note=f"nothing decides between the network and {check.reference}: {error}")
+    theirs = Check(check.reference, errors_of(wanted, exact))
+    note = f"{theirs.reference} is {theirs.max_error:.1e} off the model in float64"
+    return Check("the model in float64", errors_of(found, exact), note)

@@ -1,0 +1,200 @@
+"""The check of a network in 16-bit floats: its outputs, and where they differ kernel by kernel, beside NumPy's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from autotune.compiler.checking.comparison import Check, Rounding, in_order, relative_error
+from autotune.compiler.checking.integers import error_of, rounded_integers
+from autotune.compiler.checking.probing import Probing, is_as_near, with_outputs
+from autotune.compiler.load import Network
+from autotune.compiler.schedules import Schedules
+from autotune.graph.evaluate import compute, evaluate
+from autotune.graph.ir import Array, Graph
+from autotune.graph.partition import partition
+from autotune.tuner.settings import Settings
+from search_space.dtypes import FLOATS, NARROW
+from search_space.operators import winograd
+from search_space.operators.estimates import STEP
+
+MARGIN = 4
+"""How many times the noise of another runtime and of roundings together ours may be: of few elements it is a matter of
+chance, and what was read wrong is wrong by more."""
+
+
+def check_lowered(outputs: Sequence[Array], probing: Probing) -> Check:
+    """Compares outputs with the same graph in NumPy, which rounds at the same places, and with the model in float32.
+
+    An output is right where it differs from NumPy's by a step, or is as near to float32 as NumPy's is. Where one is
+    not, each stored value is compared with the one that NumPy makes of the values stored before it. All values of 16
+    bits are outputs of the probed network, and the reference goes on from them as they are: so a number that fell to
+    the other side of a tie moves nothing else, and each kernel is compared by itself. One step is allowed for it, and
+    what the algorithm of its kernel is known to round (`winograd.RELATIVE_ERROR`); what a value differs by beyond that
+    is its error. The comparison with float32 says what rounding costs. Outputs of a model that has 16-bit floats itself
+    may not be much further from float32 than another runtime is with it, or NumPy node by node.
+
+    Args:
+        outputs: of the executable.
+        probing: the network, and how values in between are computed.
+    """
+    network, feeds = probing.network, probing.feeds
+    graph, given = network.graph, (probing.settings.threads, probing.folder)
+    reference, exact = _in_float32(network, feeds, *given)
+    itself = _as_it_is(network, feeds, *given)
+    found = dict(zip(graph.outputs, outputs, strict=True))
+    names = dict(zip(exact, graph.outputs, strict=True))
+    floats = [name for name in exact if exact[name].dtype.kind == "f"]
+    rounding = {name: Rounding.between(found[names[name]], exact[name]) for name in floats}
+    plain = evaluate(graph, feeds)
+    errors = _errors(network, found, plain, {})
+
+    def forgive(others: Mapping[str, Array]) -> None:
+        """Takes errors away that outputs of another evaluation which rounds alike have, too."""
+        for name in floats:
+            ours = names[name]
+            if probing.is_wrong(errors[ours]) and is_as_near(found[ours], others[ours], exact[name]):
+                errors[ours] = 0.0
+
+    forgive(plain)
+    layers: dict[str, float] = {}
+    if probing.needed(max(errors.values()), exact, lambda feeds: _in_float32(network, feeds, *given)[1]):
+        probed, values, allowed = _probed(probing)
+        each = _errors(network, probed, values, allowed)
+        layers = {name: error for name, error in each.items() if name not in found}
+        again = _errors(network, found, values, allowed)
+        errors = {name: again[name] if probing.is_wrong(error) else error for name, error in errors.items()}
+        if not any(probing.is_wrong(each[name]) for name in found):
+            forgive(probed)
+    note = f"rounding is beside {reference} in float32"
+    if itself is not None and floats:
+        theirs = {name: Rounding.between(itself[1][name], exact[name]) for name in floats}
+        worst = min(theirs.values(), key=lambda cost: cost.decibels)
+        note += f", from which {itself[0]} with the model as it is lies {worst.decibels:.1f} dB off"
+        expected = _expected_noise(network)
+        for name in floats:
+            beyond = max(0.0, rounding[name].noise - MARGIN * (theirs[name].noise + expected))
+            errors[names[name]] = max(errors[names[name]], beyond)
+    return Check("numpy", errors, note, rounding, in_order(layers, (node.name for node in graph.nodes)))
+
+
+def _in_float32(
+    network: Network, feeds: Mapping[str, Array], threads: int, folder: Path
+) -> tuple[str, dict[str, Array]]:
+    """Who computed the model in float32, and its outputs."""
+    wide = {name: array.astype(np.float32) if str(array.dtype) in NARROW else array for name, array in feeds.items()}
+    return network.source.in_float32().outputs(wide, threads, folder)
+
+
+def _as_it_is(
+    network: Network, feeds: Mapping[str, Array], threads: int, folder: Path
+) -> tuple[str, dict[str, Array]] | None:
+    """Who computed a model that has 16-bit floats in its own types, and its outputs; None of one that has none."""
+    if not network.source.narrow_types:
+        return None
+    # Of bfloat16 ONNX Runtime has hardly an operation.
+    return network.source.outputs(feeds, threads, folder)
+
+
+def _expected_noise(network: Network) -> float:
+    """Noise over signal that independent roundings of all stored values add up to, each spread evenly over a step."""
+    steps = [STEP[node.type.dtype] for node in network.graph.nodes if node.op == "cast" and node.type.dtype in NARROW]
+    return math.hypot(*steps) / math.sqrt(12)
+
+
+def stored_values(
+    network: Network, schedules: Schedules, settings: Settings, feeds: Mapping[str, Array], folder: Path
+) -> tuple[dict[str, Array], dict[str, float]]:
+    """Computes outputs, values of 16 bits, and integers made of floats by an executable, and the error of each.
+
+    Integers that are made of integers alone are outputs of no probe: all floats that are made of them are compared.
+    """
+    found, values, allowed = _probed(Probing(network, schedules, settings, feeds, 0, 0.0, True, folder))
+    return found, _errors(network, found, values, allowed)
+
+
+def _probed(probing: Probing) -> tuple[dict[str, Array], dict[str, Array], dict[str, float]]:
+    """Computes stored values by an executable, NumPy's of those before each, and the rounding of a right one."""
+    graph = probing.network.graph
+    stored = [n.name for n in graph.nodes if n.type.dtype in NARROW and n.op == "cast" and n.name not in graph.outputs]
+    bytes_made = rounded_integers(graph)
+    names = list(dict.fromkeys([*graph.outputs, *stored, *bytes_made]))
+    found = probing.values(names)
+    values = evaluate(graph, probing.feeds, {name: found[name] for name in (*stored, *bytes_made)})
+    rounds = rounding_of_kernels(with_outputs(graph, names), probing.schedules, probing.settings.target.alignment)
+    return found, values, {name: _gathered(graph, name, rounds, {*stored, *bytes_made}) for name in names}
+
+
+def _errors(
+    network: Network, found: Mapping[str, Array], values: Mapping[str, Array], allowed: Mapping[str, float]
+) -> dict[str, float]:
+    """Error of each value beyond what a right one may differ by, over its largest element."""
+    graph, bytes_made = network.graph, rounded_integers(network.graph)
+    return {
+        name: _error(graph, name, array, values, allowed.get(name, 0.0))
+        if graph.type(name).dtype in FLOATS
+        else error_of(graph, name, array, values, bytes_made)
+        for name, array in found.items()
+    }
+
+
+def rounding_of_kernels(graph: Graph, schedules: Schedules, alignment: int) -> dict[str, float]:
+    """Node → share of the largest element that its kernel may be off by; those alone that round within.
+
+    Those are kernels whose algorithm rounds tiles, and attention with weights in 16 bits: each weight may fall to the
+    other side of a tie, by half a step at most, and the weights of a row add up to 1.
+    """
+    found: dict[str, float] = {}
+    for group in partition(graph, alignment=alignment):
+        for node in group.nodes:
+            if node.op == "attention" and node.attrs.get("weights") in NARROW:
+                found |= {each.name: STEP[node.attrs["weights"]] / 2 for each in group.nodes}
+        algorithm = None if group.workload is None else schedules(group.workload).algorithm
+        if algorithm in winograd.DOT:
+            found |= {node.name: winograd.RELATIVE_ERROR[algorithm] for node in group.nodes}
+    return found
+
+
+def _gathered(graph: Graph, name: str, rounds: Mapping[str, float], stored: Collection[str]) -> float:
+    """What the nodes round that a value is computed by, from the values that are stored."""
+    worst, todo, seen = 0.0, [name], {name}
+    while todo:
+        node = graph.node(todo.pop())
+        if node is not None:
+            worst = max(worst, rounds.get(node.name, 0.0))
+            more = {given for given in node.inputs if given not in stored} - seen
+            seen |= more
+            todo += more
+    return worst
+
+
+def _error(graph: Graph, name: str, found: Array, values: Mapping[str, Array], allowed: float) -> float:
+    """How wrong a value is, beyond what a right one may differ by, over its largest element."""
+    node = graph.node(name)
+    if node is None or node.type.dtype not in NARROW:
+        return _beyond(found, values[name], 0.0, allowed)
+    return error_beyond_a_step(found, compute(node, values), node.type.dtype, allowed)
+
+
+def error_beyond_a_step(found: Array, wanted: Array, dtype: str, allowed: float = 0.0) -> float:
+    """Largest difference that is more than a step of `dtype` at that number, over the largest finite element.
+
+    Args:
+        found, wanted: of one shape.
+        dtype: that both are rounded to.
+        allowed: so much more, as a share of the largest finite element, is no error either.
+    """
+    return _beyond(found, wanted, STEP[dtype], allowed)
+
+
+def _beyond(found: Array, wanted: Array, step: float, allowed: float) -> float:
+    """Largest difference beyond `step` of the number and `allowed` of the largest finite one, over the latter."""
+    ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
+    largest = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs)))
+    margin = step * np.maximum(np.abs(ours), np.abs(theirs), where=np.isfinite(ours), out=np.abs(theirs))
+    with np.errstate(invalid="ignore"):  # infinities, which `relative_error` compares
+        near = np.abs(ours - theirs) <= margin + allowed * largest
+    return relative_error(np.where(near, theirs, ours), theirs)

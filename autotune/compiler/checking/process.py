@@ -1,0 +1,152 @@
+"""Networks run and timed in processes of their own, see `autotune.compiler.checking.runtimes`.
+
+Two processes take turns, so that both see the machine in the same state; one that waits sleeps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from autotune.compiler.checking.runtimes import Array
+from measure.arrays import pack_arrays, unpack_arrays
+from measure.bench import Bench, Interleaved, Timeable
+from measure.child import Child, ChildError
+from measure.child_main import Message
+from measure.closing import Closing
+from measure.host import cores_for
+from measure.timing import Timing
+
+_ROOT = Path(__file__).resolve().parents[3]
+_MOST_BYTES = 1 << 36
+"""Bytes of the largest outputs."""
+
+
+class RuntimeFailure(RuntimeError):
+    """A runtime that is missing, refuses the model, or whose process died."""
+
+
+class RuntimeLacksOperator(RuntimeFailure):
+    """A runtime that has no implementation of an operator of the model, which is legal."""
+
+
+_LACKING = re.compile(
+    r"NOT_IMPLEMENTED|No Op registered for|is not a registered function/op"
+    r"|Type 'tensor\(\w+\)' of input parameter \(.*\) of operator \(\w+\) in node \(.*\) is invalid"
+)
+"""Message of ONNX Runtime on an operator that it lacks, or lacks for a type."""
+
+
+def raise_refusal(runtime: str, said: str) -> NoReturn:
+    """Raises what a runtime says of a model that it does not run.
+
+    Raises:
+        RuntimeLacksOperator: it has no implementation of an operator.
+        RuntimeFailure: anything else.
+    """
+    kind = RuntimeLacksOperator if _LACKING.search(said) else RuntimeFailure
+    raise kind(f"{runtime} must run the model, but said: {said}")
+
+
+class NetworkProcess(Timeable, Closing):
+    """A runtime with a model in a process of its own.
+
+    Args:
+        runtime: a name of `RUNTIMES`.
+        threads: cores it may use.
+        facts: what it opens: `folder` of an executable, or `model`, an .onnx file.
+
+    Attributes:
+        runtime: its name, which whoever runs several of one kind may replace by another.
+        precision: type that it says it computes floats in; "" where it does not say.
+        server: module whose `main` the process runs; one of more runtimes than `RUNTIMES` calls `runtimes.main`.
+        tree: folder of packages that the process runs, where they are not these.
+        limit: seconds that a request may take.
+
+    Raises:
+        RuntimeFailure: it cannot open the model.
+    """
+
+    server = "autotune.compiler.checking.runtimes"
+    precision = ""
+    tree: Path | None = None
+    limit = 3600.0
+
+    def __init__(self, runtime: str, threads: int, **facts: str) -> None:
+        self.runtime = runtime
+        path, prelude = None, ""
+        if self.tree is not None:
+            path, prelude = [str(self.tree)], _modules_of(_ROOT)
+        options = {"runtime": runtime, "threads": threads, "cores": cores_for(threads), **facts}
+        self._child = Child(options, self.server, path, prelude, _MOST_BYTES)
+        try:
+            self.precision = str(self._ask({"what": "open"})[0]["precision"])
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._child.close()
+
+    def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs by name."""
+        described, data = pack_arrays(list(arrays.values()))
+        header, blob = self._ask({"what": "infer", "names": list(arrays), "arrays": described}, data)
+        return dict(zip(header["names"], unpack_arrays(header["arrays"], blob), strict=True))
+
+    def time(self, iterations: int) -> list[float]:
+        """Seconds of each of `iterations` inferences on the last inputs."""
+        return list(self._ask({"what": "time", "count": iterations})[0]["seconds"])
+
+    def median(self, iterations: int, warm: int = 0) -> float:
+        """Median seconds of `iterations` inferences, after `warm` that are not counted."""
+        return float(self._ask({"what": "median", "count": iterations, "warm": warm})[0]["seconds"])
+
+    def memory(self) -> int:
+        """Resident bytes of the process."""
+        return int(self._ask({"what": "memory"})[0]["bytes"])
+
+    def _ask(self, request: Mapping[str, Any], blob: bytes = b"") -> Message:
+        try:
+            header, result = self._child.ask(request, blob, self.limit)
+        except ChildError as error:
+            how = error.death.brief
+            raise RuntimeFailure(f"the process of {self.runtime} must stay alive, but it {how}") from error
+        if "refused" in header:
+            raise_refusal(self.runtime, header["refused"].splitlines()[0])
+        return header, result
+
+
+def time_in_turns(
+    processes: Sequence[NetworkProcess],
+    turns: int,
+    seconds: float = 0.12,
+    pause: float = 0.1,
+    least: int = 3,
+    tick: Callable[[], None] = lambda: None,
+) -> dict[str, Timing]:
+    """Timing of each runtime by its name; the latencies are medians of its turns.
+
+    Args:
+        processes: that have inferred once.
+        turns: of each.
+        seconds: of inferences in a turn, as long again to warm up.
+        pause: before a turn, seconds.
+        least: inferences in a turn at least.
+        tick: called before each round; an exception ends the timing.
+    """
+    bench = Bench(Interleaved(turns, seconds, least, warm=True, pause=pause), tick)
+    found: dict[str, Timing] = {}
+    for process, timing in zip(processes, bench.time(processes), strict=True):
+        assert isinstance(timing, Timing)  # a process raises RuntimeFailure
+        found[process.runtime] = timing
+    return found
+
+
+def _modules_of(root: Path) -> str:
+    """Statement that lets a tree of packages that lacks the modules of this protocol take them from `root`."""
+    ours = {"measure": root / "measure", "autotune.compiler": root / "autotune" / "network"}
+    return "\n".join(f"import {name}; {name}.__path__.append({str(folder)!r})" for name, folder in ours.items())

@@ -1,0 +1,210 @@
+"""How fast a network's executable is beside other runtimes, which take turns with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+
+from autotune.compiler.build import make_feeds
+from autotune.compiler.checking.comparison import Rounding
+from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure, time_in_turns
+from autotune.compiler.checking.runtimes import RUNTIMES
+from autotune.compiler.load import Network
+from autotune.compiler.precisions import own_precision
+from autotune.compiler.sources import ModelSource
+from autotune.graph.precision import FULL
+from autotune.graph.types import Array
+from autotune.titles import title_of
+from autotune.tuner.settings import Settings
+from autotune.units import certainty, latency
+from measure.steadiness import DISAGREE, disagreement, halves_of, spread_of
+from search_space.scratch import ScratchFolder
+
+EXACT = "onnxruntime"
+"""Runtime that decibels are taken against."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How fast runtimes are.
+
+    Attributes:
+        seconds: of an inference, by runtime.
+        memory: resident bytes of its process after ten or more.
+        missing: why runtimes were not timed.
+        turns: seconds of an inference in each turn, in order of time, of which `seconds` is made.
+        titles: of runtimes, with the precision of each.
+        decibels: signal to noise of the worst output beside ONNX Runtime in float32, which has none itself; empty
+            where it was not asked for, or nothing runs the model in float32.
+    """
+
+    seconds: Mapping[str, float]
+    memory: Mapping[str, int]
+    missing: Mapping[str, str]
+    turns: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
+    decibels: Mapping[str, float] = field(default_factory=dict)
+
+    def title(self, runtime: str) -> str:
+        """What a runtime is called where it is shown."""
+        return self.titles.get(runtime, runtime)
+
+    @staticmethod
+    def is_ours(runtime: str) -> bool:
+        """Whether it is an executable of ours, and not another runtime."""
+        return runtime.partition(" ")[0] == "autotune"
+
+    def is_exact(self, runtime: str) -> bool:
+        """Whether it is what the outputs of others were compared with."""
+        return runtime == EXACT and bool(self.decibels)
+
+    def spread(self, runtime: str) -> float:
+        """(75th percentile - 25th percentile) / median of a runtime's turns; NaN where none are known."""
+        return spread_of(self.turns.get(runtime, ()))
+
+    @property
+    def unsteady(self) -> str:
+        """What the halves of the turns say of the machine, in a sentence; "" where they agree."""
+        halves = {name: halves_of(turns) for name, turns in self.turns.items()}
+        worst = max(halves, key=lambda name: disagreement(halves[name]), default="")
+        if not worst or disagreement(halves[worst]) <= DISAGREE:
+            return ""
+        first, second = map(latency, halves[worst])
+        return (
+            f"{self.title(worst)}: the first half of its turns took {first}, the second {second}: the machine was "
+            f"busy, and ratios are {certainty(disagreement(halves[worst]))}"
+        )
+
+
+def time_network(
+    network: Network,
+    folder: Path,
+    settings: Settings,
+    others: Sequence[str],
+    turns: int = 20,
+    say: Callable[[str], None] = lambda text: None,
+    also: Mapping[str, Path] = MappingProxyType({}),
+    accuracy: bool = False,
+) -> Timing:
+    """Times the executable in `folder` and the same model on other runtimes, which take turns.
+
+    Args:
+        network: of the executable.
+        folder: of the executable.
+        settings: of the run.
+        others: names of runtimes.
+        turns: that each takes.
+        say: shows a sentence to the user.
+        also: folders of further executables of the same model, by precision.
+        accuracy: whether the outputs of all are compared.
+    """
+    with ScratchFolder("time") as place, ExitStack() as stack:
+        beside = _Beside(make_feeds(network, settings.seed), Path(place), network.source)
+        stack.callback(beside.close)
+        beside.open("autotune", NetworkProcess("autotune", settings.threads, folder=str(folder)))
+        for precision, another in also.items():
+            label = title_of("autotune", precision)
+            beside.attempt(label, "autotune", settings.threads, folder=str(another))
+        for name in others:
+            beside.attempt(name, name, settings.threads)
+        decibels = beside.decibels(settings.threads) if accuracy else {}
+        processes = beside.processes
+        titles = {p.runtime: _title(p, network) for p in processes}
+        say(f"timing the network, in turns with {', '.join(titles[p.runtime] for p in processes[1:]) or 'nobody'}")
+        took = time_in_turns(processes, turns)
+        memory = {process.runtime: process.memory() for process in processes}
+    seconds = {name: timing.steady for name, timing in took.items()}
+    medians = {name: timing.latencies for name, timing in took.items()}
+    return Timing(seconds, memory, beside.missing, medians, titles, decibels)
+
+
+def _title(process: NetworkProcess, network: Network) -> str:
+    if process.runtime == "autotune":
+        return title_of("autotune", own_precision(network))
+    known = process.runtime in RUNTIMES
+    return title_of(process.runtime, network.source.precision, process.precision) if known else process.runtime
+
+
+class _Beside:
+    """Processes that have inferred once.
+
+    Args:
+        feeds: inputs by name.
+        place: folder of files that live as long as the processes.
+        source: model that other runtimes are given.
+
+    Attributes:
+        processes: in the order in which they were opened.
+        missing: runtimes that are not there or refuse the model, as one that has no 16-bit floats, and why.
+    """
+
+    def __init__(self, feeds: Mapping[str, Array], place: Path, source: ModelSource) -> None:
+        self._feeds, self._place, self._source = feeds, place, source
+        self._outputs: dict[str, list[Array]] = {}
+        self.processes: list[NetworkProcess] = []
+        self.missing: dict[str, str] = {}
+
+    @cached_property
+    def _model(self) -> str:
+        """Path of the ONNX file.
+
+        Raises:
+            RuntimeFailure: the model is none of ONNX.
+        """
+        file = self._place / "model.onnx"
+        self._source.save(file)
+        return str(file)
+
+    def open(self, label: str, process: NetworkProcess) -> None:
+        """Takes in a process that has opened its model, and has it infer.
+
+        Raises:
+            RuntimeFailure: it cannot.
+        """
+        process.runtime = label
+        try:
+            self._outputs[label] = list(process.infer(self._feeds).values())
+        except RuntimeFailure:
+            process.close()
+            raise
+        self.processes.append(process)
+
+    def attempt(self, label: str, runtime: str, threads: int, **facts: str) -> None:
+        """The same of a runtime that may be missing.
+
+        Args:
+            label: name that it is shown by.
+            runtime: name of it.
+            threads: of it.
+            facts: what it opens; none: the model.
+        """
+        try:
+            self.open(label, NetworkProcess(runtime, threads, **(facts or {"model": self._model})))
+        except RuntimeFailure as error:
+            self.missing[label] = str(error)
+
+    def decibels(self, threads: int) -> dict[str, float]:
+        """Of the worst output of each runtime but ONNX Runtime, which is what they are held against."""
+        if self._source.precision != FULL:
+            return {}  # nobody computes it without rounding
+        exact = self._outputs.get(EXACT)
+        if exact is None:
+            try:
+                with NetworkProcess(EXACT, threads, model=self._model) as process:
+                    exact = list(process.infer(self._feeds).values())
+            except RuntimeFailure:
+                return {}  # as without it; nothing was asked of it
+        return {
+            label: min(Rounding.between(*pair).decibels for pair in zip(found, exact, strict=True))
+            for label, found in self._outputs.items()
+            if label != EXACT
+        }
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for process in self.processes:
+            process.close()

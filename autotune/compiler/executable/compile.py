@@ -1,0 +1,413 @@
+"""From a network and schedules of its workloads to an executable: kernels, weights, memory plan.
+
+An executable has cases, each with steps of its own: ranges of open sizes, and points at which the network is one of its
+own. A network of one shape is the case of one point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autotune.compiler.cache.kernels import KernelCache, symbol_of
+from autotune.compiler.executable.graph_family import GraphAt, GraphFamily
+from autotune.compiler.executable.linking import Builder, Linking
+from autotune.compiler.executable.packing import Call, Constants, room
+from autotune.compiler.executable.scopes import Roots, Scope, inside, listed_step, trip_places
+from autotune.compiler.executable.shapes import FIXED, NotOpen, Range, ShapeSet
+from autotune.compiler.executable.states import states_of
+from autotune.compiler.executable.weights import Weights
+from autotune.graph.copies import executable_graph
+from autotune.graph.ir import Array, Graph, Node
+from autotune.graph.loops import loops_of
+from autotune.graph.memory_plan import MemoryPlan, lower_bound
+from autotune.graph.partition import Group
+from autotune.graph.views import dense
+from autotune.schedule import Kernel, OpenKernel, Schedule, module_of
+from search_space.dtypes import numpy_dtype
+from search_space.schedule.state import operations
+from search_space.workloads import Workload
+from targets import registry
+from targets.base import BuildError, Case, Choice, Loop, Module, NetworkPlan, Packing, Parameter, Place, Step, Target
+from targets.cstyle.spelling import RESERVED
+from targets.manifest import listed, write_manifest
+
+if TYPE_CHECKING:
+    from autotune.compiler.executable.open_kernels import Candidate
+
+__all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
+
+Chosen = Callable[[Workload], Schedule]
+
+
+def identifier(name: str) -> str:
+    """A C identifier of a network's name."""
+    found = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+    return f"n{found}" if found[:1].isdigit() or found in RESERVED else found
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Sizes that have steps of their own.
+
+    Attributes:
+        within: the sizes; of a fixed shape there is none.
+        scope: the network there, or of a range at the largest sizes.
+        memory: where its values lie in the arena.
+        kernels: of each call, of open sizes; none where sizes are known, so that workloads have schedules.
+    """
+
+    within: Range
+    scope: Scope
+    memory: MemoryPlan
+    kernels: tuple[Candidate, ...] = ()
+
+
+class Compiler:
+    """Compiles one network for a set of shapes.
+
+    Args:
+        graph: what to compile, whose constants are weights; where sizes are open, a function of them.
+        chosen: workload → its schedule.
+        target: name of the target.
+        threads: that the network is meant to run on.
+        cache: of kernels that were built before; None: every kernel is built.
+        builder: builds those that are not known; by default one after the other.
+        weights: of executables compiled before, which this one's follow; None: it has its own alone.
+        shapes: that the executable takes; by default the graph's own.
+        cold: whether kernels of open sizes are chosen for constants that come from memory.
+
+    Attributes:
+        graph: as it is compiled, at the largest sizes.
+
+    Raises:
+        BuildError: loops or states in the graph, and a target that has none; a state whose rows are no output.
+        NotOpen: the network is not one at all sizes, or the target's kernels take no sizes.
+    """
+
+    def __init__(
+        self,
+        graph: Graph | GraphAt,
+        chosen: Chosen,
+        target: str = "cpu",
+        threads: int = 1,
+        cache: KernelCache | None = None,
+        builder: Builder | None = None,
+        weights: Weights | None = None,
+        shapes: ShapeSet = FIXED,
+        cold: bool = True,
+    ) -> None:
+        self._target: Target = registry.get(target)
+        if shapes.sizes and not self._target.open_sizes:
+            raise NotOpen(f"`target` of open sizes must be one whose kernels take them, but got {target}")
+        self._builder = builder or partial(map, partial(module_of, target=self._target))
+        alignment = self._target.alignment
+        if isinstance(graph, Graph):
+            fixed = executable_graph(graph, alignment)
+            if (loops := loops_of(fixed)) and not self._target.loops:
+                raise BuildError(f"`graph` must have no loop for target {target}, but got {loops[0].name!r}")
+            self._family = GraphFamily(lambda point: fixed, shapes, alignment)
+        else:
+            self._family = GraphFamily(graph, shapes, alignment)
+        self.graph = self._family.graph
+        self._states = states_of(self._family.largest)
+        if self._states and not self._target.states:
+            raise BuildError(f"`graph` must have no state for target {target}, but got {self._states[0][0]!r}")
+        self._chosen, self._threads, self._cache, self._cold = chosen, threads, cache, cold
+        self._name = identifier(self.graph.name)
+        self._modules: list[Module] = []
+        self._constants = Constants(self._target)
+        self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
+        self._packed_bytes = 0
+        self._placed: dict[tuple[object, ...], Mapping[str, Place]] = {}
+        self._shared = weights is not None
+        self._weights = Weights(self._target.spacing) if weights is None else weights
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """Workloads that need schedules: of all steps of known sizes, in order, then those that are opened."""
+        family, shapes = self._family, self._family.shapes
+        exact = [group.workload for scope in self._exact for _, group, _ in scope.calls()]
+        opened = [family.workload(call, point) for point in shapes.samples for call in family.distinct]
+        return [*(workload for workload in exact if workload is not None), *opened]
+
+    @property
+    def _exact(self) -> list[Scope]:
+        """The network at points at which it has kernels of its own."""
+        return [self._family.scope(point) for point in self._family.shapes.exact]
+
+    @property
+    def _graphs(self) -> list[Graph]:
+        """Graphs whose constants are weights."""
+        return [graph for scope in self._family.scopes for graph in scope.graphs]
+
+    def pack(self, workload: Workload, module: Module) -> None:
+        """Packs the constants of a workload's steps whose kernel is this one, so that `write` finds them packed.
+
+        Kernels of open sizes are built when all schedules are known.
+        """
+        for exact in self._exact:
+            for scope, group, _ in exact.calls():
+                if group.workload == workload and scope.is_dense(group):
+                    self._constants.ahead(Call(scope.graph, group, module))
+
+    @cached_property
+    def _cases(self) -> list[_Case]:
+        """Cases that a call of the network chooses among.
+
+        Raises:
+            NotOpen: sizes at which no schedule holds that was found at these or lesser ones.
+        """
+        shapes, spacing = self._family.shapes, self._target.spacing
+        cases = [
+            _Case(Range(point, point), scope, scope.plan(spacing))
+            for point, scope in zip(shapes.exact, self._exact, strict=True)
+        ]
+        if shapes.cells:
+            from autotune.compiler.executable.open_kernels import (
+                OpenKernels,  # it estimates, which takes a while to import
+            )
+
+            largest, memory = self._family.largest, self._family.largest.plan(spacing)
+            candidates = OpenKernels(self._family, self._chosen, self._target, self._threads, self._cold)
+            cases += [_Case(within, largest, memory, kernels) for within, kernels in candidates.choose()]
+        return cases
+
+    def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array] | Array:
+        """Writes to `folder` what the target links, weights and manifest.
+
+        Args:
+            weights_file: whether the weights are written; otherwise whoever loads the executable is to be given them.
+
+        Returns:
+            The bytes of the weights, in parts (n,) one after the other or in an array of their own (`Weights.whole`).
+
+        Raises:
+            BuildError: a kernel that cannot be built.
+            NotOpen: sizes at which no schedule of a kernel holds.
+            RuntimeError: the linker failed.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        sizes = self._family.shapes.sizes
+        called, kernels = self._kernels()
+        linking = Linking(kernels, self._name, self._target, self._cache, self._builder)
+        graphs, before = self._graphs, linking.before
+        if before is not None:  # all kernels are there, so that their constants can be packed side by side
+            calls = [
+                Call(scope.graph, group, before.modules[number])
+                for (scope, group, _), number in zip(self._calls(), called, strict=True)
+            ]
+            if not self._shared:
+                self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
+            distinct = {call.made_of: call for call in reversed(calls)}
+            self._constants.all_ahead(
+                [call for call in calls if distinct[call.made_of] is call], self._target.library(before.files)
+            )
+        steps = self._steps(self._numbered(called, linking.modules()))
+        arena = self._spaced(max(case.memory.nbytes for case in self._cases))
+        network = NetworkPlan(
+            self._name,
+            tuple(self._modules),
+            tuple(steps),
+            tuple(map(self._family.parameter, self.graph.inputs)),
+            tuple(self._outputs()),
+            self._weights.nbytes,
+            arena,
+            tuple(self._packings.values()),
+            self._packed_bytes,
+            tuple(self._weights.parts),
+            sizes,
+        )
+        linked = linking.link(network, folder)
+        original = sum(array.nbytes for graph in graphs for array in graph.constants.values())
+        manifest = {
+            "kind": linked["kind"],
+            "name": self._name,
+            "target": self._target.name,
+            "threads": self._threads,
+            "inputs": [listed(p) for p in network.inputs],
+            "outputs": [listed(p) for p in network.outputs],
+            **({"sizes": {name: list(span) for name, span in sizes.items()}} if sizes else {}),
+            **({"states": [list(pair) for pair in self._states]} if self._states else {}),
+            **linked,
+            "weights": self._weights.write(folder / f"{self._name}.weights", original, weights_file),
+            "memory": {
+                "arena_bytes": arena,
+                "arena_lower_bound": lower_bound(self._family.largest.intervals(self._target.spacing)),
+                **linked["memory"],
+            },
+            "steps": [
+                listed_step(group.title, group.workload, self._modules[step.module].name, bool(sizes))
+                | ({} if trips == 1 else {"trips": trips})
+                for (_, group, trips), step in zip(self._calls(), network.calls, strict=True)
+                if group.workload is not None
+            ],
+        }
+        write_manifest(manifest, folder)
+        return self._weights.whole
+
+    def _outputs(self) -> Iterator[Parameter]:
+        """Outputs of the network, by the names that a caller knows."""
+        for value, name in zip(self.graph.outputs, self.graph.output_names, strict=True):
+            yield replace(self._family.parameter(value), name=name)
+
+    def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
+        """Calls of all cases, one case after the other; see `Scope.calls`."""
+        for case in self._cases:
+            yield from case.scope.calls()
+
+    def _roots(self, scope: Scope, offsets: Mapping[str, int]) -> Roots:
+        """Where the network's values lie that others lie in."""
+        graph = scope.graph
+        outputs = {scope.root(name): number for number, name in enumerate(graph.outputs)}
+        inputs = {name: number for number, name in enumerate(graph.inputs)}
+
+        def where(root: str) -> Place:
+            if root in outputs:
+                return Place("output", outputs[root])
+            if root in inputs:
+                return Place("input", inputs[root])
+            if root in graph.constants:
+                return Place("weights", self._weights.place(np.asarray(graph.constants[root])))
+            return Place("arena", offsets[root])
+
+        return where
+
+    def _steps(self, numbers: Iterator[int]) -> Sequence[Step | Loop | Choice]:
+        """Steps of the network; `numbers` gives that of the kernel of each call."""
+        steps = [self._case_steps(case, numbers) for case in self._cases]
+        if not self._family.shapes.sizes:
+            return steps[0]
+        return [Choice(tuple(Case(c.within.spans, tuple(own)) for c, own in zip(self._cases, steps, strict=True)))]
+
+    def _case_steps(self, case: _Case, numbers: Iterator[int]) -> list[Any]:
+        """Steps of a case, and its loops where sizes are fixed."""
+        scope, offsets = case.scope, case.memory.offsets
+        where = self._roots(scope, offsets)
+        steps: list[Step | Loop] = []
+        for call, group in enumerate(scope.groups):
+            if group.loop is not None:
+                steps.append(self._loop(scope, group.loop, where, offsets, numbers))
+                continue
+            step = self._step(scope, group, where, next(numbers))
+            if case.kernels:
+                terms, sizes = case.kernels[call].terms, self._modules[step.module].sizes
+                step = replace(step, sizes=tuple(self._family.extent(terms[name]) for name in sizes))
+            steps.append(step)
+        return steps
+
+    def _loop(self, outer: Scope, node: Node, where: Roots, offsets: Mapping[str, int], numbers: Iterator[int]) -> Loop:
+        body = outer.bodies[node.name]
+        data, given = outer.place(node.name, where), [outer.place(name, where) for name in node.inputs]
+        places, inner = trip_places(node, body, data, given), body.plan(self._target.spacing).offsets
+
+        def within(root: str) -> Place:
+            if root in places:
+                return places[root]
+            if root in body.graph.constants:
+                return Place("weights", self._weights.place(np.asarray(body.graph.constants[root])))
+            return Place("arena", offsets[inside(node.name)] + inner[root])
+
+        return Loop(node.attrs["trips"], tuple(self._step(body, group, within, next(numbers)) for group in body.groups))
+
+    def _step(self, scope: Scope, group: Group, where: Roots, number: int) -> Step:
+        assert group.workload is not None
+        graph = scope.graph
+        module = self._modules[number]
+        names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
+        constants = self._constant_places(Call(graph, group, module))
+        arguments = []
+        for parameter in module.parameters:
+            computed = [names[source] for source in parameter.packed_from if names[source] not in graph.constants]
+            assert not computed, f"{parameter.name} is packed, and made of {computed}"
+            if parameter.name in constants:
+                arguments.append(constants[parameter.name])
+            elif parameter.name in module.outputs:
+                arguments.append(scope.place(group.output, where))
+            elif parameter.packed_from:
+                sources = tuple(scope.place(names[source], where) for source in parameter.packed_from)
+                arguments.append(self._packed(number, parameter, sources))
+            else:
+                arguments.append(scope.place(names[parameter.name], where))
+        return Step(number, tuple(arguments), group.title)
+
+    def _constant_places(self, call: Call) -> Mapping[str, Place]:
+        """Where the constants of a call lie that are packed when it is compiled, by the parameter's name."""
+        key = call.made_of
+        if key not in self._placed:
+            names = dict(zip((p.name for p in call.module.sources), call.group.inputs, strict=True))
+            made = self._constants.of(call)
+            known = [
+                p.name
+                for p in call.module.parameters
+                if p.name in made and all(names[n] in call.graph.constants for n in p.packed_from or (p.name,))
+            ]
+            self._placed[key] = {name: Place("weights", self._weights.place(made[name])) for name in known}
+        return self._placed[key]
+
+    def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
+        """Strides of the kernel's activations that are not dense, by the workload's names."""
+        assert group.workload is not None
+        if scope.is_dense(group):
+            return {}
+        *inputs, output = group.workload.tensors(algorithm)
+        known = operations([output], inputs)
+        found = {}
+        for tensor, name in zip([*inputs, output], [*group.inputs, group.output], strict=True):
+            strides = scope.locations[name].strides
+            if strides is not None and strides != dense(tensor.shape):
+                found[known[tensor.op]] = strides
+        return found
+
+    def _kernels(self) -> tuple[list[int], Sequence[Kernel | OpenKernel]]:
+        """Number of each call's kernel, and the kernels, in the order of the calls that are their first."""
+        known: dict[object, int] = {}
+        numbers: list[int] = []
+        kernels: list[Kernel | OpenKernel] = []
+        for case in self._cases:
+            for call, (scope, group, _) in enumerate(case.scope.calls()):
+                kernel = case.kernels[call].kernel if case.kernels else self._kernel(scope, group)
+                number = known.setdefault(kernel.key, len(kernels))
+                numbers.append(number)
+                if number == len(kernels):
+                    kernels.append(self._named(kernel, number))
+        return numbers, kernels
+
+    def _kernel(self, scope: Scope, group: Group) -> Kernel:
+        """The kernel of a call of known sizes, without a name."""
+        assert group.workload is not None
+        schedule = self._chosen(group.workload)
+        return Kernel(group.workload, schedule, self._pitches(scope, group, schedule.algorithm), "")
+
+    def _named(self, kernel: Kernel | OpenKernel, number: int) -> Kernel | OpenKernel:
+        """The kernel, named by all that its code depends on, or by its number where not all of that is known."""
+        name: str | None = kernel.name
+        if isinstance(kernel, Kernel):
+            name = symbol_of(kernel.workload, kernel.schedule, kernel.pitches, self._target)
+        return replace(kernel, name=name or f"{self._name}_kernel{number}")
+
+    def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
+        """Numbers of the calls' kernels, each of which is built when its number is given."""
+        for number in called:
+            if number == len(self._modules):
+                self._modules.append(next(modules))
+            yield number
+
+    def _packed(self, number: int, parameter: Parameter, sources: tuple[Place, ...]) -> Place:
+        """Where a constant will lie that is packed when the network is loaded; of the same sources it is made once."""
+        key = (number, parameter.name, sources)
+        if key not in self._packings:
+            result = Place("packed", self._packed_bytes)
+            self._packings[key] = Packing(number, parameter.name, sources, result)
+            nbytes = math.prod(parameter.shape) * numpy_dtype(parameter.dtype).itemsize
+            self._packed_bytes += self._spaced(nbytes)
+        return self._packings[key].result
+
+    def _spaced(self, nbytes: int) -> int:
+        return -(-nbytes // self._target.spacing) * self._target.spacing

@@ -1,0 +1,99 @@
+"""Compiles a network for an accelerator and its host: a file for each kernel, which `stepwise` runs in turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.compiler.executable.compile import Chosen, identifier
+from autotune.compiler.executable.scopes import listed_step
+from autotune.compiler.executable.stepwise import ALIGNMENT, FORMAT
+from autotune.compiler.executable.weights import Weights
+from autotune.graph.ir import Graph
+from autotune.graph.loops import loops_of
+from autotune.graph.offload import is_offloaded, tuned_as
+from autotune.graph.partition import partition
+from autotune.graph.views import locate
+from search_space.files import replace_file
+from search_space.space import program_of
+from targets import registry
+from targets.base import BuildError, Parameter
+from targets.manifest import digest, listed, write_manifest
+
+
+def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, device: str, threads: int = 1) -> None:
+    """Compiles a graph into `folder`, a file for each kernel.
+
+    Args:
+        graph: as `offload` gives it, of which `executable_graph` has been made.
+        chosen: workload → its schedule.
+        folder: to write.
+        target: of what the device does not compute.
+        device: target of the offloaded layers.
+        threads: that the kernels of `target` run on.
+
+    Raises:
+        BuildError: a kernel that cannot be built, or a loop.
+    """
+    if loops := loops_of(graph):
+        raise BuildError(f"`graph` must have no loop for an executable of steps, but got {loops[0].name!r}")
+    folder.mkdir(parents=True, exist_ok=True)
+    roots = {name: at.root for name, at in locate(graph, in_place=False).items()}
+    modules: dict[str, dict[str, Any]] = {}
+    steps, read = [], set()
+    for group in partition(graph, in_place=False):
+        if group.workload is None:
+            continue
+        place = device if is_offloaded(group.workload) else target
+        key = group.workload.key
+        if key not in modules:
+            schedule = chosen(group.workload)
+            program = program_of(group.workload, schedule.algorithm, schedule.trace)
+            data = registry.get(place).build(program, f"kernel{len(modules)}").to_bytes()
+            file = f"kernel{len(modules)}.module"
+            replace_file(folder / file, data)
+            modules[key] = {"file": file, "target": place, "sha256": digest(data)}
+        inputs = [roots[name] for name in group.inputs]
+        read |= {*inputs}
+        steps.append(
+            {
+                **listed_step(group.title, group.workload, modules[key]["file"]),
+                "task": tuned_as(group.workload).key,
+                "target": place,
+                "inputs": inputs,
+                "output": group.output,
+            }
+        )
+    name, weights = identifier(graph.name), Weights(ALIGNMENT)
+    constants = [
+        {**listed(_parameter(graph, each, each)), "offset": weights.place(np.asarray(array))}
+        for each, array in graph.constants.items()
+        if each in read
+    ]
+    values = sum(graph.type(str(step["output"])).nbytes for step in steps)
+    original = sum(graph.constants[str(each["name"])].nbytes for each in constants)
+    manifest = {
+        "kind": FORMAT.kind,
+        "name": name,
+        "target": target,
+        "device": device,
+        "threads": threads,
+        "inputs": [listed(_parameter(graph, each, each)) for each in graph.inputs],
+        "outputs": [
+            {**listed(_parameter(graph, value, each)), "value": roots[value]}
+            for value, each in zip(graph.outputs, graph.output_names, strict=True)
+        ],
+        "weights": weights.write(folder / f"{name}.weights", original),
+        "constants": constants,
+        "memory": {"arena_bytes": values},
+        "modules": list(modules.values()),
+        "steps": steps,
+    }
+    write_manifest(manifest, folder)
+
+
+def _parameter(graph: Graph, value: str, name: str) -> Parameter:
+    """Makes the parameter of a value, by the name that a caller knows."""
+    return Parameter(name, graph.type(value).shape, graph.type(value).dtype)

@@ -1,0 +1,311 @@
+"""The graphs of a network at several sizes, and what they have in common.
+
+A graph has known shapes, and so have the passes that make it and the kernels that it is split into. So it is made at
+several sizes, and has to be the same but for numbers: the same kernels in the same order, on values that lie in the
+same places. What the numbers are at all sizes follows from those at some, see `search_space.terms`. Values lie where
+they lie at the largest sizes, where each takes the most memory. A network of one shape is a family of one graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from autotune.compiler.executable.scopes import Scope, scope_of
+from autotune.compiler.executable.shapes import NotOpen, ShapeSet
+from autotune.graph.decisions import Decisions
+from autotune.graph.ir import Array, Graph
+from autotune.graph.loops import loops_of
+from autotune.graph.partition import Group, partitioned_as
+from autotune.graph.views import dense
+from search_space import te_json
+from search_space.generalised import Generalised, common, generalised, known_at
+from search_space.schedule.state import operations
+from search_space.terms import NoTerm, Point, Term, term_of
+from search_space.workloads import Workload
+from targets.arrays import contiguous
+from targets.base import Parameter
+from targets.extents import Extent
+
+GraphAt = Callable[[Point], Graph]
+"""Sizes → the graph of a network there, as `executable_graph` gives it."""
+
+
+class GraphFamily:
+    """A network at several sizes, or at its one shape.
+
+    Args:
+        graph_at: asked for each of the points once.
+        shapes: sizes that are open, and points at which the network has a graph of its own.
+        alignment: of the target.
+
+    Attributes:
+        graph: at the largest sizes.
+        shapes: as given.
+        points: at which the network was made, the largest sizes last.
+
+    Raises:
+        NotOpen: the network is not the same at all points.
+    """
+
+    def __init__(self, graph_at: GraphAt, shapes: ShapeSet, alignment: int = 1) -> None:
+        self.shapes, self.points = shapes, shapes.points
+        *others, greatest = self.points
+        decisions = Decisions()
+        with decisions.hold():
+            self.graph = graph_at(greatest)
+        if shapes.sizes and (loops := loops_of(self.graph)):
+            raise NotOpen(f"a network of open sizes must have no loop, but got {loops[0].name!r}")
+        self._scopes = {greatest: scope_of(self.graph, alignment)}
+        for point in others:
+            with decisions.hold():
+                graph = graph_at(point)
+            self._scopes[point] = scope_of(_sharing(graph, self.graph), alignment)
+            self._compare(point)
+        self._generalised: dict[tuple[int, str], Generalised] = {}
+        self._workloads: dict[int, Any] = {}
+        self._pitches: dict[tuple[int, str], dict[str, tuple[int | Term, ...]]] = {}
+        for point in shapes.exact:
+            if point not in self._scopes:
+                self._scopes[point] = scope_of(_sharing(graph_at(point), self.graph), alignment)
+        self._check_ends()
+
+    @property
+    def largest(self) -> Scope:
+        """The network at the largest sizes."""
+        return self._scopes[self.points[-1]]
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """The network at the largest sizes, and at points at which it has kernels of its own."""
+        return [self._scopes[point] for point in dict.fromkeys((self.points[-1], *self.shapes.exact))]
+
+    @property
+    def count(self) -> int:
+        """Calls of kernels at open sizes."""
+        return len(self.largest.groups)
+
+    @property
+    def distinct(self) -> list[int]:
+        """Calls that are not like an earlier one."""
+        return [call for call in range(self.count) if self.first_alike(call) == call]
+
+    def scope(self, point: Point) -> Scope:
+        """The network at one of the points, or at known sizes."""
+        return self._scopes[point]
+
+    def group(self, number: int, point: Point) -> Group:
+        """What one of the calls computes at one of the points."""
+        return self._scopes[point].groups[number]
+
+    def extent(self, term: Term) -> Extent:
+        """A number that follows from the sizes."""
+        return term.plain(list(self.shapes.sizes))
+
+    def first_alike(self, number: int) -> int:
+        """The first call that computes the same as one of them, of arrays that lie alike, at all sizes."""
+        return self._alike[number]
+
+    def parameter(self, name: str) -> Parameter:
+        """An input or output of the network.
+
+        Raises:
+            NotOpen: an extent that does not follow from the sizes.
+        """
+        kinds = [self._scopes[point].graph.type(name) for point in self.points]
+        try:
+            terms = [term_of(extents, self.points) for extents in zip(*(k.shape for k in kinds), strict=True)]
+        except (NoTerm, ValueError) as error:
+            raise NotOpen(f"the shape of {name!r} must follow from the sizes: {error}") from error
+        extents = tuple(map(self.extent, terms)) if len({k.shape for k in kinds}) > 1 else ()
+        return Parameter(name, kinds[-1].shape, kinds[-1].dtype, extents=extents)
+
+    def workload(self, number: int, point: Point) -> Workload:
+        """What one of the calls computes at any sizes.
+
+        Raises:
+            NotOpen: its arguments do not follow from the sizes.
+        """
+        if point in self._scopes:
+            return _workload(self.group(number, point))
+        number = self.first_alike(number)
+        try:
+            if number not in self._workloads:
+                every = [_workload(self.group(number, point)).to_json() for point in self.points]
+                self._workloads[number] = common(every, self.points)
+            return Workload.from_json(known_at(self._workloads[number], point))
+        except ValueError as error:
+            raise NotOpen(f"{self.group(number, self.points[-1]).title} must follow from the sizes: {error}") from error
+
+    def definition(self, number: int, algorithm: str) -> Generalised:
+        """What one of the calls computes by an algorithm, at any sizes.
+
+        Raises:
+            NotOpen: that is not one definition.
+        """
+        key = self.first_alike(number), algorithm
+        if key not in self._generalised:
+            groups = [self.group(number, point) for point in self.points]
+            try:
+                found = [te_json.to_json(_workload(group).tensors(algorithm)) for group in groups]
+                self._generalised[key] = generalised(found, self.points)
+            except ValueError as error:
+                raise NotOpen(f"{groups[-1].title} must be one definition at all sizes: {error}") from error
+        return self._generalised[key]
+
+    def pitches(self, number: int, algorithm: str) -> dict[str, tuple[int | Term, ...]]:
+        """Strides of the arrays of one of the calls that are not dense, by the workload's names.
+
+        They are numbers, or terms of the sizes of the call's definition. A constant of open shape lies as it does at
+        the largest sizes.
+
+        Raises:
+            NotOpen: they do not follow from the sizes.
+        """
+        key = self.first_alike(number), algorithm
+        if key not in self._pitches:
+            self._pitches[key] = self._pitches_of(*key)
+        return self._pitches[key]
+
+    def _pitches_of(self, number: int, algorithm: str) -> dict[str, tuple[int | Term, ...]]:
+        found = self.definition(number, algorithm)
+        own = [tuple(size.at(point) for size in found.sizes) for point in self.points]
+        group = self.group(number, self.points[-1])
+        *inputs, output = _workload(group).tensors(algorithm)
+        known = operations([output], inputs)
+        pitches: dict[str, tuple[int | Term, ...]] = {}
+        for tensor, name in zip([*inputs, output], [*group.inputs, group.output], strict=True):
+            every = [self._strides(name, point) for point in self.points]
+            if name in self._open_constants:
+                pitches[known[tensor.op]] = dense(self.graph.type(name).shape)
+            elif any(strides is not None for strides in every):
+                shapes = [self._scopes[point].graph.type(name).shape for point in self.points]
+                laid = [strides or dense(shape) for strides, shape in zip(every, shapes, strict=True)]
+                if laid != list(map(dense, shapes)):
+                    pitches[known[tensor.op]] = _pitches(name, laid, shapes, own)
+        return pitches
+
+    # ------------------------------------------------------------------ comparing
+    def _check_ends(self) -> None:
+        """Holds inputs and outputs of all graphs against what follows from the sizes."""
+        names = [*self.graph.inputs, *self.graph.outputs]
+        ends = list(map(self.parameter, names))
+        for point, scope in self._scopes.items():
+            graph, sizes = scope.graph, dict(zip(self.shapes.sizes, point, strict=True))
+            found = [(kind.shape, kind.dtype) for kind in map(graph.type, (*graph.inputs, *graph.outputs))]
+            if found != [(end.at(sizes).shape, end.dtype) for end in ends]:
+                raise NotOpen(f"inputs and outputs must follow from the sizes, but do not at {sizes}")
+
+    def _compare(self, point: Point) -> None:
+        """Holds the network at some sizes against that at the largest."""
+        here, there = self._scopes[point], self._scopes[self.points[-1]]
+        shown = "x".join(map(str, point))
+        for mine, theirs in zip_longest((g.title for g in here.groups), (g.title for g in there.groups)):
+            if mine != theirs:
+                got = f"has {mine or 'no kernel'} in place of {theirs or 'none'} at {shown}"
+                raise NotOpen(f"a network must have the same kernels at all sizes, but {got}")
+        for mine, theirs in zip(here.groups, there.groups, strict=True):
+            if (mine.inputs, mine.output) != (theirs.inputs, theirs.output):
+                raise NotOpen(f"{theirs.title} must read the same values at all sizes, but reads others at {shown}")
+            for name in (*mine.inputs, mine.output):
+                at, wanted = here.locations[name], there.locations[name]
+                if (at.root, at.offset) != (wanted.root, wanted.offset):
+                    raise NotOpen(f"{name!r} must lie in the same place at all sizes, but lies elsewhere at {shown}")
+                if here.graph.type(at.root).nbytes > there.graph.type(at.root).nbytes:
+                    raise NotOpen(f"{name!r} must take the most memory at the largest sizes, but takes more at {shown}")
+        for name, array in here.graph.constants.items():
+            whole = there.graph.constants.get(name)
+            if whole is None or not _is_part(array, whole):
+                raise NotOpen(f"the constant {name!r} must be the same at all sizes, but is another one at {shown}")
+
+    @cached_property
+    def _alike(self) -> list[int]:
+        """Of each call the first that is like it."""
+        first: dict[tuple[Any, ...], int] = {}
+        found = []
+        for number in range(self.count):
+            names = [self.group(number, self.points[-1]).inputs, (self.group(number, self.points[-1]).output,)]
+            arrays = [name for each in names for name in each]
+            laid = tuple(tuple(self._strides(name, point) for name in arrays) for point in self.points)
+            of_open_shape = tuple(
+                self.graph.type(name).shape if name in self._open_constants else None for name in arrays
+            )
+            computed = tuple(_workload(self.group(number, point)).key for point in self.points)
+            found.append(first.setdefault((computed, laid, of_open_shape), number))
+        return found
+
+    @cached_property
+    def _open_constants(self) -> set[str]:
+        """Those whose shapes follow from the sizes."""
+        graphs = [self._scopes[point].graph for point in self.points]
+        shapes = [{name: array.shape for name, array in graph.constants.items()} for graph in graphs]
+        return {name for name in shapes[0] if len({each.get(name) for each in shapes}) > 1}
+
+    def _strides(self, name: str, point: Point) -> tuple[int, ...] | None:
+        """Of a value within another one, at some sizes; None: dense."""
+        return self._scopes[point].locations[name].strides
+
+
+def _pitches(
+    name: str, laid: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]], own: Sequence[Point]
+) -> tuple[int | Term, ...]:
+    """Strides of a value that are what they are at some sizes; along an axis of one element any will do.
+
+    Raises:
+        NotOpen: they do not follow from the sizes.
+    """
+    found: list[int | Term] = []
+    for strides, extents in zip(zip(*laid, strict=True), zip(*shapes, strict=True), strict=True):
+        if len(set(strides)) == 1 or set(extents) == {1}:
+            found.append(strides[-1])
+            continue
+        try:
+            found.append(term_of(strides, own))
+        except NoTerm as error:
+            raise NotOpen(f"strides of {name!r} must follow from the sizes: {error}") from error
+    return tuple(found)
+
+
+def _workload(group: Group) -> Workload:
+    assert group.workload is not None, "loops are refused"
+    return group.workload
+
+
+def _sharing(graph: Graph, other: Graph) -> Graph:
+    """The graph with constants of another one where they are equal, so that they are in memory once."""
+    shared: dict[str, Array] = {}
+    for name, array in graph.constants.items():
+        theirs = other.constants.get(name)
+        same = theirs is not None and theirs.shape == array.shape and theirs.dtype == array.dtype
+        shared[name] = theirs if theirs is not None and same and _equal(array, theirs) else array
+    return partitioned_as(replace(graph, constants=shared), graph)
+
+
+def _equal(a: Array, b: Array) -> bool:
+    same_place = a.ctypes.data == b.ctypes.data and a.strides == b.strides
+    if same_place or a.nbytes != b.nbytes:
+        return same_place
+    return np.array_equal(_bits(a), _bits(b))
+
+
+def _bits(array: Array) -> Array:
+    """Elements as whole numbers, of which each is equal to itself, eight bytes at once where that goes."""
+    data = contiguous(array).reshape(-1).view(np.uint8)
+    return data if data.nbytes % 8 else data.view(np.uint64)
+
+
+def _is_part(array: Array, whole: Array) -> bool:
+    """Whether an array is what another one has at the beginning of all axes."""
+    if array is whole:
+        return True
+    if array.ndim != whole.ndim or array.dtype != whole.dtype:
+        return False
+    if any(a > b for a, b in zip(array.shape, whole.shape, strict=True)):
+        return False
+    part = np.asarray(whole[tuple(slice(extent) for extent in array.shape)])
+    return _equal(array, part)

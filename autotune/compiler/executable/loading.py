@@ -1,0 +1,79 @@
+"""Loading a compiled network: its manifest says who runs it.
+
+network = autotune.load("runs/resnet50/network")
+logits = network(image)
+
+A process that only does this imports NumPy and nothing else that is not Python's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from targets import registry
+from targets.executable import Executable
+from targets.manifest import MANIFEST, ExecutableError, parsed, read_manifest
+
+APPLICATIONS = {"language": "autotune.language.compiled:load"}
+"""Functions that load folders of several entry points, by the kind of the manifest; each takes what `load` takes."""
+
+
+def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> Executable:
+    """Loads the network in a folder that `autotune compile`, `autotune run` or `save` wrote.
+
+    A folder that a language model was saved to gives a `LanguageModel`, as does `autotune.language.load`, which has
+    the type.
+
+    Args:
+        folder: of the network.
+        threads: that kernels of a CPU run on; None: as many as they were chosen for.
+        mapped: whether weights are pages of the file, which processes share, where the target can run on those.
+
+    Raises:
+        ExecutableError: the folder holds no network, or one that this machine cannot run.
+    """
+    place = Path(folder)
+    data = parsed(place)
+    if application := APPLICATIONS.get(str(data.get("kind"))):
+        module, _, name = application.partition(":")
+        loaded: Executable = getattr(import_module(module), name)(folder, threads, mapped)
+        return loaded
+    return _class_of(place, data)(folder, threads, mapped)
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Reads the manifest of a network, whether or not this machine can run it.
+
+    Raises:
+        ExecutableError: there is none, or one with values that cannot be.
+    """
+    return read_manifest(folder, _class_of(folder, parsed(folder)).format)
+
+
+def _class_of(folder: Path, manifest: Mapping[str, Any]) -> type[Executable]:
+    passed = []
+    for each in kinds(str(manifest.get("target"))):
+        if each.format.kind == manifest.get("kind"):
+            return each
+        passed.append(each.format.kind)
+    raise ExecutableError(
+        f"{folder / MANIFEST}: `kind` must be {' or '.join([*passed, *APPLICATIONS])}, "
+        f"but got kind={manifest.get('kind')!r:.80}"
+    )
+
+
+def kinds(target: str = "") -> Iterator[type[Executable]]:
+    """Classes of all executables, that of `target` first: those after it need not be imported where it is wanted."""
+    family, passed = target.partition(":")[0], set()
+    for name in sorted(registry.TARGETS, key=lambda name: name != family):
+        kind = registry.executable_of(name)
+        if kind is not None and kind not in passed:
+            passed.add(kind)
+            yield kind
+    from autotune.compiler.executable.stepwise import StepwiseExecutable
+
+    yield StepwiseExecutable

@@ -1,0 +1,158 @@
+"""Kernels of a network of open sizes: candidates, and the ranges of sizes in which each is called.
+
+Each schedule was found at some sizes, so that its tiles fit there, and is open from these on; of those a range has the
+ones that are estimated best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.compiler.cache.kernels import symbol_of_open
+from autotune.compiler.executable.graph_family import GraphFamily
+from autotune.compiler.executable.ranges import Packed, divided, doubted
+from autotune.compiler.executable.shapes import NotOpen, Range
+from autotune.schedule import OpenKernel, Schedule
+from autotune.tuner.open_traces import OpenTrace, open_trace
+from search_space import te_json
+from search_space.dtypes import numpy_dtype
+from search_space.ir.stmt import LoopProgram
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.opened import exchanged
+from search_space.schedule.state import State, initial_state
+from search_space.terms import Point, Term
+from search_space.workloads import Workload
+from targets.base import Target
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel of a call from some sizes on.
+
+    Attributes:
+        kernel: its code holds for these sizes and all larger ones.
+        terms: what each of its sizes is, by the sizes of the network.
+        seconds: estimated, (cells,); infinite where it does not hold.
+        packed: how it packs constants.
+    """
+
+    kernel: OpenKernel
+    terms: Mapping[str, Term]
+    seconds: NDArray[np.float64]
+    packed: Packed
+
+
+class OpenKernels:
+    """Candidates of a network's calls at open sizes.
+
+    Args:
+        family: the network.
+        chosen: workload → its schedule.
+        target: builds the kernels.
+        threads: that the kernels run on.
+        cold: whether estimates are those of constants that come from memory.
+    """
+
+    def __init__(
+        self, family: GraphFamily, chosen: Callable[[Workload], Schedule], target: Target, threads: int, cold: bool
+    ) -> None:
+        self._family, self._chosen, self._target = family, chosen, target
+        self._threads, self._cold = threads, cold
+        self._unscheduled: dict[tuple[int, str, Point], tuple[Any, State]] = {}
+
+    def choose(self) -> list[tuple[Range, tuple[Candidate, ...]]]:
+        """Ranges of sizes, each with the kernel of every call.
+
+        Raises:
+            NotOpen: sizes at which no schedule holds that was found at these or lesser ones.
+        """
+        family, cells = self._family, self._family.shapes.cells
+        every = {call: self._candidates(call) for call in family.distinct}
+        alike = [family.first_alike(call) for call in range(family.count)]
+        seconds = np.full((len(every), max(map(len, every.values())), len(cells)), np.inf)
+        for row, candidates in zip(seconds, every.values(), strict=True):
+            for number, candidate in enumerate(candidates):
+                row[number] = candidate.seconds
+        counts = np.array([alike.count(call) for call in every])
+        packed = [[candidate.packed for candidate in candidates] for candidates in every.values()]
+        ranges = []
+        for within, numbers in divided(cells, seconds, counts, packed):
+            best = {call: every[call][number] for call, number in zip(every, numbers, strict=True)}
+            ranges.append((within, tuple(best[call] for call in alike)))
+        return ranges
+
+    def _candidates(self, call: int) -> list[Candidate]:
+        """Kernels of a call, each from where its schedule was found on.
+
+        Raises:
+            NotOpen: sizes at which none of them holds.
+        """
+        family, cells = self._family, self._family.shapes.cells
+        candidates: list[Candidate] = []
+        refused: ScheduleError | None = None
+        for point in family.shapes.samples:
+            schedule = self._chosen(family.workload(call, point))
+            other = exchanged(schedule.trace)
+            for trace in (schedule.trace, *(() if other is None else (other,))):
+                try:
+                    candidates.append(self._candidate(call, replace(schedule, trace=trace), point))
+                except ScheduleError as error:
+                    refused = error
+        holds = np.isfinite([candidate.seconds for candidate in candidates]).any(0) if candidates else [False]
+        if not np.all(holds):
+            within = cells[int(np.argmin(holds))]
+            shown = " to ".join("x".join(map(str, sizes)) for sizes in (within.least, within.greatest))
+            title = family.group(call, family.shapes.greatest).title
+            raise NotOpen(f"a schedule of {title} must hold for sizes {shown}: {refused or ''}")
+        return candidates
+
+    def _candidate(self, call: int, schedule: Schedule, least: Point) -> Candidate:
+        """The kernel of a schedule that was found at some sizes, for these and all larger ones.
+
+        Raises:
+            ScheduleError: it does not hold for them.
+            NotOpen: the call is not one definition.
+        """
+        family = self._family
+        general, ends = family.definition(call, schedule.algorithm), (least, family.shapes.greatest)
+        strides = family.pitches(call, schedule.algorithm)
+        pitches = {name: tuple(general.filled(list(each), *ends)) for name, each in strides.items()}
+        definition, state = self._defined(call, schedule.algorithm, least)
+        opened = open_trace(schedule.trace, state)
+        kernel = OpenKernel(definition, opened.trace, pitches, "")
+        named = replace(kernel, name=symbol_of_open(kernel, self._target) or "")
+        return Candidate(named, general.terms, self._estimated(opened, general.terms, least), _packed(opened.program))
+
+    def _defined(self, call: int, algorithm: str, least: Point) -> tuple[Any, State]:
+        """The definition of a call from some sizes on, as `te_json`, and its state without a schedule."""
+        key = call, algorithm, least
+        if key not in self._unscheduled:
+            definition = self._family.definition(call, algorithm).plain(least, self._family.shapes.greatest)
+            *inputs, output = te_json.from_json(definition, open_sizes=True)
+            self._unscheduled[key] = definition, initial_state([output], inputs=inputs)
+        return self._unscheduled[key]
+
+    def _estimated(self, opened: OpenTrace, terms: Mapping[str, Term], least: Point) -> NDArray[np.float64]:
+        """Seconds of a kernel in each cell, in the mean of its ends; infinite where it does not hold."""
+        cells, sizes = self._family.shapes.cells, opened.program.sizes
+        points = [point for cell in cells for point in (cell.least, cell.greatest)]
+        columns = np.array([[terms[name].at(point) for point in points] for name in sizes], np.float64)
+        ends = opened.seconds(
+            columns.reshape(len(sizes), len(points)), self._target.hardware, self._cold, self._threads
+        )
+        seconds = ends.reshape(-1, 2).mean(1)
+        holds = [all(a <= b for a, b in zip(least, cell.least, strict=True)) for cell in cells]
+        return np.where(holds, doubted(seconds, least, cells), np.inf)
+
+
+def _packed(program: LoopProgram) -> Packed:
+    """How a kernel packs its constants."""
+    outputs = [(p, b) for p in program.prologues for b in p.params if b.name in p.outputs]
+    nbytes = sum(math.prod(int(str(n)) for n in b.shape) * numpy_dtype(b.dtype).itemsize for _, b in outputs)
+    return Packed("\n".join(str(p) for p in program.prologues), nbytes)

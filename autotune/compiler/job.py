@@ -1,0 +1,222 @@
+"""The job of making a model's executable: what `autotune run`, `autotune compile` and `autotune.compile` hand over.
+
+What reads models and chooses schedules is imported where it is used: who finds an executable in the cache needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.config import CompileConfig, ConfigError, errors_at
+from autotune.modes import CHOOSING
+from autotune.run_files import PRECISION
+from autotune.tuner.settings import Settings
+from measure.notices import notice_if_slow
+from targets import registry
+from targets.base import Target
+
+if TYPE_CHECKING:
+    from autotune.compiler.cache.kernels import KernelCache
+    from autotune.compiler.load import Network
+    from autotune.compiler.options import CompileOptions
+    from autotune.compiler.selection import Limits
+    from autotune.compiler.sources import ModelSource
+    from autotune.graph.ir import Graph
+    from autotune.graph.mixed import Mixture
+    from autotune.graph.passes.pipeline import GraphPass, Listener
+
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class NetworkJob:
+    """A model, how its executable is made, and where it goes.
+
+    Attributes:
+        config: keys of the configuration that concern the model.
+        settings: how its kernels are chosen and tuned.
+        records: file of measurements, which may be missing.
+        known: values of `network.substitutions` besides those of `pipeline.SUBSTITUTIONS` → what makes the pass.
+    """
+
+    config: CompileConfig
+    settings: Settings
+    records: Path
+    known: Mapping[str, Callable[[], GraphPass]] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.config.folder
+
+    @cached_property
+    def device(self) -> Target | None:
+        """The accelerator that computes what it can of the model; None where the target takes all of it.
+
+        Raises:
+            ValueError: an unknown target.
+        """
+        return device_of(self.config)
+
+    @cached_property
+    def options(self) -> CompileOptions:
+        """Options of the compilation.
+
+        Raises:
+            ValueError: options that exclude each other.
+        """
+        from autotune.compiler.executable.shapes import ShapeSet
+        from autotune.compiler.modes import precision_mode, quantisation_mode
+        from autotune.compiler.options import SHIFTS, CompileOptions
+
+        keys = self.config.network
+        with errors_at("network.sizes"):
+            shapes = ShapeSet.of({name: (low, high) for name, (low, high) in keys.sizes.items()})
+        mode = keys.quantise or (None if self.device is None else SHIFTS)
+        return CompileOptions(
+            self.settings.target,
+            self.device,
+            precision_mode(keys.precision),
+            None if mode is None else quantisation_mode(mode),
+            keys.quantisation,
+            keys.passes,
+            self.substitutions,
+            shapes,
+            self.config.seed,
+        )
+
+    @cached_property
+    def substitutions(self) -> Sequence[GraphPass]:
+        """Passes that replace parts of the graph.
+
+        Raises:
+            ConfigError: a value that only whoever runs configurations knows.
+        """
+        from autotune.compiler.pipeline import SUBSTITUTIONS
+
+        name = self.config.network.substitutions
+        if name is None:
+            return ()
+        if name not in self.known and name not in SUBSTITUTIONS:
+            allowed = ", ".join([*SUBSTITUTIONS, *self.known])
+            raise ConfigError(f"`substitutions` must be {allowed} or null, but got {name!r}", "network.substitutions")
+        return (self.known[name]() if name in self.known else SUBSTITUTIONS[name],)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """Limits of the algorithms of kernels."""
+        from autotune.compiler.selection import Limits
+
+        keys, megabytes = self.config.network, self.config.network.max_extra_mb
+        extra = None if megabytes is None else int(megabytes * MEGABYTE)
+        named, hardware = tuple(keys.algorithms), self.settings.target.hardware
+        return Limits(self.settings.search.algorithms, named, keys.max_algorithm_error, extra, hardware)
+
+    def open_cache(self) -> KernelCache | None:
+        """Opens the cache of what compiling has found out before; None where nothing is kept.
+
+        Raises:
+            ConfigError: a folder that others may write to.
+        """
+        from autotune.compiler.cache.place import open_cache
+
+        with errors_at("cache"):
+            return open_cache(self.config.cache)
+
+    def load(
+        self,
+        at: str = "model",
+        again: bool = False,
+        source: ModelSource | None = None,
+        weights: bool = True,
+        listener: Listener | None = None,
+    ) -> Network:
+        """Imports the model and takes it through the passes.
+
+        Args:
+            at: key that names the model, for messages.
+            again: whether mixed precision is chosen anew, where the run folder has a choice.
+            source: in place of the model that the configuration names.
+            weights: whether the network's model has all of its weights, which only what is compared with it needs.
+            listener: called after each graph pass.
+
+        Raises:
+            ConfigError: an unknown model or pass, or a model that cannot be compiled.
+        """
+        from autotune.compiler.load import load_network
+
+        config, keys = self.config, self.config.network
+        what = "reading and choosing precisions of" if keys.precision in CHOOSING else "reading"
+        with notice_if_slow(f"{what} {config.model}"), errors_at(at):
+            if keys.sizes:
+                raise ConfigError("`sizes` must be left out, but for compiling without trials", "network.sizes")
+            shapes = {name: tuple(map(int, shape)) for name, shape in keys.shapes.items()}
+            source = self.read_module() if source is None else source
+            source = self._read_file(shapes, weights) if source is None else source.at(shapes)
+            network = load_network(source, config.name, self.options, self._chooser(again), weights, listener)
+        if not network.tasks:
+            raise ConfigError(f"a model must have something to compute, but {config.model} has not", at)
+        return network
+
+    def read_module(self) -> ModelSource | None:
+        """Exports the module of PyTorch that the configuration names by an import path; None where it names a file.
+
+        Raises:
+            ModelError: torch is missing, a path that names none, or a module that cannot be exported.
+        """
+        from autotune.graph.import_path import call_path, is_import_path
+
+        path, keys = str(self.config.model), self.config.network
+        if not is_import_path(path) or Path(path).is_file():
+            return None
+        module, inputs = call_path(path)
+        from autotune.compiler.torch_source import TorchSource
+
+        return TorchSource.of(module, inputs, keys.shapes, self.options.shapes.sizes)
+
+    def _read_file(self, shapes: Mapping[str, tuple[int, ...]], weights: bool) -> ModelSource:
+        from autotune.compiler.sources import OnnxSource
+        from autotune.graph.frontends.onnx.model import load_model
+
+        return OnnxSource.of(load_model(str(self.config.model), shapes, weights), self.config.seed)
+
+    def _chooser(self, again: bool) -> Callable[[Graph, ModelSource], Mixture] | None:
+        """Makes what chooses the precision of each kernel; None where it is one for all."""
+        keys = self.config.network
+        if keys.precision not in CHOOSING:
+            return None
+        from autotune.compiler.mixed.chooser import DEFAULT, Chooser
+
+        return Chooser(
+            replace(self.settings, algorithms=()),
+            self.limits,
+            DEFAULT if keys.accuracy is None else keys.accuracy,
+            self.records,
+            None if keys.quantisation.data is None else Path(keys.quantisation.data),
+            None if again else self.folder / PRECISION,
+            keys.quantisation if keys.quantise == "int8" else None,
+        )
+
+
+def device_of(config: CompileConfig) -> Target | None:
+    """The accelerator that a model is to run on, as far as it can; None where the target takes the whole model.
+
+    Raises:
+        ValueError: an unknown target.
+    """
+    target = registry.get(config.target)
+    return target if config.model is not None and target.host else None
+
+
+def target_of(config: CompileConfig) -> Target:
+    """The target of the tasks, but for those that an accelerator takes of a model.
+
+    Raises:
+        ValueError: an unknown target.
+    """
+    device = device_of(config)
+    return registry.get(config.target if device is None else device.host)

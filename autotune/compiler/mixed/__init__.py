@@ -1,0 +1,1 @@
+"""The choice of types kernel by kernel, for mixed precision."""

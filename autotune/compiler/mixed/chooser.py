@@ -1,0 +1,212 @@
+"""Choosing a network's precision kernel by kernel: times, sensitivities, search, and the check of all together."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from autotune.compiler.checking.process import NetworkProcess, RuntimeFailure
+from autotune.compiler.mixed.settling import NARROW, candidates, settled
+from autotune.compiler.mixed.type_problem import BYTES, Seconds, problem_of
+from autotune.compiler.selection import Limits
+from autotune.compiler.sources import ModelSource
+from autotune.config import Quantisation
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Array, Graph
+from autotune.graph.mixed import (
+    ByteLayers,
+    Mixture,
+    Problem,
+    float_outputs,
+    graph_digest,
+    in_types,
+    noise_between,
+    places_of,
+    sensitivities,
+    to,
+)
+from autotune.graph.mixed.assignment import Choice, point_of
+from autotune.graph.quantise import TEST_INPUTS, load_feeds, random_feeds
+from autotune.tuner.settings import Settings
+from search_space.scratch import ScratchFolder
+
+AS_OPENVINO = "as openvino"
+"""The accuracy of OpenVINO as it is installed, which is in bfloat16 where the processor has it."""
+
+DEFAULT = 40.0
+"""Decibels of `network.accuracy`."""
+
+INPUTS = 2
+"""Sets of inputs that noise is measured on."""
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Chooses what of a network is in 16 bits, and in int8 where it may.
+
+    Attributes:
+        settings: of the run.
+        limits: of algorithms.
+        accuracy: decibels, or `AS_OPENVINO`.
+        records: file of measurements, which may be missing.
+        data: file of inputs; None: random ones.
+        kept: file of an earlier choice to take if it is of the same graph and accuracy; None: none is.
+        int8: how layers are quantised that may be in int8; None: none may.
+    """
+
+    settings: Settings
+    limits: Limits
+    accuracy: float | str = DEFAULT
+    records: Path | None = None
+    data: Path | None = None
+    kept: Path | None = None
+    int8: Quantisation | None = None
+
+    def __call__(self, graph: Graph, source: ModelSource) -> Mixture:
+        """The choice for a graph in float32, after the passes.
+
+        Args:
+            graph: of the network.
+            source: model that it was made of.
+
+        Raises:
+            ValueError: no output in floats, inputs that do not fit, a kept choice that cannot be read, or no OpenVINO
+                to be as accurate as.
+        """
+        if (before := self._before(graph)) is not None:
+            return before
+        if not float_outputs(graph):
+            raise ValueError("`precision` must be of one type for a network without outputs in float32, but got mixed")
+        layers = None if self.int8 is None else ByteLayers.of(graph, self.settings.seed, self.int8)
+        feeds = self._feeds(graph)
+        exact = [outputs_of(graph, feed) for feed in feeds]
+        wanted = self._decibels(source, graph, feeds, exact)
+        places = places_of(graph)
+        with progress("sensitivities") as tell:
+            noise = sensitivities(graph, places, feeds, to(NARROW), tell)
+            on_bytes = None if layers is None else sensitivities(graph, layers.places, feeds, layers.rounded, tell)
+        seconds = Seconds(graph, layers, self.settings, self.limits, self.records)
+        problem = problem_of(seconds, places, noise, on_bytes)
+
+        def made(choice: Choice) -> Graph:
+            narrow, in_bytes = (_chosen(problem, choice, kind) for kind in (1, BYTES))
+            return in_types(graph, NARROW, narrow, in_bytes, layers)
+
+        def loud(choice: Choice) -> float:
+            return _noise(graph, made(choice), feeds, exact)
+
+        allowed = 10 ** (-wanted / 10)
+        choice, measured = settled(problem, allowed, loud)
+        if (choice == BYTES).any():  # their seconds add up only nearly, as kernels depend on their neighbours' types
+            without = replace(problem, may=problem.may & (np.arange(problem.may.shape[1]) < BYTES))
+            other, noise_of_other = settled(without, allowed, loud)
+            if seconds.of(made(other)) <= seconds.of(made(choice)):
+                choice, measured = other, noise_of_other
+        point = point_of(problem, choice)
+        return Mixture(
+            NARROW,
+            _chosen(problem, choice, 0),
+            _chosen(problem, choice, 1),
+            wanted,
+            self.accuracy,
+            point.decibels,
+            -10 * math.log10(measured) if measured > 0 else math.inf,
+            len(feeds),
+            seconds.of(made(choice)) if (choice == BYTES).any() else seconds.in_float32 - point.saved,
+            candidates(problem, seconds.in_float32),
+            graph_digest(graph),
+            _chosen(problem, choice, BYTES),
+            self.int8 is not None,
+        )
+
+    def _before(self, graph: Graph) -> Mixture | None:
+        if self.kept is None or not self.kept.exists():
+            return None
+        try:
+            found = Mixture.from_json(json.loads(self.kept.read_text()))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"`{self.kept}` must be a choice that a run wrote, but reading it failed: {error}"
+            ) from None
+        asked = (graph_digest(graph), self.accuracy, self.int8 is not None)
+        return found if (found.graph, found.asked, found.bytes_allowed) == asked else None
+
+    def _feeds(self, graph: Graph) -> Sequence[Mapping[str, Array]]:
+        """Those that bytes are calibrated on are others."""
+        if self.data is None:
+            return random_feeds(graph.inputs, self.settings.seed + (self.int8 is not None), INPUTS)
+        sets = load_feeds(self.data, graph.inputs)
+        found = sets[:INPUTS] if self.int8 is None else sets[-TEST_INPUTS:]
+        if not found:
+            raise ValueError(f"`data` must hold at least one set of inputs, but got none in {self.data}")
+        return found
+
+    def _decibels(
+        self,
+        source: ModelSource,
+        graph: Graph,
+        feeds: Sequence[Mapping[str, Array]],
+        exact: Sequence[Mapping[str, Array]],
+    ) -> float:
+        if not isinstance(self.accuracy, str):
+            return float(self.accuracy)
+        found = openvino_outputs(source, feeds, self.settings.threads)
+        named = dict(zip(source.output_names, graph.outputs, strict=True))
+        noise = noise_between([{named[name]: a for name, a in each.items() if name in named} for each in found], exact)
+        worst = max(noise.values())
+        return -10 * math.log10(worst) if worst > 0 else math.inf
+
+
+def openvino_outputs(source: ModelSource, feeds: Sequence[Mapping[str, Array]], threads: int) -> list[dict[str, Array]]:
+    """Outputs by OpenVINO without a hint of the precision, for each set of inputs.
+
+    Raises:
+        ValueError: it is not installed, or does not run the model.
+    """
+    with ScratchFolder("accuracy") as place:
+        file = Path(place) / "model.onnx"
+        try:
+            source.save(file)
+            with NetworkProcess("openvino-as-installed", threads, model=str(file)) as process:
+                return [process.infer(feed) for feed in feeds]
+        except RuntimeFailure as error:
+            raise ValueError(
+                f"`accuracy` must be decibels where OpenVINO does not run the model, but got {AS_OPENVINO!r}: {error}"
+            ) from None
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on the terminal while something is computed, which takes what is done and of how much; none elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def outputs_of(graph: Graph, feed: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs by name."""
+    values = evaluate(graph, feed)
+    return {name: values[name] for name in graph.outputs}
+
+
+def _chosen(problem: Problem, choice: Choice, kind: int) -> tuple[str, ...]:
+    """Kernels of one type."""
+    return tuple(name for name, each in zip(problem.kernels, choice, strict=True) if each == kind)
+
+
+def _noise(
+    graph: Graph, lowered: Graph, feeds: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]
+) -> float:
+    named = dict(zip(lowered.outputs, graph.outputs, strict=True))
+    found = ({named[name]: array for name, array in outputs_of(lowered, feed).items()} for feed in feeds)
+    return max(noise_between(list(found), exact).values())

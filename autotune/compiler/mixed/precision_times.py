@@ -1,0 +1,150 @@
+"""What kernels take in float32 and in 16 bits, and what of it each place of a network accounts for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.compiler.schedules import Schedules
+from autotune.graph.copies import executable_graph
+from autotune.graph.ir import Graph
+from autotune.graph.mixed.places import Place
+from autotune.graph.partition import Group, partition
+from autotune.graph.precision import is_lowered, kernels_of, lowered_with_origins, moved_together
+from autotune.schedule_store import MemoryStore
+from search_space.workloads import Workload
+
+
+class Times:
+    """Seconds of kernels: measured, or the roofline's, brought to the scale of what was measured.
+
+    Args:
+        schedules: of the roofline, which know no records.
+        measured: schedules of those that were.
+    """
+
+    def __init__(self, schedules: Schedules, measured: MemoryStore) -> None:
+        self._schedules, self._measured = schedules, {each.workload.key: each.seconds for each in measured}
+        self._ratios: dict[str, float] = {}  # of a kernel, by its first node: measured over the roofline's
+
+    def prepare(self, workloads: Sequence[Workload]) -> None:
+        """Makes all estimates, side by side."""
+        self._schedules.prepare(workloads)
+
+    def learn(self, kernels: Mapping[str, Group]) -> None:
+        """Takes up what the measured ones among some kernels take beside their estimates."""
+        for name, group in kernels.items():
+            assert group.workload is not None
+            seconds = self._measured.get(group.workload.key)
+            estimate = self._schedules.scheduled(group.workload).seconds
+            if seconds is not None and estimate > 0:
+                self._ratios[name] = seconds / estimate
+
+    def __call__(self, name: str, workload: Workload) -> float:
+        """Seconds of a kernel, of which another type may have been measured: then it is as far from its estimate."""
+        seconds = self._measured.get(workload.key)
+        if seconds is not None:
+            return seconds
+        ratio = self._ratios.get(name, median(self._ratios.values()) if self._ratios else 1.0)
+        return ratio * self._schedules.scheduled(workload).seconds
+
+
+class Kernels:
+    """Kernels of a graph with some of them in 16 bits, by the names of their first nodes in float32.
+
+    A cast that is a kernel of its own is named after what it rounds.
+
+    Args:
+        graph: in float32, after the passes.
+        dtype: of those in 16 bits.
+        full: those in float32.
+        alignment: bytes of which the places of values must be multiples, see `partition`.
+    """
+
+    def __init__(self, graph: Graph, dtype: str, full: Sequence[str], alignment: int = 1) -> None:
+        lowered, origins = lowered_with_origins(graph, dtype, full)
+        self.graph = executable_graph(lowered, alignment)
+        self._origins = dict(origins)
+        for node in self.graph.nodes:
+            if node.op == "cast" and node.name not in origins:
+                self._origins[node.name] = self.origin(node.inputs[0])
+        self.groups: dict[str, Group] = {}
+        self.casts: list[Group] = []
+        for group in partition(self.graph, alignment=alignment):
+            if group.workload is not None and group.nodes[0].name not in origins and group.nodes[0].op == "cast":
+                self.casts.append(group)
+            elif group.workload is not None:
+                self.groups[self.origin(group.nodes[0].name)] = group
+
+    def origin(self, name: str) -> str:
+        """The value of the graph in float32 that a value is, or of which it is rounded."""
+        return self._origins.get(name, name)
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """Of all kernels."""
+        return [g.workload for g in (*self.groups.values(), *self.casts) if g.workload is not None]
+
+    def seconds(self, times: Times) -> float:
+        """Of all of them."""
+        groups = [*self.groups.items(), *((self.origin(g.output), g) for g in self.casts)]
+        return sum(times(name, group.workload) for name, group in groups if group.workload is not None)
+
+
+def saved_seconds(
+    graph: Graph, places: Sequence[Place], wide: Kernels, narrow: Kernels, times: Times, bandwidth: float
+) -> NDArray[np.float64]:  # (places + layers,)
+    """Seconds that 16 bits save at each place, then by the products of each layer, all of which add up to the whole.
+
+    A layer saves by stored values what their bytes take at `bandwidth`, no more than it saves at all, and the rest by
+    its products; another kernel all of it by the values that it reads and writes. Casts that are kernels cost their
+    seconds where they round.
+
+    Args:
+        graph: in float32.
+        places: of the graph.
+        wide: its kernels, all in float32.
+        narrow: all in 16 bits.
+        times: of both.
+        bandwidth: of memory, bytes a second.
+    """
+    same = moved_together(graph)
+    stored = {same[value]: row for row, place in enumerate(places) for value in place.values}
+    operands = {place.operand: row for row, place in enumerate(places) if place.operand}
+    layers = layers_of(graph)
+    rows = {name: len(places) + number for number, name in enumerate(layers)}
+    found = np.zeros(len(places) + len(layers))
+
+    for name, group in narrow.groups.items():
+        before = wide.groups.get(name)
+        if before is None or before.workload is None or group.workload is None:
+            continue
+        if before.workload.key == group.workload.key:
+            continue
+        saved = times(name, before.workload) - times(name, group.workload)
+        sizes: dict[int, int] = {}  # row -> bytes saved
+        for value in dict.fromkeys((*before.inputs, before.output)):
+            row = stored.get(same.get(wide.origin(value), ""))
+            if row is not None:
+                sizes[row] = sizes.get(row, 0) + graph.type(wide.origin(value)).nbytes // 2
+        moved = sum(sizes.values()) / bandwidth
+        if name in rows:
+            share = min(max(saved, 0.0) / moved, 1.0) if moved else 0.0
+            found[rows[name]] += saved - share * moved
+            saved = share * moved
+        for row, size in sizes.items():
+            found[row] += saved * size / sum(sizes.values())
+    for cast in narrow.casts:
+        value = narrow.origin(cast.output)
+        row = operands.get(value, stored.get(same.get(value, "")))
+        if row is not None and cast.workload is not None:
+            found[row] -= times(value, cast.workload)
+    return found
+
+
+def layers_of(graph: Graph) -> tuple[str, ...]:
+    """Kernels whose products may be in 16 bits, in order."""
+    return tuple(n for n in kernels_of(graph) if (node := graph.node(n)) is not None and is_lowered(graph, node))

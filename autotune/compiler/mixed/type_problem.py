@@ -1,0 +1,144 @@
+"""The problem of choosing types of kernels: places, seconds and noise of a network put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.compiler.mixed.byte_times import byte_seconds
+from autotune.compiler.mixed.precision_times import Kernels, Times, layers_of, saved_seconds
+from autotune.compiler.mixed.settling import NARROW, TYPES
+from autotune.compiler.schedules import Schedules
+from autotune.compiler.selection import Limits, select
+from autotune.compiler.tasks import tasks_of
+from autotune.graph.ir import Graph
+from autotune.graph.mixed import ByteLayers, Place, Problem
+from autotune.graph.precision import kernels_of
+from autotune.schedule_store import MemoryStore
+from autotune.tuner.preparation import reusable_records
+from autotune.tuner.record_store import RecordStore
+from autotune.tuner.settings import Settings
+from measure.database import Database
+
+BYTES = TYPES.index("int8")
+
+
+class Seconds:
+    """What kernels of a network take in each type.
+
+    Args:
+        graph: in float32, after the passes.
+        layers: that may be on bytes; None: none may.
+        settings: of the run.
+        limits: of algorithms.
+        records: file of measurements, which may be missing.
+    """
+
+    def __init__(
+        self, graph: Graph, layers: ByteLayers | None, settings: Settings, limits: Limits, records: Path | None
+    ) -> None:
+        self.graph, self.layers, self._settings = graph, layers, settings
+        self.wide, self.narrow = (self._kernels(graph, full) for full in (kernels_of(graph), ()))
+        self.on_bytes = None if layers is None else self._kernels(layers.whole.graph, ())
+        all_kernels = [each for each in (self.wide, self.narrow, self.on_bytes) if each is not None]
+        self.times = Times(Schedules(None, settings, limits), _measured(all_kernels, settings, limits, records))
+        self.times.prepare([workload for each in all_kernels for workload in each.workloads])
+        self.times.learn(self.narrow.groups)
+        self.times.learn(self.wide.groups)
+
+    @property
+    def in_float32(self) -> float:
+        """Of the whole network."""
+        return self.wide.seconds(self.times)
+
+    def of(self, lowered: Graph) -> float:
+        """Of the network with its kernels in some types, as `in_types` gives it."""
+        found = self._kernels(lowered, kernels_of(lowered))
+        self.times.prepare(found.workloads)
+        return found.seconds(self.times)
+
+    def _kernels(self, graph: Graph, full: Sequence[str]) -> Kernels:
+        return Kernels(graph, NARROW, full, self._settings.target.alignment)
+
+    def saved(self, places: Sequence[Place]) -> NDArray[np.float64]:
+        """By 16 bits at each place and in each layer, see `saved_seconds`."""
+        return saved_seconds(self.graph, places, self.wide, self.narrow, self.times, self.bandwidth)
+
+    @property
+    def bandwidth(self) -> float:
+        """Of memory, bytes a second."""
+        return self._settings.target.hardware.bandwidth
+
+
+@dataclass
+class _Rows:
+    """Places as they are put together: kernel → types in which it holds each, its seconds and its noise."""
+
+    held: list[dict[str, tuple[int, ...]]]
+    saved: list[float]
+    noise: list[NDArray[np.float64]]
+
+    def add(self, kernels: Sequence[str], types: tuple[int, ...], saved: float, noise: NDArray[np.float64]) -> None:
+        self.held.append(dict.fromkeys(kernels, types))
+        self.saved.append(saved)
+        self.noise.append(noise)
+
+
+def problem_of(
+    seconds: Seconds,
+    places: Sequence[Place],
+    noise: NDArray[np.float64],
+    byte_noise: NDArray[np.float64] | None = None,
+) -> Problem:
+    """What types there are for the kernels of a network.
+
+    Args:
+        seconds: of it.
+        places: in 16 bits.
+        noise: (places, outputs), of these.
+        byte_noise: (places, outputs), of those of the layers that may be on bytes; None where none may.
+    """
+    graph, layers = seconds.graph, seconds.layers
+    silent = np.zeros(noise.shape[1])
+    rows = _Rows([], [], [])
+    holders = [*(place.kernels for place in places), *((name,) for name in layers_of(graph))]
+    loud = [*noise, *([silent] * (len(holders) - len(places)))]
+    for kernels, saved, each in zip(holders, seconds.saved(places), loud, strict=True):
+        rows.add(kernels, (1,), float(saved), each)
+    lowered = kernels_of(graph)
+    names, types = lowered, 2
+    if layers is not None and byte_noise is not None and seconds.on_bytes is not None:
+        names = tuple(node.name for node in graph.nodes if node.name in {*lowered, *layers.names})
+        types = 3
+        found = byte_seconds(layers, seconds.wide, seconds.on_bytes, seconds.times, seconds.bandwidth)
+        for place, each in zip(layers.places, byte_noise, strict=True):
+            rows.add(place.kernels, (BYTES,), found.values.get(place.name, 0.0), each)
+        for name, saved in found.layers.items():
+            rows.add((name,), (BYTES,), saved, silent)
+        for name, kernels in found.readers.items():
+            rows.add(kernels, (0, 1), found.floats[name], silent)
+    number = {name: row for row, name in enumerate(names)}
+    at = np.zeros((len(rows.held), len(names), types), bool)
+    for row, held in enumerate(rows.held):
+        for name, kinds in held.items():
+            at[row, number[name], list(kinds)] = True
+    may = np.zeros((len(names), types), bool)
+    may[:, 0] = True
+    may[[number[name] for name in lowered], 1] = True
+    if layers is not None and types == 3:
+        may[[number[name] for name in layers.names], BYTES] = True
+    return Problem(names, at, np.array(rows.saved), np.array(rows.noise).reshape(len(at), -1), may)
+
+
+def _measured(kernels: Sequence[Kernels], settings: Settings, limits: Limits, records: Path | None) -> MemoryStore:
+    if records is None or not records.exists():
+        return MemoryStore()
+    tasks = [task for each in kernels for task in tasks_of(each.graph, None, settings.target.alignment)]
+    with Database(records, readonly=True) as database:
+        measured = (r for task in tasks for r in reusable_records(database, task.workload, settings))
+        store = RecordStore(measured, limits.allowed)
+    return select(tasks, store, settings, limits)

@@ -1,0 +1,35 @@
+"""Networks in float32, or in the types that their models have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autotune.compiler.modes.base import Inputs, Mode
+from autotune.graph.ir import Graph
+from autotune.graph.passes.pipeline import Explained, GraphPass
+from autotune.graph.quantise import with_byte_layers
+
+if TYPE_CHECKING:
+    from autotune.compiler.options import CompileOptions
+
+
+@dataclass(frozen=True)
+class KeepBytes(GraphPass):
+    """Has the layers of a model that another quantiser made work on bytes; its fact is which; None: another model."""
+
+    name = "keep_bytes"
+
+    def apply(self, graph: Graph) -> Explained:
+        imported = with_byte_layers(graph)
+        return Explained(graph if imported is None else imported.graph, imported)
+
+
+class Float32(Mode):
+    """The types of the model; layers on bytes where another quantiser made it so."""
+
+    name = "float32"
+
+    def early(self, options: CompileOptions, inputs: Inputs) -> Sequence[GraphPass]:
+        return (KeepBytes(),) if options.quantise is None else ()

@@ -1,0 +1,78 @@
+"""Networks whose layers compute with bytes, see docs/quantisation.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.compiler.modes.base import Inputs, Mode
+from autotune.config import Quantisation
+from autotune.graph.ir import Graph
+from autotune.graph.offload import Block, offload
+from autotune.graph.passes.pipeline import Explained, GraphPass
+from autotune.graph.quantise import load_feeds, quantise_with_report
+
+if TYPE_CHECKING:
+    from autotune.compiler.options import CompileOptions
+
+
+@dataclass(frozen=True)
+class QuantiseLayers(GraphPass):
+    """Has layers compute with bytes; its fact is what that costs.
+
+    Attributes:
+        mode: int8 or shift8.
+        how: calibration.
+        seed: of the inputs that it is calibrated and measured on.
+    """
+
+    mode: str
+    how: Quantisation = field(repr=False)
+    seed: int
+    name = "quantise"
+
+    def apply(self, graph: Graph) -> Explained:
+        feeds = None if self.how.data is None else load_feeds(Path(self.how.data), graph.inputs)
+        result, accuracy = quantise_with_report(graph, self.seed, self.how, feeds, self.mode)
+        return Explained(result.graph, accuracy)
+
+
+@dataclass(frozen=True)
+class Offload(GraphPass):
+    """Gives an accelerator the layers that fill the blocks of its instruction."""
+
+    block: Block
+    name = "offload"
+
+    def apply(self, graph: Graph) -> Graph:
+        return offload(graph, self.block)
+
+
+class Int8(Mode):
+    """Layers multiply bytes and add up 32-bit integers; scales are floats."""
+
+    name = "int8"
+    open_sizes = False
+    narrow_models = False
+
+    def early(self, options: CompileOptions, inputs: Inputs) -> Sequence[GraphPass]:
+        if options.precision.chooses:  # which layers are in bytes is part of the choice
+            return ()
+        return (QuantiseLayers(self.name, options.quantisation, options.seed),)
+
+
+class Shift8(Int8):
+    """Layers multiply bytes and shift sums, as accelerators without floats compute them."""
+
+    name = "shift8"
+
+    def check(self, options: CompileOptions) -> None:
+        if options.precision.name != "float32":
+            given = options.precision.name
+            raise ValueError(f"`precision` must be float32 beside quantise='shift8', but got precision={given!r}")
+
+    def early(self, options: CompileOptions, inputs: Inputs) -> Sequence[GraphPass]:
+        passes = super().early(options, inputs)
+        return passes if options.block is None else (*passes, Offload(options.block))

@@ -1,0 +1,80 @@
+"""Model files whose shapes leave some sizes open: read at any sizes, and compiled for all of them without trials."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from autotune.compiler.executable.graph_family import GraphAt
+from autotune.compiler.job import NetworkJob
+from autotune.config import ConfigError
+from autotune.graph.frontends.onnx.file import reading_once
+from autotune.graph.ir import Array, Graph
+from autotune.tuner.task import Task
+from search_space.terms import Point
+
+if TYPE_CHECKING:
+    from autotune.compiler.sources import ModelSource
+
+
+class OpenModel:
+    """A model at any sizes, in place of a `Network`, which has one shape.
+
+    Args:
+        job: what to make.
+        source: in place of the model that the configuration names.
+
+    Attributes:
+        name: of the network.
+        shapes: that it takes.
+        in_one_file: whether the model is a file, and no other one has a part of it; known once it was read.
+        tasks, device: as of a `Network`; there is none.
+
+    Raises:
+        ConfigError: options that do not go with open sizes.
+    """
+
+    tasks: Sequence[Task] = ()
+    device: str | None = None
+
+    def __init__(self, job: NetworkJob, source: ModelSource | None) -> None:
+        _check(job)
+        self.shapes = job.options.shapes  # options refuse what else does not go with open sizes
+        self.name, self.in_one_file = job.config.name, False
+        self._job, self._source = job, job.read_module() if source is None else source
+        self._arrays: dict[Hashable, Array] = {}
+
+    @property
+    def graph(self) -> GraphAt:
+        """Reads the model at some sizes, and takes it through the passes."""
+        return self._read
+
+    def _read(self, point: Point) -> Graph:
+        config, keys = self._job.config, self._job.config.network
+        known = dict(zip(self.shapes.sizes, point, strict=True))
+        network = keys.model_copy(update={"sizes": {}, "shapes": _shapes_at(keys.shapes, known)})
+        fixed = replace(self._job, config=config.model_copy(update={"network": network}))
+        with reading_once(self._arrays):
+            found = fixed.load(source=self._source, weights=False)
+        self.in_one_file = found.in_one_file
+        return found.graph
+
+
+def _shapes_at(shapes: Mapping[str, Sequence[int | str]], sizes: Mapping[str, int]) -> dict[str, list[int | str]]:
+    return {name: [sizes[n] if isinstance(n, str) else n for n in shape] for name, shape in shapes.items()}
+
+
+def _check(job: NetworkJob) -> None:
+    """Holds a configuration against what open sizes go with.
+
+    Raises:
+        ConfigError: something else.
+    """
+    config, keys = job.config, job.config.network
+    used = {extent for shape in keys.shapes.values() for extent in shape if isinstance(extent, str)}
+    if unused := [name for name in keys.sizes if name not in used]:
+        raise ConfigError(f"each of `sizes` must stand in `shapes`, but {unused[0]} does not", "network.sizes")
+    for key, given in {"trials": config.trials != 0, "lock": config.lock is not None}.items():
+        if given:
+            raise ConfigError(f"`{key}` must be left out where `sizes` are open, but it is given", key)

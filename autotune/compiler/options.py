@@ -1,0 +1,92 @@
+"""Options of a compilation: what is made of a graph, for which target; what excludes what is checked here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from autotune.compiler.executable.shapes import FIXED, ShapeSet
+from autotune.compiler.modes import Mode, precision_mode, quantisation_mode
+from autotune.config import ConfigError, Quantisation
+from autotune.graph.offload import Block, block_of
+from autotune.graph.passes.pipeline import GraphPass
+from autotune.graph.precision import FULL
+from autotune.tuner.task import CPU
+from targets import registry
+from targets.base import Target
+
+SHIFTS = "shift8"
+"""Mode of the layers that an accelerator computes."""
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Options by which a graph becomes an executable.
+
+    Attributes:
+        target: of the kernels, but for those of `device`.
+        device: accelerator that computes the layers that it can; needs `quantise` shift8.
+        precision: of a graph in float32; one with 16-bit floats keeps its own. May be given by its name.
+        quantise: None: layers compute in floats. May be given by its name.
+        quantisation: how.
+        passes: names of the graph passes to run; None: all.
+        substitutions: passes behind the others that replace parts of a graph by faster ones of other rounding errors.
+        shapes: that the executable takes; by default those of the graph.
+        seed: of every random draw, and of weights that the model does not carry.
+
+    Raises:
+        ValueError: an unknown precision or mode, or options that exclude each other.
+    """
+
+    target: Target = field(default_factory=partial(registry.get, CPU))
+    device: Target | None = None
+    precision: Mode = field(default_factory=partial(precision_mode, "float32"))
+    quantise: Mode | None = None
+    quantisation: Quantisation = Quantisation()
+    passes: Sequence[str] | None = None
+    substitutions: Sequence[GraphPass] = ()
+    shapes: ShapeSet = FIXED
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.precision, str):
+            object.__setattr__(self, "precision", precision_mode(self.precision))
+        if isinstance(self.quantise, str):
+            object.__setattr__(self, "quantise", quantisation_mode(self.quantise))
+        self.precision.check(self)
+        if self.device is not None and (self.quantise is None or self.quantise.name != SHIFTS):
+            on, mode = self.device.name, None if self.quantise is None else self.quantise.name
+            raise ValueError(f"`quantise` must be {SHIFTS!r} for layers on {on}, but got quantise={mode!r}")
+        if self.quantise is not None:
+            self.quantise.check(self)
+        refused = {
+            "network.quantise": self.quantise is not None and not self.quantise.open_sizes,
+            "network.substitutions": bool(self.substitutions),
+            "network.precision": not self.precision.open_sizes,
+        }
+        for key, given in refused.items():
+            if given and self.shapes.sizes:
+                raise ConfigError(f"`{key}` must be left out where `sizes` are open, but it is given", key)
+
+    @property
+    def block(self) -> Block | None:
+        """The block of the device's matrix instruction; None without a device.
+
+        Raises:
+            ValueError: a device that has none.
+        """
+        if self.device is None:
+            return None
+        block = block_of(self.device.hardware)
+        if block is None:
+            raise ValueError(
+                f"`device` must be a target with a matrix instruction on blocks, but got device={self.device.name!r}"
+            )
+        return block
+
+    @property
+    def plain(self) -> bool:
+        """Says whether the passes leave precision and layers as the model has them."""
+        changes = (self.quantise, self.device) != (None, None) or bool(self.substitutions)
+        return self.precision.name == FULL and not changes

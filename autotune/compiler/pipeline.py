@@ -1,0 +1,163 @@
+"""The passes from an imported graph to one that is split into kernels: one list, whichever front end made the graph.
+
+A pass of one's own stands in this list, and is a file besides; see docs/passes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from autotune.compiler.modes.base import Choose, Inputs
+from autotune.compiler.options import CompileOptions
+from autotune.graph.attention import with_attention
+from autotune.graph.copies import executable_graph
+from autotune.graph.ir import Graph
+from autotune.graph.loops import loops_of
+from autotune.graph.passes import optimiser
+from autotune.graph.passes.early_means import EarlyMeans
+from autotune.graph.passes.pipeline import Explained, FunctionPass, GraphPass, Listener, PassPipeline
+from autotune.graph.passes.roundings import roundings
+from autotune.graph.passes.split_windows import split_windows
+from autotune.graph.precision import FULL, narrow_floats
+from autotune.graph.quantise import (
+    has_roundings,
+    is_quantised,
+    with_dot_products,
+    with_image_words,
+)
+from autotune.graph.quantise.weights import Known
+from autotune.graph.unrolling import LEAST_STEPS, unrolled
+from search_space.hardware import Hardware
+
+SUBSTITUTIONS: Mapping[str, GraphPass] = MappingProxyType({"means": EarlyMeans()})
+"""Values of `network.substitutions` → the pass that they ask for; a job may know further ones."""
+
+
+@dataclass(frozen=True)
+class UnrollLoops(GraphPass):
+    """Unrolls loops, all but those that are worth keeping where the target has loops.
+
+    The passes that lower and quantise see no bodies, so that all are unrolled where anything is not in float32.
+
+    Attributes:
+        keep: whether loops may stay.
+    """
+
+    keep: bool
+    name = "unroll_loops"
+
+    def apply(self, graph: Graph) -> Graph:
+        parts = [graph, *(node.attrs["body"].graph for node in loops_of(graph))]
+        others = any(has_roundings(part) or narrow_floats(part) for part in parts)
+        return unrolled(graph, below=LEAST_STEPS if self.keep and not others else None)
+
+
+@dataclass(frozen=True)
+class CheckTypes(GraphPass):
+    """Holds the options against the types that a graph has; its fact is the 16-bit floats of the graph."""
+
+    options: CompileOptions = field(repr=False)
+    name = "check_types"
+
+    def apply(self, graph: Graph) -> Explained:
+        narrow, options = narrow_floats(graph), self.options
+        has = f"a model with values in {' and '.join(narrow)}"
+        if narrow and options.precision.name not in (FULL, *narrow):
+            allowed, precision = " or ".join((FULL, *narrow)), options.precision.name
+            raise ValueError(f"`precision` must be {allowed} for {has}, but got {precision!r}")
+        mode = None if options.quantise is None else options.quantise.name
+        if narrow and options.quantise is not None and not options.quantise.narrow_models:
+            raise ValueError(f"`quantise` must be None for {has}, but got quantise={mode!r}")
+        if narrow and options.substitutions:
+            steps = ", ".join(step.name for step in options.substitutions)
+            raise ValueError(f"`substitutions` must be None for {has}, but got {steps}")
+        if options.quantise is not None and is_quantised(graph):
+            has = "a model that is quantised already"
+            raise ValueError(f"`quantise` must be None for {has}, but got quantise={mode!r}")
+        return Explained(graph, narrow)
+
+
+@dataclass(frozen=True)
+class FuseAttention(GraphPass):
+    """Makes products, softmax and products one node, where the machine gains by it."""
+
+    hardware: Hardware = field(repr=False)
+    name = "fuse_attention"
+
+    def apply(self, graph: Graph) -> Graph:
+        return with_attention(graph, self.hardware)
+
+
+@dataclass(frozen=True)
+class RoundOnce(GraphPass):
+    """Has each kernel of a graph with 16-bit floats round once, as it writes."""
+
+    name = "round_once"
+
+    def apply(self, graph: Graph) -> Graph:
+        return roundings(graph) if narrow_floats(graph) else graph
+
+
+@dataclass(frozen=True)
+class CopyViews(GraphPass):
+    """Copies what kernels cannot read or write in place: outputs that are views, and parts that lie unaligned.
+
+    Attributes:
+        alignment: bytes.
+    """
+
+    alignment: int
+    name = "copy_views"
+
+    def apply(self, graph: Graph) -> Graph:
+        return executable_graph(graph, self.alignment)
+
+
+def pipeline_of(
+    options: CompileOptions,
+    choose: Choose | None = None,
+    report: bool = True,
+    known: Known | None = None,
+    listener: Listener | None = None,
+) -> PassPipeline:
+    """Lists the passes that options ask for.
+
+    Args:
+        options: how to compile.
+        choose: makes the choice of mixed precision.
+        report: whether it is measured what weights of few bits cost.
+        known: weights in few bits that other graphs of the model have quantised already.
+        listener: called after each pass.
+
+    Raises:
+        ValueError: `choose` without mixed precision or the reverse, an unknown pass, or a device without blocks.
+    """
+    precision, quantise, target = options.precision, options.quantise, options.target
+    if (choose is not None) != precision.chooses:
+        raise ValueError(f"`choose` must be given for mixed precision alone, but got precision={precision.name!r}")
+    inputs = Inputs(choose, report, known)
+    modes = (precision,) if quantise is None else (quantise, precision)
+    passes = (
+        UnrollLoops(options.plain and target.loops),
+        optimiser(options.passes),
+        CheckTypes(options),
+        *options.substitutions,
+        *(step for mode in modes for step in mode.early(options, inputs)),
+        *_for_kernels(options),
+        *(step for mode in modes for step in mode.late(options, inputs)),
+        CopyViews(target.alignment),
+    )
+    return PassPipeline(passes, listener)
+
+
+def _for_kernels(options: CompileOptions) -> Sequence[GraphPass]:
+    """Lists the passes to the operations that a target has kernels for."""
+    target = options.target
+    passes: list[GraphPass] = [FunctionPass("dot_products", with_dot_products)]
+    if target.hardware.kind == "cpu":
+        passes.append(FunctionPass("image_words", with_image_words))
+    if options.passes is None and target.splits_windows:
+        passes.append(FunctionPass("split_windows", split_windows))
+    return (*passes, FuseAttention(target.hardware), RoundOnce())

@@ -1,0 +1,14 @@
+"""What executables multiply, as results name it."""
+
+from __future__ import annotations
+
+from autotune.compiler.load import Network
+from autotune.titles import INT8
+
+
+def own_precision(network: Network) -> str:
+    """Of our executable of a network."""
+    if network.accuracy is not None:
+        return network.accuracy.stored
+    on_bytes = network.imported is not None and network.imported.layers > 0
+    return INT8 if on_bytes else network.precision

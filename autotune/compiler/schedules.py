@@ -1,0 +1,282 @@
+"""Schedules of the kernels of a network: the fastest of the records, or choices without trials, made side by side.
+
+The processes that choose schedules then build the kernels.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from autotune.compiler.cache.kernels import ChoiceStore, KernelCache, symbol_of
+from autotune.compiler.crew import Answer, Crew
+from autotune.compiler.selection import Limits, extra_bytes, shrink
+from autotune.config import ConfigError, Measure, Model, Search
+from autotune.graph.offload import is_offloaded, tuned_as
+from autotune.schedule import Kernel, OpenKernel, Schedule, kernel_of, module_of
+from autotune.schedule_store import Ordered, ScheduledWorkload, ScheduleStore
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
+from costmodel.pretrained import digest_of
+from measure.child_main import answer_requests, open_parent
+from measure.host import allowed_cores
+from measure.worker import GARBAGE
+from search_space.hardware import Hardware
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.trace import Trace
+from search_space.workloads import Workload
+from targets import registry
+from targets.base import BuildError, Module, Target
+
+FEWEST = 8
+"""Schedules for which it pays to start processes, which takes them a second."""
+
+
+class Schedules:
+    """Schedules of workloads: a store's, the cache's choices, the database's, or the pretrained model's, in this order.
+
+    Args:
+        store: of measured or locked schedules, which come first; None: there are none.
+        settings: of the run, for workloads that the store does not have.
+        limits: for those.
+        device: target of the workloads that an accelerator computes.
+        cache: of choices that were made before, and kernels; None: all are made.
+        crew: processes to choose and to build, which `close` ends; None: they are started when there is much to do.
+
+    Attributes:
+        cache: of the arguments.
+        untuned: keys of the workloads asked for that the store does not have.
+    """
+
+    def __init__(
+        self,
+        store: ScheduleStore | None,
+        settings: Settings,
+        limits: Limits | None = None,
+        device: str | None = None,
+        cache: KernelCache | None = None,
+        crew: Crew | None = None,
+    ) -> None:
+        self._settings, self._limits, self._device = settings, limits or Limits(), device
+        self._choices = None if cache is None else ChoiceStore(cache, self._depends)
+        self._store = Ordered([each for each in (store, self._choices) if each is not None])
+        self._chosen: dict[str, ScheduledWorkload] = {}  # by the key of the workload
+        self._modules: dict[str, Module] = {}  # by name, of kernels that were built to be chosen
+        self._crew = crew
+        self.cache = cache
+        self.untuned: set[str] = set()
+
+    def __call__(self, workload: Workload) -> Schedule:
+        return self.scheduled(workload).schedule
+
+    def scheduled(self, workload: Workload) -> ScheduledWorkload:
+        """Returns the schedule of a workload with its latency, measured or by the roofline.
+
+        Raises:
+            ConfigError: no candidate is legal.
+        """
+        workload = tuned_as(workload)
+        if not self._has(workload):
+            self._keep(_choice(self._task(workload), self._settings, self._limits))
+        chosen = self._chosen[workload.key]
+        if chosen.provisional:
+            self.untuned.add(workload.key)
+        return chosen
+
+    def of_tasks(self, tasks: Sequence[Task]) -> list[ScheduledWorkload]:
+        """Returns the schedule of each task."""
+        return [self.scheduled(task.workload) for task in tasks]
+
+    def prepare(
+        self, workloads: Sequence[Workload], then: Callable[[Workload, Module], None] = lambda workload, module: None
+    ) -> None:
+        """Makes the schedules of all workloads that have none; of many at once by a process on each core.
+
+        They are the same that `__call__` makes one by one.
+
+        Args:
+            workloads: for which schedules will be asked.
+            then: called, while processes go on, with each workload whose kernel has been built to be chosen, if nothing
+                can change the choice any more, as `keep_within` may.
+
+        Raises:
+            ConfigError: a workload without a legal candidate.
+            RuntimeError: a process ended, or met a bug.
+        """
+        distinct = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
+        missing = [workload for workload in distinct.values() if not self._has(workload)]
+        if self._crew is None and (len(missing) < FEWEST or len(allowed_cores()) < 2):
+            return  # they are made when they are asked for
+        missing.sort(key=lambda workload: -workload.flops)  # those that take longest
+        tasks = [self._task(workload) for workload in missing]
+        if self._crew is None:
+            targets = [self._settings.target, *(self._settings.of(task).target for task in tasks)]
+            self._crew = helpers(self._settings, self._limits, targets, len(tasks))
+        requests = [
+            {"what": "choose", "workload": task.workload.to_json(), "target": task.target or ""} for task in tasks
+        ]
+        for workload, answer in zip(missing, self._crew.ask(requests, ahead=2), strict=True):
+            chosen = _chosen(answer, workload, self._target(workload))
+            self._keep(chosen)
+            if chosen.module is not None and self._limits.max_extra_bytes is None:
+                then(workload, chosen.module)
+
+    def keep_within(self, workloads: Sequence[Workload]) -> None:
+        """Holds what algorithms make of constants, of all these workloads together, to the bytes that limits allow.
+
+        Those that lose least time for each byte, by the estimate, go without such an algorithm, one by one. Schedules
+        of records, which `select` has held to it, stay.
+        """
+        most = self._limits.max_extra_bytes
+        if most is None:
+            return
+        counts = Counter(tuned_as(workload).key for workload in workloads)
+        chosen = {each.workload.key: each for each in map(self.scheduled, workloads)}
+        larger = [each for each in chosen.values() if each.provisional and extra_bytes(each.workload, each.algorithm)]
+        shrink(chosen, {each.workload.key: [self._plain(each.workload)] for each in larger}, counts, most)
+        self._chosen.update(chosen)
+
+    def _plain(self, workload: Workload) -> ScheduledWorkload:
+        """Chooses among algorithms that take constants as they are."""
+        allowed = self._limits.allowed(workload)
+        plain = [algorithm for algorithm in allowed if not extra_bytes(workload, algorithm)]
+        return _choice(self._task(workload), self._settings, replace(self._limits, algorithms=plain))
+
+    def built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
+        """Modules of kernels, in this order, each as soon as it is built; by the processes that chose, if any did.
+
+        They are the same that `module_of` makes one by one.
+
+        Raises:
+            BuildError, ScheduleError: a kernel that cannot be built.
+            RuntimeError: a process ended, or met a bug.
+        """
+        target = registry.get(self._settings.target.name)  # as processes know it
+        missing = [kernel for kernel in kernels if kernel.name not in self._modules]
+        if self._crew is None:
+            yield from (self._modules.get(kernel.name) or module_of(kernel, target) for kernel in kernels)
+            return
+        answers = self._crew.ask([{"what": "build", **kernel.to_json()} for kernel in missing], ahead=2)
+        for kernel in kernels:
+            if kernel.name in self._modules:
+                yield self._modules[kernel.name]
+                continue
+            header, code = next(answers)
+            yield module_of(kernel, target) if "refused" in header else Module.from_bytes(code)
+
+    def close(self) -> None:
+        """Ends the processes, of which the next that is asked for starts others; forgets what they have built."""
+        self._modules.clear()
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+
+    def _has(self, workload: Workload) -> bool:
+        """Says whether a schedule is at hand; takes it from the stores, if one of them has it."""
+        if workload.key not in self._chosen:
+            for chosen in self._store.best(workload, self._target(workload)):
+                self._chosen[workload.key] = chosen
+        return workload.key in self._chosen
+
+    def _keep(self, chosen: ScheduledWorkload) -> None:
+        self._chosen[chosen.workload.key] = chosen
+        if chosen.module is not None:
+            self._modules[chosen.module.name] = chosen.module
+        if self._choices is not None:
+            self._choices.add(chosen)
+
+    def _depends(self, target: Target) -> dict[str, Any]:
+        return _depends(self._settings.on(target.name), self._limits)
+
+    def _target(self, workload: Workload) -> Target:
+        return self._settings.of(self._task(workload)).target
+
+    def _task(self, workload: Workload) -> Task:
+        return Task(workload.operator, workload, target=self._device if is_offloaded(workload) else None)
+
+
+def helpers(settings: Settings, limits: Limits, targets: Sequence[Target], most: int) -> Crew:
+    """At most so many processes that choose schedules within limits, for some targets, and build kernels."""
+    options = {
+        **_depends(settings, limits),
+        "target": settings.target.name,
+        "hardware": {target.name: target.hardware.to_json() for target in targets},
+    }
+    return Crew(options, __name__, most)
+
+
+def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> ScheduledWorkload:
+    """Chooses a schedule without trials: that of the database for this very workload, else the pretrained model's.
+
+    Raises:
+        ConfigError: no candidate is legal.
+    """
+    from autotune.tuner.entry_store import EntryStore  # where the cache has all choices, nobody waits for these
+    from autotune.tuner.untimed import without_trials
+
+    workload, target = task.workload, settings.of(task).target
+    for entry in EntryStore(settings, limits.allowed, hardware).best(workload, target):
+        return entry
+
+    def named(algorithm: str, trace: Trace) -> str | None:
+        return symbol_of(workload, Schedule(algorithm, trace), {}, target)
+
+    return without_trials(task, settings, limits.allowed(workload), hardware=hardware, named=named)
+
+
+def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
+    """What a choice depends on besides the workload, the target and its hardware, as plain data."""
+    from autotune.tuner import database
+
+    return {
+        "database": [settings.search.database, database.digest_of(settings.search.database)],
+        "pretrained": [settings.cost_model.pretrained, digest_of(settings.cost_model.pretrained)],
+        "seed": settings.seed,
+        "measure": {"threads": settings.threads, "cache": settings.measure.cache},
+        "limits": asdict(replace(limits, hardware=None)),
+        "limited": None if limits.hardware is None else limits.hardware.to_json(),
+    }
+
+
+def _chosen(answer: Answer, workload: Workload, target: Target) -> ScheduledWorkload:
+    """Reads what a process has chosen for a workload.
+
+    Raises:
+        ConfigError: no candidate is legal.
+    """
+    header, code = answer
+    if "refused" in header:
+        raise ConfigError(header["refused"])
+    schedule, module = Schedule(header["algorithm"], Trace.from_json(header["trace"])), None
+    if code:
+        module = Module.from_bytes(code)
+    return ScheduledWorkload(workload, target, schedule, float(header["seconds"]), provisional=True, module=module)
+
+
+def main() -> None:
+    """Answers requests for schedules and for kernels until the parent hangs up."""
+    options, channel = open_parent()
+    gc.set_threshold(GARBAGE)
+    limited = options["limited"]
+    limits = Limits(**{**options["limits"], "hardware": None if limited is None else Hardware.from_json(limited)})
+    hardware = {name: Hardware.from_json(data) for name, data in options["hardware"].items()}
+    measure = Measure(**options["measure"])
+    search, model = Search(database=options["database"][0]), Model(pretrained=options["pretrained"][0])
+    settings = Settings(registry.get(options["target"]), 0, options["seed"], search, model, measure)
+
+    def choose(request: dict[str, Any]) -> Answer:
+        task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"] or None)
+        chosen = _choice(task, settings, limits, hardware[settings.of(task).target.name])
+        header = {"algorithm": chosen.algorithm, "trace": chosen.trace.to_json(), "seconds": chosen.seconds}
+        return header, b"" if chosen.module is None else chosen.module.to_bytes()
+
+    def build(request: dict[str, Any]) -> Answer:
+        return {}, module_of(kernel_of(request), settings.target).to_bytes()
+
+    def answer(request: dict[str, Any], blob: bytes) -> Answer:
+        return (build if request["what"] == "build" else choose)(request)
+
+    answer_requests(channel, answer, (ConfigError, BuildError, ScheduleError))

@@ -1,0 +1,150 @@
+"""Modules of PyTorch as models: `torch.export` reads them, and PyTorch itself is the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from autotune.compiler.checking.process import RuntimeFailure
+from autotune.compiler.sources import INTERMEDIATES, ModelSource
+from autotune.graph.frontends.aten.evaluate import FLOAT32, FLOAT64, Types, evaluate_program
+from autotune.graph.frontends.aten.exported import checkpoints, decompose, import_lowered, inputs_of, lower, outputs_of
+from autotune.graph.frontends.aten.modules import Shape, check_shape, export
+from autotune.graph.frontends.aten.tensors import dtype_name
+from autotune.graph.frontends.onnx.nodes import NodeError
+from autotune.graph.ir import Array, Graph
+from autotune.graph.precision import FULL
+from autotune.graph.unrolling import LEAST_STEPS, unrolled
+from search_space.dtypes import NARROW
+from search_space.ir.intervals import Span
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A module as `torch.export` gives it.
+
+    Attributes:
+        name: class of the module.
+        program: of ATen's operators.
+    """
+
+    name: str
+    program: ExportedProgram = field(repr=False)
+
+    @cached_property
+    def lowered(self) -> ExportedProgram:
+        """The program whose operators graphs have converters for."""
+        return lower(self.program)
+
+    @cached_property
+    def flat(self) -> ExportedProgram:
+        """The program whose operators are PyTorch's own, none of which holds a graph."""
+        return decompose(self.program, {})
+
+
+@dataclass(frozen=True)
+class TorchSource(ModelSource):
+    """A module of PyTorch.
+
+    Attributes:
+        exported: the module.
+        shapes: of the inputs where the program leaves sizes open; None: it leaves none open.
+        watched: names of nodes of the lowered program that are outputs, too.
+        types: what the reference computes in, in place of which type.
+    """
+
+    exported: Exported
+    shapes: Mapping[str, Sequence[int]] | None = None
+    watched: Sequence[str] = ()
+    types: Types = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        module: torch.nn.Module,
+        inputs: Any,
+        shapes: Mapping[str, Shape] | None = None,
+        sizes: Mapping[str, Span] | None = None,
+    ) -> TorchSource:
+        """Exports a module, see `autotune.graph.frontends.aten.modules.export`.
+
+        Raises:
+            ModelError: `torch.export` refuses it.
+        """
+        return cls(Exported(type(module).__name__, export(module, inputs, shapes, sizes)))
+
+    @property
+    def name(self) -> str:
+        return self.exported.name
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        return [*(name for name, _ in outputs_of(self.exported.lowered)), *self.watched]
+
+    @property
+    def precision(self) -> str:
+        return " and ".join(self.narrow_types) or FULL
+
+    @property
+    def narrow_types(self) -> tuple[str, ...]:
+        values = [node.meta.get("val") for node in self.exported.lowered.graph.nodes]
+        kinds = {dtype_name(value.dtype) for value in values if isinstance(value, torch.Tensor)}
+        return tuple(sorted(kinds.intersection(NARROW)))
+
+    @property
+    def is_of_one_file(self) -> bool:
+        return False
+
+    def at(self, shapes: Mapping[str, Sequence[int]]) -> TorchSource:
+        program = self.exported.program
+        nodes = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+        own: dict[str, list[int | None]] = {
+            name: [extent if isinstance(extent, int) else None for extent in nodes[name].shape]
+            for name in inputs_of(program)
+        }
+        for name, shape in shapes.items():
+            check_shape(name, shape, own)
+        if all(extent is not None for shape in own.values() for extent in shape):
+            return self
+        known = {name: [extent for extent in shape if extent is not None] for name, shape in own.items()}
+        return replace(self, shapes={**known, **shapes})
+
+    def graph(self, loops: bool = False) -> Graph:
+        graph = import_lowered(self.exported.lowered, self.name, self.shapes, self.watched)
+        return unrolled(graph, below=LEAST_STEPS if loops else None)
+
+    def outputs(self, feeds: Mapping[str, Array], threads: int, folder: Path) -> tuple[str, dict[str, Array]]:
+        return "PyTorch", self._computed(feeds, self.types)
+
+    def exact_outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            return self._computed(feeds, FLOAT64)
+        except RuntimeError as error:  # PyTorch lacks a kernel
+            raise NodeError(str(error).partition("\n")[0]) from error
+
+    def _computed(self, feeds: Mapping[str, Array], types: Types) -> dict[str, Array]:
+        found = evaluate_program(self.exported.flat, feeds, types)
+        if self.watched:
+            between = evaluate_program(self.exported.lowered, feeds, types, self.watched)
+            found |= {name: between[name] for name in self.watched}
+        return found
+
+    def in_float32(self) -> TorchSource:
+        return replace(self, types=FLOAT32)
+
+    def in_floats(self) -> TorchSource:
+        return self
+
+    def with_checkpoints(self, count: int = INTERMEDIATES) -> TorchSource:
+        return replace(self, watched=checkpoints(self.exported.lowered, count))
+
+    def save(self, file: Path) -> None:
+        raise RuntimeFailure(
+            "other runtimes must be given a model of ONNX, which `torch.onnx.export` writes, but `model` is a module"
+        )

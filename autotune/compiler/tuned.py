@@ -1,0 +1,154 @@
+"""The executable of a model with trials: its tasks tuned, the fastest kernels linked, and the result checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.compiler.build import write_network
+from autotune.compiler.checking.check import check_network
+from autotune.compiler.checking.comparison import Check
+from autotune.compiler.checking.process import RuntimeFailure
+from autotune.compiler.compile_from_records import FOLDER, legal
+from autotune.compiler.executable.loading import load
+from autotune.compiler.job import NetworkJob
+from autotune.compiler.load import Network
+from autotune.compiler.lock import NAME as LOCK
+from autotune.compiler.lock import lock_text, read_lock
+from autotune.compiler.schedules import Schedules
+from autotune.compiler.selection import select
+from autotune.config import ConfigError, errors_at
+from autotune.run_files import PRECISION, claimed, set_aside, write_json
+from autotune.tuner.preparation import source_of
+from autotune.tuner.record_store import RecordStore
+from autotune.tuner.result import TuneResult, problems_of, records_of
+from autotune.tuner.search.base import NoLegalSchedule
+from autotune.tuner.settings import Settings
+from autotune.tuner.tune_tasks import tune_kernels
+from measure.database import Database
+from search_space.files import replace_file
+from targets.executable import Executable
+
+if TYPE_CHECKING:
+    from autotune.compiler.sources import ModelSource
+
+
+def tune_network(job: NetworkJob, source: ModelSource | None = None) -> None:
+    """Tunes the tasks of a model and writes records, a lock file and the executable to the folder of a job.
+
+    Args:
+        job: what to make, with trials.
+        source: in place of the model that the configuration names.
+
+    Raises:
+        ConfigError: a model that cannot be compiled, a task without a legal candidate, or a folder that is in use.
+        KeyboardInterrupt: Ctrl-C; the records are there.
+        RuntimeError: the network computes something else, or none of its trials works.
+        MeasureError: a pool that cannot start.
+    """
+    network = job.load(again=True, source=source)
+    settings = job.settings
+    with errors_at("cost_model.transfer"):
+        transferred = source_of(settings)
+    set_aside(job.records)
+    with claimed(job.folder), Database(job.records) as database:
+        if network.mixture is not None:
+            write_json(network.mixture.to_json(), job.folder / PRECISION)
+        try:
+            results = tune_kernels(
+                network.tasks, settings, job.limits.allowed, database=database, resume=False, source=transferred
+            )
+        except NoLegalSchedule as error:
+            raise ConfigError(f"{error.task}: {error}", "") from None
+        if any(result.interrupted for result in results):
+            raise KeyboardInterrupt
+        if problems := problems_of(results, replaced=any(result.best is not None for result in results)):
+            raise RuntimeError("; ".join(problems))
+        schedules, _ = link_network(network, results, job, job.folder)
+        wrong = ""
+        if not settings.target.unavailable():
+            executable = load(job.folder / FOLDER, settings.threads)
+            wrong = check_linked(network, schedules, executable, settings, job)[1]
+    if wrong:
+        raise RuntimeError(wrong)
+
+
+def link_network(
+    network: Network,
+    results: Sequence[TuneResult],
+    job: NetworkJob,
+    folder: Path,
+    say: Callable[[str], None] = lambda text: None,
+) -> tuple[Schedules, list[str]]:
+    """Writes the executable of the fastest kernels, and its lock file, to a folder.
+
+    Args:
+        network: what was tuned.
+        results: of its tasks; none where nothing was.
+        job: with the settings of the run.
+        folder: of the run.
+        say: shows a sentence to the user.
+
+    Returns:
+        The schedules of all kernels, and what the user should know of, a sentence each.
+
+    Raises:
+        ConfigError: a lock file of other tasks.
+    """
+    config, settings = job.config, job.settings
+    say(f"compiling {network.name} from {len(network.tasks)} kernels")
+    if config.lock is None:
+        measured = RecordStore(records_of(results), job.limits.allowed)
+        store = select(network.tasks, measured, settings, job.limits)
+    else:
+        store = read_lock(Path(config.lock), network.tasks, settings)
+    schedules = Schedules(store, settings, job.limits, network.device, job.open_cache())
+    with legal(config.lock):
+        write_network(network, schedules, folder / FOLDER, settings)
+    replace_file(folder / LOCK, lock_text(schedules.of_tasks(network.tasks)).encode())
+    notes = []
+    if schedules.untuned and results:
+        first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
+        notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by what is chosen without{first}")
+    return schedules, notes
+
+
+def check_linked(
+    network: Network,
+    schedules: Schedules,
+    executable: Executable,
+    settings: Settings,
+    job: NetworkJob,
+    say: Callable[[str], None] = lambda text: None,
+) -> tuple[Check | None, str, str]:
+    """Checks the executable that was written.
+
+    Args:
+        network: that was compiled.
+        schedules: of its kernels.
+        executable: loaded from the folder of the run.
+        settings: target and threads.
+        job: with the tolerance and the seed of the inputs.
+        say: shows a sentence to the user.
+
+    Returns:
+        The check, what is wrong with the executable, and why it was not checked or who was wrong; "" where nothing is.
+    """
+    keys, seed = job.config.network, job.config.seed
+    tolerance = keys.tolerance
+    say("checking it")
+    try:
+        check = check_network(network, schedules, settings, seed, tolerance, say, executable, keys.check_layers)
+    except RuntimeFailure as error:
+        return None, "", f"the network was not checked: {error}"
+    if check.max_error <= tolerance:
+        return check, "", check.note
+    name, apart = next((name, each) for name, each in check.found.items() if not each <= tolerance)
+    wrong = (
+        f"{network.name} must agree with {check.reference} within network.tolerance={tolerance:g}, "
+        f"but {name} differs by {apart:.2g}"
+    )
+    if name in check.errors and check.layers:
+        wrong += "; values in between agree, as outputs of an executable of the same kernels"
+    return check, wrong, check.note

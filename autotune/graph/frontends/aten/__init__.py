@@ -1,0 +1,41 @@
+"""PyTorch's graphs of ATen operators to graphs. A further operator is a function with a line of `@converts`."""
+
+from __future__ import annotations
+
+from autotune.graph.frontends.aten import (
+    activations,
+    attention,
+    elementwise,
+    layers,
+    normalisation,
+    recurrent,
+    reductions,
+    resizing,
+    selection,
+    shapes,
+    windows,
+)
+from autotune.graph.frontends.aten.exported import import_exported
+from autotune.graph.frontends.aten.graph import IndexCheck, Known, import_fx, known_of, refusals
+from autotune.graph.frontends.aten.registry import CONVERTERS
+
+__all__ = [
+    "CONVERTERS",
+    "IndexCheck",
+    "Known",
+    "activations",
+    "attention",
+    "elementwise",
+    "import_exported",
+    "import_fx",
+    "known_of",
+    "layers",
+    "normalisation",
+    "recurrent",
+    "reductions",
+    "refusals",
+    "resizing",
+    "selection",
+    "shapes",
+    "windows",
+]

@@ -1,0 +1,281 @@
+"""Element-wise operators: arithmetic, functions, comparisons, conversions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.fx import Node
+
+from autotune.graph.frontends.aten.registry import AtenCall, converts
+from autotune.graph.frontends.aten.tensors import dtype_name
+from autotune.graph.frontends.onnx.importer import trigonometry
+from autotune.graph.frontends.onnx.importer.selection import ceil, is_nan, power, sign_of_numbers
+from search_space.dtypes import FLOATS, numpy_dtype
+from search_space.ir.expr import BOOL, DTYPES
+
+_UNARY = {
+    "relu.default": "relu",
+    "sigmoid.default": "sigmoid",
+    "tanh.default": "tanh",
+    "exp.default": "exp",
+    "exp2.default": "exp2",
+    "expm1.default": "expm1",
+    "log.default": "log",
+    "log1p.default": "log1p",
+    "sin.default": "sin",
+    "cos.default": "cos",
+    "erf.default": "erf",
+    "sqrt.default": "sqrt",
+    "rsqrt.default": "rsqrt",
+    "abs.default": "abs",
+    "floor.default": "floor",
+    "neg.default": "negative",
+}
+_BINARY = {
+    "mul.Tensor": "multiply",
+    "mul.Scalar": "multiply",
+    "div.Tensor": "divide",
+    "div.Scalar": "divide",
+    "maximum.default": "maximum",
+    "minimum.default": "minimum",
+    "fmod.Tensor": "fmod",
+    "fmod.Scalar": "fmod",
+    "remainder.Tensor": "floor_mod",
+    "remainder.Scalar": "floor_mod",
+}
+_OF_FLOATS = ("fmod", "floor_mod")
+"""Of integers PyTorch raises an error where the divisor is zero, and a kernel cannot."""
+_SCALED = {"add.Tensor": "add", "add.Scalar": "add", "sub.Tensor": "subtract", "sub.Scalar": "subtract"}
+_COMPARED = {"eq": ("equal", False), "lt": ("less", False), "le": ("less_equal", False)}
+_COMPARED |= {"gt": ("less", True), "ge": ("less_equal", True)}
+_LOGIC = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
+
+
+@converts(*_UNARY)
+def unary(call: AtenCall) -> str:
+    """Functions that graphs have by another name; of integers they are computed in floats."""
+    return call.add(_UNARY[call.op], [call.operand(0, call.computed)])
+
+
+@converts(*_BINARY)
+def binary(call: AtenCall) -> str:
+    """Two operands, of which the second may be a number."""
+    if call.computed == BOOL:
+        call.require(_BINARY[call.op] == "multiply", "must compute numbers", call.result)
+        return call.add("logical_and", [call.operand(0, BOOL), call.operand(1, BOOL)])
+    divides = _BINARY[call.op] in _OF_FLOATS
+    call.require(not divides or call.computed in FLOATS, "must divide floating-point values", call.result)
+    operands = [call.operand(place, call.computed) for place in (0, 1)]
+    if call.op == "fmod.Scalar":  # which PyTorch rounds to the tensor's type, other than those of `remainder`
+        operands[1] = call.number(numpy_dtype(call.result.dtype).type(call["other"]), call.computed)
+    return call.add(_BINARY[call.op], operands)
+
+
+@converts(*_SCALED)
+def scaled(call: AtenCall) -> str:
+    """Sums and differences; the second operand times `alpha`."""
+    call.require(call.computed != BOOL, "must compute numbers", call.result)
+    left, right = call.operand(0, call.computed), call.operand(1, call.computed)
+    if call["alpha"] != 1:
+        right = call.add("multiply", [right, call.number(call["alpha"], call.computed)])
+    return call.add(_SCALED[call.op], [left, right])
+
+
+@converts("rsub.Tensor", "rsub.Scalar")
+def reversed_difference(call: AtenCall) -> str:
+    """The second operand less `alpha` times the first."""
+    left, right = call.operand(0, call.computed), call.operand(1, call.computed)
+    if call["alpha"] != 1:
+        left = call.add("multiply", [left, call.number(call["alpha"], call.computed)])
+    return call.add("subtract", [right, left])
+
+
+@converts("div.Tensor_mode", "floor_divide.default")
+def rounded_quotient(call: AtenCall) -> str:
+    """Of floats: rounded down or towards zero."""
+    mode = "floor" if call.op == "floor_divide.default" else call["rounding_mode"]
+    call.require(call.computed in FLOATS, "must divide floating-point values", call.result)
+    operands = [call.operand(place, call.computed) for place in (0, 1)]
+    if mode == "floor":
+        return call.add("floor_divide", operands)
+    out = call.add("divide", operands)
+    if mode is None:
+        return out
+    up = call.add("negative", [call.add("floor", [call.add("negative", [out])])])
+    down = call.add("floor", [out])
+    return call.add("where", [call.add("less", [out, call.number(0.0, call.computed)]), up, down])
+
+
+@converts(*(f"{name}.{kind}" for name in _COMPARED for kind in ("Tensor", "Scalar")), "ne.Tensor", "ne.Scalar")
+def compared(call: AtenCall) -> str:
+    """Truth values of two operands, compared in the type that both have in common."""
+    name = call.op.partition(".")[0]
+    dtype = _common(call)
+    sides = [call.operand(place, dtype) for place in (0, 1)]
+    if name == "ne":
+        return call.add("logical_not", [call.add("equal", sides)])
+    op, swapped = _COMPARED[name]
+    return call.add(op, sides[::-1] if swapped else sides)
+
+
+def _common(call: AtenCall) -> str:
+    """The dtype to which PyTorch brings two operands."""
+    given = [v.meta["val"] if isinstance(v, Node) else v for v in list(call.given.values())[:2]]
+    dtype = dtype_name(torch.result_type(*given))
+    call.require(dtype in DTYPES, f"must compare {', '.join(DTYPES)}", dtype)
+    return "int32" if dtype == BOOL else dtype
+
+
+@converts(
+    *(f"logical_{name}.default" for name in _LOGIC),
+    *(f"bitwise_{name}.{kind}" for name in _LOGIC for kind in ("Tensor", "Scalar")),
+)
+def logic(call: AtenCall) -> str:
+    """Of truth values."""
+    name = call.op.partition(".")[0].partition("_")[2]
+    call.require(call.result.dtype == BOOL, "must combine truth values", call.result)
+    return call.add(_LOGIC[name], [call.operand(place, BOOL) for place in (0, 1)])
+
+
+@converts("logical_not.default", "bitwise_not.default")
+def negation(call: AtenCall) -> str:
+    """Of truth values."""
+    call.require(call.result.dtype == BOOL, "must negate truth values", call.result)
+    return call.add("logical_not", [call.operand(0, BOOL)])
+
+
+@converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(call: AtenCall) -> str:
+    """One of two operands for each element."""
+    return call.add("where", [call.operand(0, BOOL), *(call.operand(place, call.computed) for place in (1, 2))])
+
+
+@converts("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(call: AtenCall) -> str:
+    """A number where the mask holds."""
+    return call.add("where", [call.value(1), call.operand(2, call.computed), call.operand(0, call.computed)])
+
+
+@converts("clamp.default", "clamp_min.default", "clamp_max.default", "hardtanh.default")
+def clamp(call: AtenCall) -> str:
+    """Between numbers, either of which may be left out."""
+    names = ("min_val", "max_val") if call.op == "hardtanh.default" else ("min", "max")
+    low, high = (call.given.get(name) for name in names)
+    data = call.operand(0, call.computed)
+    if call.computed in FLOATS:
+        ends = [-math.inf if low is None else float(low), math.inf if high is None else float(high)]
+        return call.add("clip", [data], low=ends[0], high=ends[1])
+    for op, end in (("maximum", low), ("minimum", high)):
+        data = data if end is None else call.add(op, [data, call.number(end, call.computed)])
+    return data
+
+
+@converts("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
+def clamp_between_tensors(call: AtenCall) -> str:
+    """Between tensors, either of which may be left out."""
+    data = call.operand(0, call.computed)
+    for place, name in enumerate(call.given):
+        if name in ("min", "max") and call.given[name] is not None:
+            data = call.add("maximum" if name == "min" else "minimum", [data, call.operand(place, call.computed)])
+    return data
+
+
+@converts("_to_copy.default", "to.dtype", "prims.convert_element_type.default")
+def converted(call: AtenCall) -> str:
+    """To another type of elements; another layout in memory is nothing here."""
+    value = call.value(0)
+    same = call.type(0).dtype == call.result.dtype
+    return value if same else call.cast(value, call.result.dtype)
+
+
+@converts(
+    *("clone.default", "alias.default", "detach.default", "contiguous.default", "lift_fresh_copy.default"),
+    *("dropout.default", "copy.default"),
+)
+def identity(call: AtenCall) -> str:
+    """Nothing."""
+    if call.op == "dropout.default":
+        call.require(not call["train"], "must not be in training mode", "train=True")
+    if call.op == "copy.default":
+        value = call.cast(call.value(1), call.result.dtype)
+        same = call.shape(value) == call.result.shape
+        return value if same else call.add("broadcast_to", [value], shape=call.result.shape)
+    return call.value(0)
+
+
+@converts("reciprocal.default")
+def reciprocal(call: AtenCall) -> str:
+    """1 / x."""
+    return call.add("divide", [call.number(1.0, call.computed), call.operand(0, call.computed)])
+
+
+@converts("log2.default", "log10.default")
+def logarithm(call: AtenCall) -> str:
+    """By that of e."""
+    base = 2 if call.op.startswith("log2") else 10
+    x = call.operand(0, call.computed)
+    return call.add("multiply", [call.add("log", [x]), call.number(1 / math.log(base), call.computed)])
+
+
+_TRIGONOMETRY = {
+    f"{name}.default": op
+    for name, op in (
+        *(("tan", "Tan"), ("asin", "Asin"), ("acos", "Acos"), ("atan", "Atan"), ("sinh", "Sinh"), ("cosh", "Cosh")),
+        *(("asinh", "Asinh"), ("acosh", "Acosh"), ("atanh", "Atanh")),
+    )
+}
+
+
+@converts(*_TRIGONOMETRY)
+def trigonometric(call: AtenCall) -> str:
+    """Of each element, an angle in radians, as they are made of simpler operations for ONNX."""
+    call.require(call.type(0).dtype in FLOATS, "must have floating-point values", call.type(0))
+    return trigonometry.trigonometric(call.shared(_TRIGONOMETRY[call.op], call.inputs[:1]))
+
+
+@converts("round.default", "round.decimals")
+def rounded(call: AtenCall) -> str:
+    """To a whole number, halves to even; or to one times a power of ten, by PyTorch's product and quotient."""
+    call.require(call.computed in FLOATS, "must have floating-point values", call.result)
+    x, places = call.operand(0, call.computed), call.given.get("decimals", 0)
+    if places == 0:
+        return call.add("rint", [x])
+    power, (first, second) = 10.0 ** abs(places), ("multiply", "divide") if places > 0 else ("divide", "multiply")
+    by = call.number(power, call.computed)
+    return call.add(second, [call.add("rint", [call.add(first, [x, by])]), by])
+
+
+@converts("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
+def powered(call: AtenCall) -> str:
+    """By multiplication or roots where the exponent is a small number."""
+    call.require(call.computed in FLOATS, "must raise floating-point values", call.result)
+    base, exponent = list(call.given.values())
+    if isinstance(exponent, Node):
+        return call.add("power", [call.operand(place, call.computed) for place in (0, 1)])
+    if exponent == 0:
+        return call.constant(torch.ones(call.result.shape).numpy())
+    name = f"{call.title}_exponent"
+    call.context.arrays[name] = torch.tensor(float(exponent)).numpy()
+    return power(call.shared("Pow", [base.name, name]))
+
+
+_SHARED = {
+    "ceil.default": ceil,
+    "sign.default": sign_of_numbers,  # 0 of NaN, other than in ONNX
+    "isnan.default": is_nan,
+}
+
+
+@converts(*_SHARED)
+def shared(call: AtenCall) -> str:
+    """As they are made of simpler operations for ONNX."""
+    call.require(call.type(0).dtype in FLOATS, "must have floating-point values", call.type(0))
+    return _SHARED[call.op](call)
+
+
+@converts("isinf.default")
+def is_infinite(call: AtenCall) -> str:
+    """Of either sign."""
+    size = call.add("abs", [call.value(0)])
+    return call.add("equal", [size, call.scalar(math.inf, size)])

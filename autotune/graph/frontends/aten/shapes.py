@@ -1,0 +1,246 @@
+"""Operators that move elements: views, transpositions, concatenations, parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.calls import Call
+from autotune.graph.frontends.aten.registry import AtenCall, converts
+from autotune.graph.frontends.onnx.importer.selection import repeated, taken
+from autotune.graph.frontends.onnx.importer.shapes import joined
+from autotune.graph.frontends.onnx.importer.spatial import pad
+
+
+@converts(
+    *("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default", "flatten.using_ints"),
+    *("squeeze.default", "squeeze.dim", "squeeze.dims", "_reshape_alias.default", "unflatten.int"),
+)
+def reshaped(call: AtenCall) -> str:
+    """The same elements in the shape that PyTorch says."""
+    return call.reshaped(call.value(0), call.result.shape)
+
+
+@converts("permute.default", "transpose.int", "t.default", "numpy_T.default", "movedim.int")
+def transposed(call: AtenCall) -> str:
+    """Axes in another order."""
+    value = call.value(0)
+    rank = len(call.shape(value))
+    order = list(range(rank))
+    if call.op == "permute.default":
+        order = [axis % rank for axis in call["dims"]]
+    elif call.op == "transpose.int" and rank:
+        first, second = call["dim0"] % rank, call["dim1"] % rank
+        order[first], order[second] = order[second], order[first]
+    elif call.op == "movedim.int":
+        order.insert(call["destination"] % rank, order.pop(call["source"] % rank))
+    else:
+        order = order[::-1]
+    return value if order == sorted(order) else call.add("transpose", [value], axes=tuple(order))
+
+
+@converts("expand.default", "expand_as.default", "broadcast_to.default")
+def expanded(call: AtenCall) -> str:
+    """To a shape with more elements."""
+    value, shape = call.value(0), call.result.shape
+    return value if call.shape(value) == shape else call.add("broadcast_to", [value], shape=shape)
+
+
+@converts("repeat.default", "tile.default")
+def tiled(call: AtenCall) -> str:
+    """Repeated along every axis, of which there may be more in front."""
+    value, counts = call.value(0), list(call["repeats" if call.op == "repeat.default" else "dims"])
+    shape = call.shape(value)
+    counts = [1] * (len(shape) - len(counts)) + counts
+    value = call.reshaped(value, (1,) * (len(counts) - len(shape)) + shape)
+    for axis, count in enumerate(counts):
+        value = repeated(call, value, axis, count)
+    return value
+
+
+@converts("repeat_interleave.self_int")
+def repeated_each(call: AtenCall) -> str:
+    """Each element of an axis several times."""
+    call.require(call["dim"] is not None, "must name an axis", "dim=None")
+    return repeated(call, call.value(0), call.axis(), int(call["repeats"]), each=True)
+
+
+@converts("cat.default", "concat.default", "concatenate.default")
+def concatenated(call: AtenCall) -> str:
+    """Along an axis; tensors of one axis without elements are left out."""
+    values = [call.context.value(node.name) for node in call["tensors"] if node.meta["val"].numel()]
+    if any(call.context.builder.type(value).dtype != call.result.dtype for value in values):
+        values = [call.cast(value, call.result.dtype) for value in values]
+    return joined(call, values, int(call["dim"]) % len(call.result.shape))
+
+
+@converts("stack.default")
+def stacked(call: AtenCall) -> str:
+    """Along an axis of their own."""
+    axis = int(call["dim"]) % len(call.result.shape)
+    values = [call.context.value(node.name) for node in call["tensors"]]
+    shape = tuple(1 if a == axis else n for a, n in enumerate(call.result.shape))
+    return joined(call, [call.reshaped(value, shape) for value in values], axis)
+
+
+def part_of(call: Call, value: str, axis: int, start: int, size: int, step: int = 1) -> str:
+    """Evenly spaced places of an axis."""
+    shape = call.shape(value)
+    if (start, size, step) == (0, shape[axis], 1):
+        return value
+
+    def at(place: int, else_: Sequence[int]) -> tuple[int, ...]:
+        return tuple(place if a == axis else n for a, n in enumerate(else_))
+
+    rank = len(shape)
+    return call.add("slice", [value], begin=at(start, [0] * rank), size=at(size, shape), step=at(step, [1] * rank))
+
+
+@converts("slice.Tensor")
+def sliced(call: AtenCall) -> str:
+    """Between two places of an axis."""
+    value, axis = call.value(0), call.axis()
+    places = range(call.shape(value)[axis])[slice(call["start"], call["end"], call["step"])]
+    return part_of(call, value, axis, places.start, len(places), places.step)
+
+
+@converts("select.int")
+def selected(call: AtenCall) -> str:
+    """One place of an axis, which goes."""
+    value, axis = call.value(0), call.axis()
+    part = part_of(call, value, axis, call["index"] % call.shape(value)[axis], 1)
+    return call.reshaped(part, call.result.shape)
+
+
+@converts("narrow.default")
+def narrowed(call: AtenCall) -> str:
+    """Some places of an axis that stand together."""
+    value, axis = call.value(0), call.axis()
+    return part_of(call, value, axis, call["start"] % call.shape(value)[axis], call["length"])
+
+
+@converts(
+    "split_with_sizes.default", "split.Tensor", "split.sizes", "chunk.default", "unbind.int", "unsafe_split.Tensor"
+)
+def split(call: AtenCall) -> list[str | None]:
+    """Into parts along an axis, which goes where they are of one place each; parts that are not read are not made."""
+    value, axis = call.value(0), call.axis()
+    whole = call.op == "unbind.int"
+    found: list[str | None] = []
+    start = 0
+    for place, part in enumerate(call.node.meta["val"]):
+        size = 1 if whole else int(part.shape[axis])
+        made = call.reshaped(part_of(call, value, axis, start, size), tuple(part.shape)) if call.reads(place) else None
+        found.append(made)
+        start += size
+    return found
+
+
+@converts("flip.default")
+def flipped(call: AtenCall) -> str:
+    """Axes in the other direction."""
+    value = call.value(0)
+    for axis in call.axes("dims"):
+        value = taken(call, value, np.arange(call.shape(value)[axis])[::-1], axis)
+    return value
+
+
+@converts("roll.default")
+def rolled(call: AtenCall) -> str:
+    """Axes further on by some places, those that fall off at the end come first."""
+    value, shifts, axes = call.value(0), call["shifts"], call["dims"]
+    shape = call.shape(value)
+    if not axes:
+        value, axes = call.reshaped(value, (math.prod(shape),)), [0]
+    for shift, axis in zip(shifts, axes, strict=True):
+        extent = call.shape(value)[axis]
+        axis, shift = axis % len(call.shape(value)), shift % extent
+        if shift:
+            ends = [part_of(call, value, axis, extent - shift, shift), part_of(call, value, axis, 0, extent - shift)]
+            value = call.add("concat", ends, axis=axis)
+    return call.reshaped(value, shape)
+
+
+_MODES = {"constant_pad_nd": "constant", "reflection_pad": "reflect", "replication_pad": "edge"}
+
+
+@converts(
+    "constant_pad_nd.default",
+    *(f"{name}_pad{rank}d.default" for name in ("reflection", "replication") for rank in (1, 2, 3)),
+)
+def padded(call: AtenCall) -> str:
+    """By a number or by elements of the input; pairs of extents are given for the last axis first."""
+    given, rank = list(call[_padding(call)]), len(call.type(0).shape)
+    before, after = given[::2][::-1], given[1::2][::-1]
+    axes = range(rank - len(before), rank)
+    pads = [0] * rank * 2
+    for axis, low, high in zip(axes, before, after, strict=True):
+        pads[axis], pads[rank + axis] = low, high
+    mode = next(mode for name, mode in _MODES.items() if call.op.startswith(name))
+    attrs: dict[str, Any] = {"pads": pads, "mode": mode.encode()}
+    if mode == "constant":
+        attrs["value"] = call["value"]
+    return pad(call.shared("Pad", call.inputs[:1], **attrs))
+
+
+def _padding(call: AtenCall) -> str:
+    return "pad" if "pad" in call.given else "padding"
+
+
+@converts("as_strided.default")
+def strided(call: AtenCall) -> str:
+    """Another shape of all elements, as they lie in memory; nothing else that strides can say."""
+    source = call["self"].meta["val"]
+    size, stride = list(call["size"]), list(call["stride"])
+    span = 1 + sum((n - 1) * s for n, s in zip(source.shape, source.stride(), strict=True))
+    offset = call["storage_offset"]
+    same = offset is None or offset == source.storage_offset()
+    whole = math.prod(size) == math.prod(source.shape) == span and same
+    call.require(whole, "must keep all elements", f"size={size}")
+    memory = np.empty(span, np.int64)  # place in memory → number of the element there
+    view = np.lib.stride_tricks.as_strided(memory, source.shape, [8 * s for s in source.stride()])
+    view[...] = np.arange(span).reshape(source.shape)
+    inside = sum((n - 1) * s for n, s in zip(size, stride, strict=True)) < span
+    kept = (
+        inside
+        and (
+            np.lib.stride_tricks.as_strided(memory, size, [8 * s for s in stride]).reshape(-1) == np.arange(span)
+        ).all()
+    )
+    call.require(bool(kept), "must keep the order of elements", f"stride={stride}")
+    return call.reshaped(call.value(0), call.result.shape)
+
+
+@converts("pixel_shuffle.default")
+def pixel_shuffle(call: AtenCall) -> str:
+    """Channels to blocks of r x r."""
+    value, r = call.value(0), int(call["upscale_factor"])
+    *lead, c, h, w = call.shape(value)
+    count = len(lead)
+    out = call.add("reshape", [value], shape=(*lead, c // r**2, r, r, h, w))
+    order = [*range(count), *(count + place for place in (0, 3, 1, 4, 2))]
+    return call.add("reshape", [call.add("transpose", [out], axes=tuple(order))], shape=call.result.shape)
+
+
+@converts("pixel_unshuffle.default")
+def pixel_unshuffle(call: AtenCall) -> str:
+    """Blocks of r x r to channels."""
+    value, r = call.value(0), int(call["downscale_factor"])
+    *lead, c, h, w = call.shape(value)
+    count = len(lead)
+    out = call.add("reshape", [value], shape=(*lead, c, h // r, r, w // r, r))
+    order = [*range(count), *(count + place for place in (0, 2, 4, 1, 3))]
+    return call.add("reshape", [call.add("transpose", [out], axes=tuple(order))], shape=call.result.shape)
+
+
+@converts("channel_shuffle.default")
+def channel_shuffle(call: AtenCall) -> str:
+    """Channels of groups in turns."""
+    value, groups = call.value(0), int(call["groups"])
+    n, c, *rest = call.shape(value)
+    out = call.add("reshape", [value], shape=(n, groups, c // groups, *rest))
+    out = call.add("transpose", [out], axes=(0, 2, 1, *range(3, 3 + len(rest))))
+    return call.add("reshape", [out], shape=(n, c, *rest))

@@ -1,0 +1,351 @@
+"""Convolutions of which no operand is known before the network runs, and their gradients.
+
+Weights change with each step of training, so that no kernel has them packed. Data and their gradients are convolutions
+by kernels that take weights as they are, channels last. Gradients of weights, and convolutions of few channels or of
+weights that are larger than the data, are products of matrices: the elements of all windows are put side by side
+(im2col: Chellapilla et al., "High performance convolutional neural networks for document processing", 2006).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotune.graph.calls import channels_first, channels_last
+from autotune.graph.frontends.aten.registry import AtenCall, converts
+from autotune.graph.frontends.onnx.importer.activations import with_number
+from autotune.graph.frontends.onnx.importer.reductions import reduced
+from search_space.operators.windows import padding_of
+
+_FEW = 16
+"""Channels below which they are too few to be the innermost axis of what is moved."""
+MOST_TAPS = 64
+"""Elements of a window of one channel, each of which is a slice of the data where windows overlap."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A convolution over data (n, c, *extent) that gives (n, k, *count).
+
+    Attributes:
+        kernel, stride, padding, dilation: for each axis.
+        groups: of channels.
+    """
+
+    n: int
+    c: int
+    k: int
+    extent: tuple[int, ...]
+    count: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+
+    @property
+    def rank(self) -> int:
+        """Axes that windows slide over."""
+        return len(self.extent)
+
+    @property
+    def taps(self) -> int:
+        """Elements of a window, of one channel."""
+        return math.prod(self.kernel)
+
+    @property
+    def places(self) -> int:
+        """Windows of all samples."""
+        return self.n * math.prod(self.count)
+
+    @property
+    def apart(self) -> bool:
+        """Whether windows cover the data side by side, as patches of an image do."""
+        whole = all(n == m * k for n, m, k in zip(self.extent, self.count, self.kernel, strict=True))
+        return whole and self.stride == self.kernel and not any(self.padding) and set(self.dilation) == {1}
+
+    @property
+    def wide(self) -> bool:
+        """Whether the weight is to stay as it is, (k, c, *kernel), and channels need not come last."""
+        return self.c < _FEW or self.heavy
+
+    @property
+    def heavy(self) -> bool:
+        """Whether there are fewer windows than filters, so that weights are most of what is moved."""
+        return self.k > self.places
+
+    @property
+    def back(self) -> Windows:
+        """Those of the gradient of data, over slopes that lie next to each other; the padding is another."""
+        ones = (1,) * self.rank
+        return replace(self, c=self.k, k=self.c, extent=self.count, count=self.extent, stride=ones)
+
+
+def windows_of(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> Windows:
+    """The windows of a call with the arguments of a convolution.
+
+    Raises:
+        ModelError: a convolution that is transposed, or over large windows.
+    """
+    call.require(not call["transposed"], "must have a known weight where it is transposed", "one that is computed")
+    (n, c, *extent), (k, _, *kernel) = call.shape(data), call.shape(weight)
+    stride, padding, dilation = (each_axis(call[name], len(extent)) for name in ("stride", "padding", "dilation"))
+    sizes = tuple(extent), tuple(count), tuple(kernel), stride, padding, dilation
+    found = Windows(n, c, k, *sizes, groups=int(call["groups"]))
+    few = found.taps <= MOST_TAPS or (found.apart and found.wide)
+    call.require(few, f"must have at most {MOST_TAPS} elements in a window where the weight is computed", found.taps)
+    return found
+
+
+def each_axis(given: Sequence[int], rank: int) -> tuple[int, ...]:
+    """A number for each axis, of one for all or of one each."""
+    return tuple(given) * rank if len(given) == 1 else tuple(given)
+
+
+def convolved(call: AtenCall, data: str, weight: str, windows: Windows) -> str:
+    """Data (n, c, *extent) and weight (k, c, *kernel) to (n, k, *count)."""
+    n, k, count = windows.n, windows.k, windows.count
+    if windows.groups == 1 and (windows.heavy or (windows.apart and windows.wide)):
+        filters = call.reshaped(weight, (k, windows.c * windows.taps))
+        out = _product(call, filters, _columns(call, data, windows))
+        return _swapped(call, call.reshaped(out, (k, n, *count)))
+    filters = call.add("transpose", [weight], axes=(*range(2, windows.rank + 2), 1, 0))
+    return _slid(call, data, filters, windows)
+
+
+@converts("convolution_backward.default")
+def gradients(call: AtenCall) -> list[str | None]:
+    """Of a convolution: those of its data, of its weight and of its bias, where they are asked for."""
+    call.require_same_type(0, 1, 2)
+    slope, data, weight = (call.value(place) for place in range(3))
+    windows = windows_of(call, data, weight, call.shape(slope)[2:])
+    call.require(windows.rank in (1, 2), "must slide over one or two axes", f"{windows.rank} axes")
+    found: list[str | None] = [None] * 3
+    parts: list[Callable[[], str]] = [
+        lambda: _of_data(call, slope, weight, windows),
+        lambda: _of_weight(call, slope, data, windows),
+        lambda: reduced(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
+    ]
+    for place, asked in enumerate(call["output_mask"]):
+        if asked and call.reads(place):
+            found[place] = parts[place]()
+    return found
+
+
+@converts("avg_pool2d_backward.default")
+def gradient_of_means(call: AtenCall) -> str:
+    """The slope of each window, shared out among its elements; windows that lie in the data and its padding alone."""
+    slope, shape = call.value(0), call.result.shape
+    kernel, padding = each_axis(call["kernel_size"], 2), each_axis(call["padding"], 2)
+    counted = call["count_include_pad"] or not any(padding)
+    call.require(len(shape) == 4, "must have a batch", call.type(1))
+    call.require(not call["ceil_mode"] and counted, "must have whole windows", "`ceil_mode`, or padding not counted")
+    taps = math.prod(kernel)
+    n, c, *count = call.shape(slope)
+    share = 1 / (taps if call["divisor_override"] is None else call["divisor_override"])
+    each = call.reshaped(with_number(call, "multiply", slope, share), (n, c, 1, math.prod(count)))
+    every = call.add("broadcast_to", [each], shape=(n, c, taps, math.prod(count)))
+    stride = each_axis(call["stride"] or kernel, 2)
+    every = call.reshaped(every, (n, c * taps, math.prod(count)))
+    return _added(call, every, shape[2:], kernel, stride, padding, (1, 1))
+
+
+@converts("max_pool2d_with_indices_backward.default")
+def gradient_of_maxima(call: AtenCall) -> str:
+    """The slope of each window at the place of its largest element."""
+    slope, place = call.value(0), call.cast(call.value(7), "int32")
+    call.require(len(call.result.shape) == 4, "must have a batch", call.type(1))
+    n, c, h, w = call.result.shape
+    kernel, padding, dilation = (each_axis(call[name], 2) for name in ("kernel_size", "padding", "dilation"))
+    stride, count = each_axis(call["stride"] or kernel, 2), call.shape(slope)[2:]
+    sides = list(zip(count, stride, dilation, padding, strict=True))
+    parts = []
+    for tap in itertools.product(*map(range, kernel)):
+        y, x = (np.arange(m) * s + t * d - p for t, (m, s, d, p) in zip(tap, sides, strict=True))
+        here = call.constant((y[:, None] * w + x).astype(np.int32))
+        part = call.add("where", [call.add("equal", [place, here]), slope, call.scalar(0.0, slope)])
+        parts.append(call.reshaped(part, (n, c, 1, math.prod(count))))
+    taps = call.reshaped(_joined(call, parts, 2), (n, c * len(parts), math.prod(count)))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    ends = [(m - 1) * s + r - e - p for (m, s, _, p), r, e in zip(sides, reach, (h, w), strict=True)]
+    after = tuple(map(max, ends, padding))  # windows of `ceil_mode` begin in the image and end beyond its padding
+    return _added(call, taps, (h, w), kernel, stride, padding, dilation, after)
+
+
+def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
+    """A convolution of the slope with the weight turned over; with strides, products that are added up in place."""
+    reach = [(k - 1) * d for k, d in zip(windows.kernel, windows.dilation, strict=True)]
+    padding = tuple(r - p for r, p in zip(reach, windows.padding, strict=True))
+    if windows.groups > 1:
+        return _of_grouped_data(call, slope, weight, windows, padding)
+    if set(windows.stride) == {1} and min(padding) >= 0 and not windows.wide:
+        return _slid(call, slope, _turned(call, weight, windows), windows.back, [(p, p) for p in padding])
+    channels, places = windows.c * windows.taps, math.prod(windows.count)
+    turned = call.add("transpose", [call.reshaped(weight, (windows.k, channels))], axes=(1, 0))
+    values = call.reshaped(_swapped(call, slope), (windows.k, windows.places))
+    out = call.reshaped(_product(call, turned, values), (channels, windows.n, places))
+    out = call.add("transpose", [out], axes=(1, 0, 2))
+    if windows.taps == 1 and set(windows.stride) == {1} and not any(windows.padding):
+        return call.reshaped(out, (windows.n, windows.c, *windows.extent))
+    return _added(call, out, windows.extent, windows.kernel, windows.stride, windows.padding, windows.dilation)
+
+
+def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
+    """The slope of all windows times their elements, in one product or in one for each element of a window."""
+    shape = (windows.k, windows.c // windows.groups, *windows.kernel)
+    if windows.groups > 1:
+        return _of_filters(call, slope, data, windows)
+    if windows.c < _FEW:
+        rows = call.reshaped(channels_last(call, slope), (windows.places, windows.k))
+        out = _product(call, _columns(call, data, windows), rows)
+        return call.reshaped(call.add("transpose", [out], axes=(1, 0)), shape)
+    values = call.reshaped(_swapped(call, slope), (windows.k, windows.places))
+    if windows.wide:
+        rows = call.add("transpose", [_columns(call, data, windows)], axes=(1, 0))
+        return call.reshaped(_product(call, values, rows), shape)
+    parts = []
+    for part in _taps(call, channels_last(call, data), windows, 1):
+        out = _product(call, values, call.reshaped(part, (windows.places, windows.c)))
+        parts.append(call.reshaped(out, (1, windows.k, windows.c)))
+    out = call.add("transpose", [_joined(call, parts, 0)], axes=(1, 2, 0))
+    return call.reshaped(out, shape)
+
+
+def _added(
+    call: AtenCall,
+    value: str,
+    image: Sequence[int],
+    block: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    after: Sequence[int] = (),
+) -> str:
+    """Elements of windows (n, c * taps, windows) added up where they lie in the image."""
+    attrs = {"image": image, "block": block, "stride": stride, "dilation": dilation}
+    attrs |= {"before": padding, "after": after or padding}
+    return call.add("col2im", [value], **{name: tuple(each) for name, each in attrs.items()})
+
+
+def _of_grouped_data(call: AtenCall, slope: str, weight: str, windows: Windows, padding: Sequence[int]) -> str:
+    """The same of groups: in phases where windows stride; of dilated ones there are zeros between the slopes."""
+    if set(windows.stride) != {1} and set(windows.dilation) == {1}:
+        return _in_phases(call, slope, weight, windows)
+    n, k, *count = call.shape(slope)
+    sides = []
+    for extent, m, s, p, before in zip(windows.extent, count, windows.stride, windows.padding, padding, strict=True):
+        sides.append((before, extent - (m - 1) * s - 1 + p))
+    call.require(min(min(pair) for pair in sides) >= 0, "must not be padded by more than a window", windows.padding)
+    if set(windows.stride) != {1}:
+        apart = [size for m in count for size in (m, 1)]
+        zeros = [size for s in windows.stride for size in (0, s - 1)]
+        spaced = call.reshaped(slope, (n, k, *apart))
+        spaced = call.add("pad", [spaced], before=(0,) * len(call.shape(spaced)), after=(0, 0, *zeros), value=0.0)
+        slope = call.reshaped(spaced, (n, k, *(m * s for m, s in zip(count, windows.stride, strict=True))))
+        last = tuple((m - 1) * s + 1 for m, s in zip(count, windows.stride, strict=True))
+        slope = call.add("slice", [slope], begin=(0,) * (windows.rank + 2), size=(n, k, *last))
+    return _slid(call, slope, _turned(call, weight, windows), windows.back, sides)
+
+
+def _in_phases(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
+    """Where windows stride: what meets the same elements of windows is a convolution of its own."""
+    rank, groups, strides = windows.rank, windows.groups, windows.stride
+    width, depth = windows.k // groups, windows.c // groups
+    filters = call.reshaped(weight, (groups, width, depth, *windows.kernel))
+    filters = call.add("transpose", [filters], axes=(*range(3, rank + 3), 1, 0, 2))
+    filters = call.reshaped(filters, (*windows.kernel, width, windows.c))
+    more = tuple(-k % s for k, s in zip(windows.kernel, strides, strict=True))
+    if any(more):  # an element that the filters lack is zero
+        filters = call.add("pad", [filters], before=(0,) * (rank + 2), after=(*more, 0, 0), value=0.0)
+    parts = [-(-k // s) for k, s in zip(windows.kernel, strides, strict=True)]
+    pairs = [n for pair in zip(parts, strides, strict=True) for n in pair]
+    filters = call.reshaped(filters, (*pairs, width, windows.c))
+    attrs = {"extent": windows.extent, "stride": strides, "padding": windows.padding, "groups": groups}
+    out = call.add("conv_phases", [channels_last(call, slope), filters], **attrs)
+    counts = [-(-n // s) for n, s in zip(windows.extent, strides, strict=True)]
+    whole = tuple(m * s for m, s in zip(counts, strides, strict=True))
+    out = call.reshaped(out, (windows.n, *whole, windows.c))
+    if whole != windows.extent:
+        out = call.add("slice", [out], begin=(0,) * (rank + 2), size=(windows.n, *windows.extent, windows.c))
+    return channels_first(call, out)
+
+
+def _of_filters(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
+    """(k, c / groups, *kernel), of what channels of one group have met."""
+    attrs = {name: getattr(windows, name) for name in ("kernel", "stride", "padding", "dilation", "groups")}
+    out = call.add("conv_filters", [channels_last(call, data), channels_last(call, slope)], **attrs)
+    rank = windows.rank
+    return call.add("transpose", [out], axes=(rank + 1, rank, *range(rank)))
+
+
+def _slid(call: AtenCall, data: str, filters: str, windows: Windows, sides: Sequence[tuple[int, int]] = ()) -> str:
+    """Data (n, c, *extent) and filters (*kernel, c / groups, k) to (n, k, *count), by kernels for channels-last data.
+
+    Args:
+        sides: padding before and after each axis where it is not that of the windows.
+    """
+    padding = padding_of(windows.rank, tuple(sides) or windows.padding)
+    attrs = {"stride": windows.stride, "padding": padding, "dilation": windows.dilation}
+    values = [channels_last(call, data), filters]
+    if windows.rank == 2 and windows.groups == windows.c == windows.k > 1:
+        values[1] = call.reshaped(filters, (*windows.kernel, windows.k))
+        return channels_first(call, call.add("depthwise_conv2d", values, **attrs))
+    return channels_first(call, call.add(f"conv{windows.rank}d", values, **attrs, groups=windows.groups))
+
+
+def _product(call: AtenCall, left: str, right: str) -> str:
+    return call.add("matmul", [left, right])
+
+
+def _columns(call: AtenCall, data: str, windows: Windows) -> str:
+    """(c * taps, places): the elements of each window, those of a channel together as the weight has them."""
+    if windows.apart:
+        split = [n for pair in zip(windows.count, windows.kernel, strict=True) for n in pair]
+        patches = call.reshaped(data, (windows.n, windows.c, *split))
+        counts, taps = range(2, 2 + len(split), 2), range(3, 2 + len(split), 2)
+        out = call.add("transpose", [patches], axes=(1, *taps, 0, *counts))
+        return call.reshaped(out, (windows.c * windows.taps, windows.places))
+    parts = _taps(call, _swapped(call, data), windows, 2)
+    out = _joined(call, [call.reshaped(part, (windows.c, 1, windows.places)) for part in parts], 1)
+    return call.reshaped(out, (windows.c * windows.taps, windows.places))
+
+
+def _taps(call: AtenCall, data: str, windows: Windows, first: int) -> list[str]:
+    """Each element of all windows over the axes that begin with `first`."""
+    rank = windows.rank
+    axes = range(first, first + rank)
+    if any(windows.padding):
+        sides = [0] * len(call.shape(data))
+        sides[first : first + rank] = windows.padding
+        data = call.add("pad", [data], before=tuple(sides), after=tuple(sides), value=0.0)
+    size, step, begin = list(call.shape(data)), [1] * (rank + 2), [0] * (rank + 2)
+    size[first : first + rank], step[first : first + rank] = windows.count, windows.stride
+    found = []
+    for tap in itertools.product(*map(range, windows.kernel)):
+        for axis, place, dilation in zip(axes, tap, windows.dilation, strict=True):
+            begin[axis] = place * dilation
+        found.append(call.add("slice", [data], begin=tuple(begin), size=tuple(size), step=tuple(step)))
+    return found
+
+
+def _turned(call: AtenCall, weight: str, windows: Windows) -> str:
+    """(*kernel, k / groups, c), the elements of a window in the opposite order."""
+    groups, taps = windows.groups, windows.taps
+    width, depth = windows.k // groups, windows.c // groups
+    flat = call.add("transpose", [call.reshaped(weight, (groups, width, depth, taps))], axes=(3, 1, 0, 2))
+    flat, size = call.reshaped(flat, (taps, width, windows.c)), (1, width, windows.c)
+    parts = [call.add("slice", [flat], begin=(tap, 0, 0), size=size) for tap in reversed(range(taps))]
+    return call.reshaped(_joined(call, parts, 0), (*windows.kernel, width, windows.c))
+
+
+def _joined(call: AtenCall, parts: Sequence[str], axis: int) -> str:
+    return parts[0] if len(parts) == 1 else call.add("concat", list(parts), axis=axis)
+
+
+def _swapped(call: AtenCall, value: str) -> str:
+    """The first two axes exchanged."""
+    return call.add("transpose", [value], axes=(1, 0, *range(2, len(call.shape(value)))))

@@ -1,0 +1,180 @@
+"""Sums of products by an equation: transpositions, reductions and products of matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from autotune.graph.calls import Call
+from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.registry import imports
+from autotune.graph.frontends.onnx.shapes import is_equation
+from search_space.ir.expr import FLOATS
+
+Labels = tuple[str, ...]
+"""A letter for each axis; those of an ellipsis are numbers, counted from its last axis."""
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A value whose axes have distinct labels, and no axis the extent 1."""
+
+    value: str
+    labels: Labels
+
+
+@imports("Einsum")
+def einsum(call: Call) -> str:
+    """Two operands at a time, from the left. What only one of them has is added up first."""
+    shapes = [call.type(place).shape for place in range(len(call.inputs))]
+    terms, output = _parsed(call, shapes)
+    extents = _extents(call, terms, shapes)
+    call.require(
+        all(label in extents for label in output),
+        "must have an output whose letters are among those of its inputs",
+        f"equation={_equation(call)!r}",
+    )
+    dtype = call.type(0).dtype
+    values = [call.value(place) for place in range(len(terms))]
+    if dtype in FLOATS and dtype != "float32":  # sums of narrow floats are wide
+        values = [call.add("cast", [value], dtype="float32") for value in values]
+    waiting = [_operand(call, value, labels) for value, labels in zip(values, terms, strict=True)]
+    left = _kept(call, waiting.pop(0), {*output, *(label for other in waiting for label in other.labels)})
+    while waiting:
+        right = waiting.pop(0)
+        wanted = {*output, *(label for other in waiting for label in other.labels)}
+        right = _kept(call, right, wanted | set(left.labels))
+        left = _kept(call, left, wanted | set(right.labels))
+        left = _product(call, left, right, [*output, *sorted(wanted - set(output))])
+    value = _ordered(call, left, [label for label in output if label in left.labels])
+    final = tuple(extents[label] for label in output)
+    return call.cast(call.reshaped(value, final), dtype)
+
+
+def _equation(call: Call) -> str:
+    return bytes(call.attrs["equation"]).decode()
+
+
+def _parsed(call: Call, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Labels], Labels]:
+    """Labels of each input, and of the output: without an arrow the ellipsis, then the letters that occur once."""
+    equation = _equation(call).replace(" ", "")
+    call.require(is_equation(equation), "must have an equation of letters", f"equation={equation!r}")
+    inputs, arrow, right = equation.partition("->")
+    parts = inputs.split(",")
+    call.require(len(parts) == len(shapes), f"must have {len(parts)} inputs", f"{len(shapes)}")
+    terms = []
+    for part, shape in zip(parts, shapes, strict=True):
+        letters = len(part.replace("...", ""))
+        fits = len(shape) >= letters if "..." in part else len(shape) == letters
+        call.require(fits, f"must have an input for {part!r}", f"shape={list(shape)}")
+        terms.append(_labels(part, len(shape) - letters))
+    around = max((label for labels in terms for label in labels if label.isdigit()), key=int, default="-1")
+    if not arrow:
+        once = sorted(c for c in set(inputs) if c.isalpha() and inputs.count(c) == 1)
+        right = "..." + "".join(once)
+    output = _labels(right, int(around) + 1)
+    call.require(len(set(output)) == len(output), "must have distinct letters in its output", f"equation={equation!r}")
+    return terms, output
+
+
+def _labels(part: str, around: int) -> Labels:
+    before, dots, after = part.partition("...")
+    return (*before, *(str(a) for a in reversed(range(around)) if dots), *after)
+
+
+def _extents(call: Call, terms: Sequence[Labels], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """Extent of each label; an axis of extent 1 goes with any."""
+    extents: dict[str, int] = {}
+    for labels, shape in zip(terms, shapes, strict=True):
+        for label, extent in zip(labels, shape, strict=True):
+            known = extents.get(label, 1)
+            call.require(
+                1 in (known, extent) or known == extent, f"must have one extent for {label!r}", f"{known} and {extent}"
+            )
+            extents[label] = max(known, extent)
+    return extents
+
+
+def _operand(call: Call, value: str, labels: Labels) -> _Operand:
+    """Without axes of extent 1, and with the diagonal of axes that have one label."""
+    shape = call.shape(value)
+    many = [axis for axis, extent in enumerate(shape) if extent > 1]
+    if len(many) < len(shape):
+        value = call.add("reshape", [value], shape=tuple(shape[axis] for axis in many))
+    labels = tuple(labels[axis] for axis in many)
+    while len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        first = labels.index(twice)
+        second = labels.index(twice, first + 1)
+        rest = [axis for axis in range(len(labels)) if axis not in (first, second)]
+        turned = call.add("transpose", [value], axes=(*rest, first, second))
+        *outer, extent, _ = call.shape(turned)
+        flat = call.add("reshape", [turned], shape=(*outer, extent * extent))
+        step = (*[1] * len(rest), extent + 1)
+        value = call.add("slice", [flat], begin=(0,) * len(step), size=(*outer, extent), step=step)
+        labels = (*(labels[axis] for axis in rest), twice)
+    return _Operand(value, labels)
+
+
+def _kept(call: Call, operand: _Operand, wanted: Collection[str]) -> _Operand:
+    """The sum over the axes that are not wanted."""
+    axes = [axis for axis, label in enumerate(operand.labels) if label not in wanted]
+    labels = tuple(label for label in operand.labels if label in wanted)
+    return _Operand(reduced(call, operand.value, axes, "sum", False), labels)
+
+
+def _ordered(call: Call, operand: _Operand, labels: Sequence[str]) -> str:
+    """The value with its axes in this order."""
+    axes = tuple(operand.labels.index(label) for label in labels)
+    return operand.value if axes == tuple(range(len(axes))) else call.add("transpose", [operand.value], axes=axes)
+
+
+def _product(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) -> _Operand:
+    """Summed over what both have and `order`, the labels that are read afterwards, does not."""
+    both = [label for label in left.labels if label in right.labels]
+    summed = [label for label in both if label not in order]
+    if _swapped(call, left, right, order):
+        left, right = right, left
+    batch = [label for label in order if label in both]
+    rows, columns = ([label for label in order if label in one.labels and label not in both] for one in (left, right))
+    extents = dict(zip(left.labels, call.shape(left.value), strict=True))
+    extents |= dict(zip(right.labels, call.shape(right.value), strict=True))
+    several = bool(summed) and bool(rows or columns or not batch)
+    if not several or call.context.builder.type(left.value).dtype != "float32":
+        return _elementwise(call, left, right, [*batch, *rows, *columns], summed, extents)
+    b, m, n, k = (math.prod(extents[label] for label in group) for group in (batch, rows, columns, summed))
+    sides = [_ordered(call, left, [*batch, *rows, *summed]), _ordered(call, right, [*batch, *summed, *columns])]
+    around = (b,) if batch else ()
+    shapes = [(*around, m, k), (*around, k, n)]
+    sides = list(map(call.reshaped, sides, shapes))
+    out = call.add("batch_matmul" if batch else "matmul", sides)
+    labels = (*batch, *rows, *columns)
+    final = tuple(extents[label] for label in labels)
+    return _Operand(call.reshaped(out, final), labels)
+
+
+def _swapped(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) -> bool:
+    """Whether the product is better the other way round: weights on the right, else what the output has last."""
+    constants = [call.context.builder.array(one.value) is not None for one in (left, right)]
+    if constants[0] != constants[1]:
+        return constants[0]
+    places = [
+        [order.index(a) for a in one.labels if a in order and a not in other.labels]
+        for one, other in ((left, right), (right, left))
+    ]
+    return bool(places[0] and places[1]) and min(places[1]) < min(places[0])
+
+
+def _elementwise(
+    call: Call, left: _Operand, right: _Operand, kept: list[str], summed: list[str], extents: dict[str, int]
+) -> _Operand:
+    """Products of elements, then their sums."""
+    labels = [*kept, *summed]
+    sides = []
+    for one in (left, right):
+        value = _ordered(call, one, [label for label in labels if label in one.labels])
+        shape = tuple(extents[label] if label in one.labels else 1 for label in labels)
+        sides.append(call.reshaped(value, shape))
+    out = call.add("multiply", sides)
+    return _kept(call, _Operand(out, tuple(labels)), kept)

@@ -1,0 +1,92 @@
+"""Element-wise operators and reductions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from autotune.graph.calls import Call, Result
+from autotune.graph.frontends.onnx.importer.activations import with_number
+from autotune.graph.frontends.onnx.importer.registry import imports
+from search_space.dtypes import is_float_exact, numpy_dtype
+from search_space.ir.expr import FLOATS
+
+_SAME = {
+    "Relu": "relu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Exp": "exp",
+    "Log": "log",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Round": "rint",
+    "Erf": "erf",
+    "Sqrt": "sqrt",
+    "Abs": "abs",
+    "Floor": "floor",
+    "Neg": "negative",
+    "Sub": "subtract",
+    "Equal": "equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+    "Not": "logical_not",
+    "Where": "where",
+}
+_FOLDED = {"Add": "add", "Sum": "add", "Mul": "multiply", "Max": "maximum", "Min": "minimum"}
+
+
+@imports(*_SAME)
+def same(call: Call) -> str:
+    """Operators that graphs have by another name."""
+    return call.add(_SAME[call.op], [call.value(i) for i in range(len(call.inputs))])
+
+
+@imports(*_FOLDED)
+def folded(call: Call) -> str:
+    """Two operands or, for some, any number."""
+    values = [call.value(i) for i in range(len(call.inputs))]
+    return functools.reduce(lambda a, b: call.add(_FOLDED[call.op], [a, b]), values)
+
+
+@imports("Identity", "Dropout")
+def identity(call: Call) -> Sequence[Result]:
+    """Nothing; the mask, where one is asked for, keeps everything."""
+    if call.op == "Dropout" and call.has(2):
+        training = bool(call.known(2, "training_mode").reshape(-1)[0])
+        call.require(not training, "must not be in training mode", "training_mode=1")
+    # Until operator set 10 the mask is of the data's type.
+    dtype = numpy_dtype(call.type(0).dtype) if call.context.opset < 10 else bool
+    results: list[Result] = [call.value(0), np.ones(call.type(0).shape, dtype)]
+    return results[: len(call.outputs)]
+
+
+@imports("Clip")
+def clip(call: Call) -> str:
+    """Between two constants, attributes in old operator sets."""
+    ends: list[int | float] = []
+    for place, name in ((1, "min"), (2, "max")):
+        if call.has(place):
+            ends.append(call.known(place, name).reshape(-1)[0].item())
+        else:
+            ends.append(call.attrs.get(name, -np.inf if name == "min" else np.inf))
+    return clipped(call, call.value(0), *ends)
+
+
+def clipped(call: Call, value: str, low: int | float, high: int | float) -> str:
+    """A value between two numbers of its type."""
+    dtype = call.context.builder.type(value).dtype
+    if dtype in FLOATS:
+        return call.add("clip", [value], low=float(low), high=float(high))
+    limits = np.iinfo(dtype)
+    low, high = (min(max(end, int(limits.min)), int(limits.max)) for end in (low, high))
+    if is_float_exact(low) and is_float_exact(high):
+        return call.add("clip", [value], low=float(low), high=float(high))
+    for op, end, unneeded in (("maximum", low, limits.min), ("minimum", high, limits.max)):
+        if end != unneeded:
+            value = with_number(call, op, value, end)
+    return value

@@ -1,0 +1,56 @@
+"""Quotients, remainders and shifts, whose meaning on integers differs from that on floats."""
+
+from __future__ import annotations
+
+from autotune.graph.calls import Call
+from autotune.graph.frontends.onnx.importer.registry import imports
+from search_space.ir.expr import FLOATS
+
+_UNSIGNED = ("uint8",)
+_WIDTH = 32
+"""Bits of the integers that are shifted; by more, or less than 0, none of them is left, but the sign."""
+
+
+def _inexact(call: Call, x: str, y: str) -> str:
+    """Whether a quotient of integers has a remainder and is negative: rounding down is not rounding to zero."""
+    rest = call.add("floor_mod", [x, y])
+    left = call.add("logical_not", [call.add("equal", [rest, call.scalar(0, rest)])])
+    signs = [call.add("less", [side, call.scalar(0, side)]) for side in (x, y)]
+    return call.add("logical_and", [left, call.add("logical_xor", signs)])
+
+
+@imports("Div")
+def divide(call: Call) -> str:
+    """x / y; of integers rounded to zero."""
+    x, y = call.value(0), call.value(1)
+    dtype = call.type(0).dtype
+    if dtype in FLOATS:
+        return call.add("divide", [x, y])
+    down = call.add("floor_divide", [x, y])
+    return down if dtype in _UNSIGNED else call.add("add", [down, call.cast(_inexact(call, x, y), dtype)])
+
+
+@imports("Mod")
+def remainder(call: Call) -> str:
+    """What a quotient leaves: of the sign of the divisor, or with `fmod` of the dividend."""
+    x, y, dtype = call.value(0), call.value(1), call.type(0).dtype
+    by_dividend = bool(call.attrs.get("fmod", 0))
+    if dtype in FLOATS:
+        return call.add("fmod" if by_dividend else "floor_mod", [x, y])
+    rest = call.add("floor_mod", [x, y])
+    if not by_dividend or dtype in _UNSIGNED:
+        return rest
+    over = call.add("where", [_inexact(call, x, y), y, call.scalar(0, y)])
+    return call.add("subtract", [rest, over])
+
+
+@imports("BitShift")
+def shift(call: Call) -> str:
+    """Bits of integers of up to 32 bits, moved to the left or to the right."""
+    kind, left = call.type(0), call.attrs["direction"] == b"LEFT"
+    call.require(kind.dtype in ("int8", "uint8", "int32"), "must shift integers of up to 32 bits", f"{kind}")
+    x, y = (call.cast(call.value(place), "int32") for place in (0, 1))
+    within = [call.add("less_equal", [call.scalar(0, y), y]), call.add("less", [y, call.scalar(_WIDTH, y)])]
+    shifted = call.add("left_shift" if left else "right_shift", [x, y])
+    beyond = call.scalar(0, x) if left else call.add("right_shift", [x, call.scalar(_WIDTH - 1, x)])
+    return call.cast(call.add("where", [call.add("logical_and", within), shifted, beyond]), kind.dtype)

@@ -1,0 +1,240 @@
+"""Recurrent layers of a known number of steps: one product for all inputs, then a loop over the steps.
+
+Each direction is a loop of its own: its states are carried from step to step, what the inputs give to the gates is its
+sequence, and the outputs are stacked, those of a loop in reverse from the last one on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotune.graph.calls import Call
+from autotune.graph.frontends.onnx.importer.registry import imports
+from autotune.graph.frontends.onnx.importer.shapes import joined
+from autotune.graph.ir import Array, Builder, TensorType
+from autotune.graph.loops import Body, add_loop
+from autotune.graph.ops.loops import MOST_TRIPS
+from autotune.graph.ops.recurrent import FUNCTIONS
+
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_DEFAULTS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """One direction of a layer.
+
+    Attributes:
+        call: of the layer.
+        number: 0 or 1.
+        functions: of gates and states, by their names in the graph.
+        weights: what the state is multiplied with, (width, gates * width).
+        bias: of that product, (gates * width,); the one of inputs is in their product.
+        peepholes: (3 * width,) or None.
+    """
+
+    call: Call
+    number: int
+    functions: tuple[str, ...]
+    weights: Array
+    bias: Array
+    peepholes: Array | None
+
+    @property
+    def width(self) -> int:
+        return len(self.weights)
+
+
+Step = Callable[[str, list[str]], list[str]]
+"""What the inputs give to the gates, and the states -> the states; the first is the output."""
+
+
+@imports("LSTM", "GRU", "RNN")
+def recurrent(call: Call) -> list[str]:
+    """Forward, in reverse or both; from zeros or given states."""
+    x, first = call.value(0), bool(call.attrs.get("layout", 0))
+    if first:  # samples first
+        x = call.add("transpose", [x], axes=(1, 0, 2))
+    steps, batch, _ = call.shape(x)
+    names = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    asked = bytes(call.attrs.get("direction", b"forward")).decode()
+    call.require(asked in names, f"must have a direction of {', '.join(names)}", f"direction={asked!r}")
+    turned = names[asked]
+    _check(call, steps)
+    directions, given = _directions(call, len(turned)), _given(call, x)
+    outputs, lasts = [], []
+    for direction, backwards in zip(directions, turned, strict=True):
+        made, states = _run(direction, given, steps, batch, backwards)
+        outputs.append(made)
+        lasts.append(states)
+    width = directions[0].width
+    y = joined(call, [call.add("reshape", [made], shape=(steps, 1, batch, width)) for made in outputs], 1)
+    found = [call.add("transpose", [y], axes=(2, 0, 1, 3)) if first else y]
+    for parts in zip(*lasts, strict=True):
+        last = joined(call, [call.add("reshape", [part], shape=(1, batch, width)) for part in parts], 0)
+        found.append(call.add("transpose", [last], axes=(1, 0, 2)) if first else last)
+    return found
+
+
+def _check(call: Call, steps: int) -> None:
+    call.require(1 <= steps <= MOST_TRIPS, f"must have 1 to {MOST_TRIPS} steps", steps)
+    call.require(not call.attrs.get("clip", 0), "must not clip", f"clip={call.attrs.get('clip')}")
+    call.require(not call.attrs.get("input_forget", 0), "must have a gate to forget", "input_forget=1")
+    if call.has(4):
+        lengths = call.known(4, "length of its sequences").reshape(-1)
+        whole = bool((lengths == steps).all())
+        call.require(whole, f"must have sequences of all {steps} steps", f"sequence_lens={lengths.tolist()}")
+
+
+def _functions(call: Call, count: int) -> list[tuple[str, ...]]:
+    """Of each direction."""
+    default = _DEFAULTS[call.op]
+    given = [bytes(name).decode().lower() for name in call.attrs.get("activations", ())] or list(default) * count
+    known = len(given) == count * len(default) and set(given) <= set(FUNCTIONS)
+    rule = f"must have {count * len(default)} activations of {', '.join(name.capitalize() for name in FUNCTIONS)}"
+    call.require(known, rule, f"activations={given}")
+    return [tuple(given[i * len(default) :][: len(default)]) for i in range(count)]
+
+
+def _directions(call: Call, count: int) -> list[_Direction]:
+    weights = call.known(2, "recurrence weight")
+    width, gates = weights.shape[2], _GATES[call.op]
+    bias = _bias(call, count, gates * width)[1]
+    peepholes = call.known(7, "peephole weight") if call.op == "LSTM" and call.has(7) else [None] * count
+    functions = _functions(call, count)
+    return [
+        _Direction(call, i, functions[i], np.ascontiguousarray(weights[i].T), bias[i], peepholes[i])
+        for i in range(count)
+    ]
+
+
+def _bias(call: Call, count: int, width: int) -> Array:
+    """Of the products with inputs and with states, (2, directions, gates * width).
+
+    Both are added to the same, but for what a GRU resets after its product: all else goes to the inputs.
+    """
+    if not call.has(3):
+        return np.zeros((2, count, width), call.type(0).dtype)
+    of_inputs, of_states = call.known(3, "bias").reshape(count, 2, width).transpose(1, 0, 2).copy()
+    kept = np.zeros(width, bool)
+    if call.op == "GRU" and call.attrs.get("linear_before_reset", 0):
+        kept[-width // 3 :] = True
+    of_inputs += np.where(kept, 0, of_states).astype(of_inputs.dtype)
+    return np.stack([of_inputs, np.where(kept, of_states, 0).astype(of_states.dtype)])
+
+
+def _given(call: Call, x: str) -> str:
+    """What the inputs of all steps give to all gates, (steps, batch, directions * gates * width)."""
+    steps, batch, size = call.shape(x)
+    weights = call.known(1, "weight")
+    call.require(
+        weights.shape[2] == size, "must have a weight for each input", f"{weights.shape[2]} weights of {size} inputs"
+    )
+    count, width, _ = weights.shape
+    flat = np.ascontiguousarray(weights.reshape(count * width, size).T)
+    out = call.add("matmul", [call.add("reshape", [x], shape=(steps * batch, size)), call.constant(flat)])
+    bias = _bias(call, count, width)[0].reshape(-1)
+    out = call.add("add", [out, call.constant(bias)]) if bias.any() else out
+    return call.add("reshape", [out], shape=(steps, batch, count * width))
+
+
+def _run(direction: _Direction, given: str, steps: int, batch: int, backwards: bool) -> tuple[str, tuple[str, ...]]:
+    """Outputs in the order of the inputs, (steps, batch, width), and the last states."""
+    call, width = direction.call, direction.width
+    kind = call.context.builder.type(given)  # states of 16-bit models are float32, as what is computed is
+    states = [call.cast(_initial(direction, i, batch), kind.dtype) for i in ((5, 6) if call.op == "LSTM" else (5,))]
+    body = _body(direction, batch, kind, len(states))
+    outer, more = call.context.builder, len(states) - 1
+    found = add_loop(
+        outer,
+        body,
+        [*states, given],
+        steps,
+        [backwards],
+        [backwards] + [False] * more,
+        f"{call.context.prefix}{call.title}",
+    )
+    last = call.add("slice", found[:1], begin=(0 if backwards else steps - 1, 0, 0), size=(1, batch, width))
+    return found[0], (last, *found[1:])
+
+
+def _body(direction: _Direction, batch: int, kind: TensorType, states: int) -> Body:
+    """A step: the states and what its input gives to the gates of all directions -> the states, the first stacked.
+
+    Args:
+        kind: of what the inputs of all steps give.
+    """
+    call, dtype, columns = direction.call, kind.dtype, kind.shape[2]
+    kinds = {f"state{i}": TensorType((batch, direction.width), dtype) for i in range(states)}
+    builder = Builder(call.op.lower(), {**kinds, "given": TensorType((batch, columns), dtype)})
+    inner = replace(call, context=replace(call.context, builder=builder, prefix=""))
+    step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[call.op](replace(direction, call=inner))
+    wide = direction.weights.shape[1]
+    given = "given"
+    if columns > wide:
+        given = inner.add("slice", [given], begin=(0, direction.number * wide), size=(batch, wide))
+    made = step(given, list(kinds))
+    return Body(builder.finish(made), tuple(range(states)), 1, (True, *(False for _ in made[1:])))
+
+
+def _initial(direction: _Direction, place: int, batch: int) -> str:
+    """A state that is given, or zeros; (batch, width)."""
+    call, width = direction.call, direction.width
+    if not call.has(place):
+        return call.constant(np.zeros((batch, width), call.type(0).dtype))
+    state = call.value(place)
+    if call.attrs.get("layout", 0):
+        state = call.add("transpose", [state], axes=(1, 0, 2))
+    one = call.add("slice", [state], begin=(direction.number, 0, 0), size=(1, batch, width))
+    return call.add("reshape", [one], shape=(batch, width))
+
+
+def _lstm(direction: _Direction) -> Step:
+    call, (gate, new, shown) = direction.call, direction.functions
+    weights = call.constant(direction.weights)
+    more = [] if direction.peepholes is None else [call.constant(direction.peepholes)]
+
+    def step(given: str, states: list[str]) -> list[str]:
+        hidden, state = states
+        gates = call.add("add", [call.add("matmul", [hidden, weights]), given])
+        state = call.add("lstm_state", [gates, state, *more], functions=(gate, new))
+        return [call.add("lstm_output", [gates, state, *more], functions=(gate, shown)), state]
+
+    return step
+
+
+def _rnn(direction: _Direction) -> Step:
+    call, (function,) = direction.call, direction.functions
+    weights = call.constant(direction.weights)
+
+    def step(given: str, states: list[str]) -> list[str]:
+        return [call.add(function, [call.add("add", [call.add("matmul", [states[0], weights]), given])])]
+
+    return step
+
+
+def _gru(direction: _Direction) -> Step:
+    call, (gate, new), width = direction.call, direction.functions, direction.width
+    if call.attrs.get("linear_before_reset", 0):
+        weights, bias = call.constant(direction.weights), call.constant(direction.bias)
+
+        def linear(given: str, states: list[str]) -> list[str]:
+            hidden = call.add("add", [call.add("matmul", [states[0], weights]), bias])
+            return [call.add("gru_linear", [given, hidden, states[0]], functions=(gate, new))]
+
+        return linear
+    of_gates, of_new = (call.constant(np.ascontiguousarray(w)) for w in np.split(direction.weights, [2 * width], 1))
+
+    def step(given: str, states: list[str]) -> list[str]:
+        rows, (state,) = call.shape(given)[0], states
+        sides = [(0, 2 * width), (2 * width, width)]
+        gates, fresh = (call.add("slice", [given], begin=(0, b), size=(rows, n)) for b, n in sides)
+        gates = call.add("add", [call.add("matmul", [state, of_gates]), gates])
+        kept = call.add("gru_reset", [gates, state], functions=(gate,))
+        fresh = call.add("add", [call.add("matmul", [kept, of_new]), fresh])
+        return [call.add("gru_mixed", [gates, fresh, state], functions=(gate, new))]
+
+    return step

@@ -1,0 +1,141 @@
+"""Images brought to another size: by copies of elements, or by weighted sums of a few neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from autotune.graph.calls import Call, channels_first, channels_last
+from autotune.graph.frontends.onnx.importer.interpolation import ROUNDINGS, TRANSFORMATIONS, Axis, Kernel
+from autotune.graph.frontends.onnx.importer.registry import imports
+from autotune.graph.frontends.onnx.importer.selection import repeated, taken
+from autotune.graph.ir import Array
+from autotune.graph.limits import check_value
+from autotune.graph.types import TensorType
+from search_space.ir.expr import FLOATS
+
+MOST_AT_ONCE = 8
+"""Neighbours over all axes up to which axes are resized by one operation; else each by one of its own."""
+MANY_CHANNELS = 16
+"""Channels from which on vectors along them are better than along rows of pixels."""
+
+
+@imports("Resize", "Upsample")
+def resize(call: Call) -> str:
+    """By constant scales or sizes: to the nearest element, by lines or by cubic convolution."""
+    mode = _text(call, "mode", "nearest")
+    call.require(mode in ("nearest", "linear", "cubic"), "must have a known mode", f"mode={mode!r}")
+    axes = {axis: how for axis, how in _axes(call).items() if not how.same}
+    value = call.value(0)
+    if mode == "nearest":
+        out = _nearest(call, value, axes)
+    else:
+        dtype = call.type(0).dtype
+        call.require(dtype in FLOATS, "must interpolate floating-point values", f"{call.type(0)}")
+        kernel = Kernel(
+            cubic=mode == "cubic",
+            coefficient=float(call.attrs.get("cubic_coeff_a", -0.75)),
+            antialias=bool(call.attrs.get("antialias", 0)),
+            exclude_outside=bool(call.attrs.get("exclude_outside", 0)),
+        )
+        out = _interpolated(call, value, axes, kernel)
+    return _filled(call, out, axes)
+
+
+def _text(call: Call, name: str, default: str) -> str:
+    return bytes(call.attrs.get(name, default.encode())).decode()
+
+
+def _axes(call: Call) -> dict[int, Axis]:
+    """How each axis that is named is resized; before operator set 11 each at its own place times a scale."""
+    shape = call.type(0).shape
+    rank = len(shape)
+    old = call.op == "Upsample" or call.context.opset < 11
+    kind = "asymmetric" if old else _text(call, "coordinate_transformation_mode", "half_pixel")
+    known = kind in TRANSFORMATIONS
+    call.require(known, "must have a known transformation", f"coordinate_transformation_mode={kind!r}")
+    axes = [a % rank for a in call.ints("axes", default=range(rank)) or ()]
+    regions = [(0.0, 1.0)] * len(axes)
+    if kind == "tf_crop_and_resize":
+        roi = call.known(1, "region").reshape(-1).astype(float)
+        regions = list(zip(roi[: len(axes)], roi[len(axes) :], strict=True))
+    if not old and call.has(3):
+        sizes = [int(n) for n in call.known(3, "sizes")]
+        ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+        policy = _text(call, "keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            sizes = [math.floor(ratio * shape[axis] + 0.5) for axis in axes]
+            ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    else:
+        given = call.attrs.get("scales")
+        ratios = [float(s) for s in (given if given is not None else call.known(1 if old else 2, "scales"))]
+        # Exact products, as in ONNX's inference of shapes. ONNX Runtime rounds them to float32: of 10 elements and the
+        # scale 3.3, whose float32 is less than that, it makes 33 and warns that the model has 32.
+        sizes = [int(shape[axis] * ratio) for axis, ratio in zip(axes, ratios, strict=True)]
+    call.require(min(sizes, default=1) > 0, "must leave elements", f"sizes={sizes}")
+    final = [dict(zip(axes, sizes, strict=True)).get(axis, extent) for axis, extent in enumerate(shape)]
+    check_value(f"{call.op} node {call.title!r}", TensorType(tuple(final), call.type(0).dtype))
+    call.take(TensorType((sum(sizes),), "int64"))  # places in the input
+    fields = zip(axes, sizes, ratios, regions, strict=True)
+    return {axis: Axis(shape[axis], size, ratio, kind, region) for axis, size, ratio, region in fields}
+
+
+def _nearest(call: Call, value: str, axes: Mapping[int, Axis]) -> str:
+    old = call.op == "Upsample" or call.context.opset < 11
+    asked = _text(call, "nearest_mode", "round_prefer_floor")
+    call.require(asked in ROUNDINGS, "must have a known rounding", f"nearest_mode={asked!r}")
+    for axis, how in axes.items():
+        simple = "floor" if how.scale >= 1 else "ceil"
+        value = copied(call, value, axis, how.nearest(simple if old else asked))
+    return value
+
+
+def copied(call: Call, value: str, axis: int, places: Array) -> str:
+    """Elements at constant places of an axis, (size,); each so many times over where these are so."""
+    extent = call.shape(value)[axis]
+    count = places.size // extent
+    if places.size % extent == 0 and (places == np.repeat(np.arange(extent), count)).all():
+        return repeated(call, value, axis, count, each=True)
+    return taken(call, value, places, axis)
+
+
+def _interpolated(call: Call, value: str, axes: Mapping[int, Axis], kernel: Kernel) -> str:
+    """Many channels are last where it is the others that are resized: neighbours are then whole vectors.
+
+    Of few channels, rows are vectors: one axis at a time, the last one when there are fewest elements.
+    """
+    if not axes:
+        return value
+    shape = call.shape(value)
+    turned = len(shape) > 2 and min(axes) > 1 and shape[1] >= MANY_CHANNELS
+    if turned:
+        value, axes = channels_last(call, value), {axis - 1: how for axis, how in axes.items()}
+    tables = {axis: kernel.taps(how) for axis, how in axes.items()}
+    once = (
+        math.prod(weights.shape[1] for _, weights in tables.values()) <= MOST_AT_ONCE and len(shape) - 1 not in tables
+    )
+    inner = sorted(tables, key=lambda axis: (axes[axis].scale, axis if axes[axis].scale < 1 else -axis))
+    for group in [sorted(tables)] if once else [[axis] for axis in inner]:
+        value = _sums(call, value, group, [table for axis in group for table in tables[axis]])
+    return channels_first(call, value) if turned else value
+
+
+def _sums(call: Call, value: str, axes: Sequence[int], tables: Sequence[Array]) -> str:
+    return call.add("resample", [value, *map(call.constant, tables)], axes=tuple(axes))
+
+
+def _filled(call: Call, value: str, axes: Mapping[int, Axis]) -> str:
+    """With the stated value where places lie outside of the input."""
+    outside = {axis: how.outside() for axis, how in axes.items()}
+    shape = call.shape(value)
+    mask = np.zeros([1] * len(shape), bool)
+    for axis, found in outside.items():
+        if found.any():
+            mask = mask | found.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    if not mask.any():
+        return value
+    fill = call.scalar(float(call.attrs.get("extrapolation_value", 0.0)), value)
+    return call.add("where", [call.constant(mask), fill, value])

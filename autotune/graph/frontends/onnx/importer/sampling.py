@@ -1,0 +1,191 @@
+"""Images read at computed places between their pixels: grids and regions of interest."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from autotune.graph.calls import Call
+from autotune.graph.frontends.onnx.importer.activations import with_number
+from autotune.graph.frontends.onnx.importer.reductions import reduced
+from autotune.graph.frontends.onnx.importer.registry import imports
+from autotune.graph.frontends.onnx.importer.selection import taken
+
+_CUBIC = -0.75
+"""Coefficient of the cubic convolution, as PyTorch has it."""
+MOST_NEIGHBOURS = 64
+"""Pixels that one place is made of."""
+
+
+def _bounded(call: Call, places: str, low: float, high: float) -> str:
+    return call.add("clip", [places], low=low, high=high)
+
+
+def _reflected(call: Call, x: str, low: float, high: float) -> str:
+    """Places mirrored at both ends until they lie between them."""
+    span = high - low
+    if span <= 0:
+        return with_number(call, "multiply", x, 0.0)
+    away = call.add("abs", [with_number(call, "subtract", x, low)])
+    turns = call.add("floor", [with_number(call, "multiply", away, 1 / (2 * span))])
+    rest = call.add("subtract", [away, with_number(call, "multiply", turns, 2 * span)])
+    back = call.add("abs", [with_number(call, "subtract", rest, span)])
+    return call.add("subtract", [call.scalar(high, back), back])
+
+
+def _number(call: Call, place: str, extent: int, padding: str, aligned: bool) -> tuple[str, str | None]:
+    """The pixel (float32) of a whole place along an axis, and whether it counts; None: all do."""
+    if padding == "reflection":
+        ends = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
+        place = call.add("floor", [with_number(call, "add", _reflected(call, place, *ends), 0.25)])
+    inside = None
+    if padding == "zeros":
+        sides = [
+            call.add("less_equal", [call.scalar(0.0, place), place]),
+            call.add("less_equal", [place, call.scalar(extent - 1.0, place)]),
+        ]
+        inside = call.add("logical_and", sides)
+    return _bounded(call, place, 0.0, extent - 1.0), inside
+
+
+def _weights(call: Call, mode: str, share: str) -> list[tuple[int, str]]:
+    """Neighbours of a place by their distance from the pixel before it, and what each weighs."""
+    if mode == "linear":
+        return [(0, call.add("subtract", [call.scalar(1.0, share), share])), (1, share)]
+
+    def polynomial(x: str, *coefficients: float) -> str:
+        out = with_number(call, "multiply", x, coefficients[0])
+        for c in coefficients[1:-1]:
+            out = call.add("multiply", [with_number(call, "add", out, c) if c else out, x])
+        return with_number(call, "add", out, coefficients[-1])
+
+    a, rest = _CUBIC, call.add("subtract", [call.scalar(1.0, share), share])
+    near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+    distances = [with_number(call, "add", share, 1.0), share, rest, with_number(call, "add", rest, 1.0)]
+    return [(i - 1, polynomial(x, *(near if i in (1, 2) else far))) for i, x in enumerate(distances)]
+
+
+def _pixels(call: Call, flat: str, rows: str) -> str:
+    """Channels of pixels: flat (samples * pixels, c) at rows (samples, count), as (samples, c, count)."""
+    out = call.add("gather", [flat, rows], axis=0)
+    return call.add("transpose", [out], axes=(0, 2, 1))
+
+
+def _flat(call: Call, value: str) -> str:
+    """An image (n, c, *spatial) as (n * pixels, c)."""
+    n, c, *spatial = call.shape(value)
+    out = call.add("reshape", [value], shape=(n, c, math.prod(spatial)))
+    out = call.add("transpose", [out], axes=(0, 2, 1))
+    return call.add("reshape", [out], shape=(n * math.prod(spatial), c))
+
+
+def _rows(call: Call, places: Sequence[str], spatial: Sequence[int], first: str) -> str:
+    """Numbers (int32) of pixels in the flat image: of whole places along each axis, and the sample's first pixel."""
+    out = call.cast(places[0], "int32")
+    for place, extent in zip(places[1:], spatial[1:], strict=True):
+        out = call.add("add", [with_number(call, "multiply", out, extent), call.cast(place, "int32")])
+    return call.add("add", [out, first])
+
+
+Neighbour = tuple[str, str | None, str | None]
+"""A pixel along an axis, whether it counts, and what it weighs; None: it counts, and weighs 1."""
+
+
+def _neighbours(call: Call, at: str, extent: int, mode: str, padding: str) -> list[Neighbour]:
+    """Along an axis, of places from -1 to 1."""
+    aligned = bool(call.attrs.get("align_corners", 0))
+    at = with_number(call, "multiply", with_number(call, "add", at, 1.0), (extent - 1 if aligned else extent) / 2)
+    at = at if aligned else with_number(call, "subtract", at, 0.5)
+    if mode == "nearest":
+        return [(*_number(call, call.add("rint", [at]), extent, padding, aligned), None)]
+    below, found = call.add("floor", [at]), list[Neighbour]()
+    for step, weight in _weights(call, mode, call.add("subtract", [at, below])):
+        place = with_number(call, "add", below, step) if step else below
+        found.append((*_number(call, place, extent, padding, aligned), weight))
+    return found
+
+
+@imports("GridSample")
+def grid_sample(call: Call) -> str:
+    """An image, or a volume, at the places of a grid, whose ends are -1 and 1."""
+    given = _text(call, "mode", "linear")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(given, given)
+    n, c, *spatial = call.type(0).shape
+    rank, out_shape = len(spatial), call.type(1).shape[1:-1]
+    count = math.prod(out_shape)
+    most = {"nearest": 1, "linear": 2, "cubic": 4}.get(mode, MOST_NEIGHBOURS + 1) ** rank
+    call.require(most <= MOST_NEIGHBOURS, f"must weigh at most {MOST_NEIGHBOURS} pixels", f"mode={mode!r}")
+    grid = call.cast(call.add("reshape", [call.value(1)], shape=(n, count, rank)), "float32")
+    columns = [call.reshaped(taken(call, grid, np.array([rank - 1 - a]), 2), (n, count)) for a in range(rank)]
+    padding = _text(call, "padding_mode", "zeros")
+    axes = [_neighbours(call, at, extent, mode, padding) for at, extent in zip(columns, spatial, strict=True)]
+    flat = _flat(call, call.value(0))
+    first = call.constant((np.arange(n, dtype=np.int32) * math.prod(spatial))[:, None])
+    parts = []
+    for corner in itertools.product(*axes):
+        pixels = _pixels(call, flat, _rows(call, [place for place, _, _ in corner], spatial, first))
+        factors = [weight for _, _, weight in corner if weight is not None]
+        factors += [call.cast(inside, "float32") for _, inside, _ in corner if inside is not None]
+        if factors:
+            weight = reduce(lambda a, b: call.add("multiply", [a, b]), factors)
+            pixels = call.add("multiply", [pixels, call.add("reshape", [weight], shape=(n, 1, count))])
+        parts.append(pixels)
+    total = reduce(lambda a, b: call.add("add", [a, b]), parts)
+    return call.add("reshape", [total], shape=(n, c, *out_shape))
+
+
+def _text(call: Call, name: str, default: str) -> str:
+    return bytes(call.attrs.get(name, default.encode())).decode()
+
+
+def _samples(call: Call, ends: tuple[str, str], extent: int, size: int, least: float) -> list[tuple[str, str]]:
+    """Pixels before and after each of so many samples between two places, (regions, size), and what they weigh."""
+    reach = call.add("subtract", [ends[1], ends[0]])
+    reach = with_number(call, "maximum", reach, least) if least else reach
+    parts = call.constant(((np.arange(size) + 0.5) / size).astype(np.float32)[None])
+    at = call.add("add", [ends[0], call.add("multiply", [reach, parts])])
+    sides = ([call.scalar(-1.0, at), at], [at, call.scalar(float(extent), at)])
+    inside = call.cast(call.add("logical_and", [call.add("less_equal", side) for side in sides]), "float32")
+    at = _bounded(call, at, 0.0, extent - 1.0)
+    below = call.add("floor", [at])
+    above = _bounded(call, with_number(call, "add", below, 1.0), 0.0, extent - 1.0)
+    share = call.add("subtract", [at, below])
+    rest = call.add("subtract", [call.scalar(1.0, share), share])
+    return [(place, call.add("multiply", [weight, inside])) for place, weight in ((below, rest), (above, share))]
+
+
+@imports("RoiAlign")
+def region_align(call: Call) -> str:
+    """Means, or maxima, of samples between the pixels of each cell of regions (x1, y1, x2, y2) of images."""
+    mode, samples = _text(call, "mode", "avg"), int(call.attrs.get("sampling_ratio", 0))
+    call.require(samples > 0, "must state how many samples a cell has", f"sampling_ratio={samples}")
+    centred = _text(call, "coordinate_transformation_mode", "half_pixel") == "half_pixel" and call.context.opset >= 16
+    (_, c, *spatial), regions = call.type(0).shape, call.type(1).shape[0]
+    counts = [int(call.attrs.get(name, 1)) for name in ("output_height", "output_width")]
+    corners = with_number(call, "multiply", call.value(1), float(call.attrs.get("spatial_scale", 1.0)))
+    corners = with_number(call, "subtract", corners, 0.5) if centred else corners
+    x1, y1, x2, y2 = (taken(call, corners, np.array([place]), 1) for place in range(4))
+    height, width = (count * samples for count in counts)
+    least = 0.0 if centred else 1.0
+    rows, columns = (
+        [tuple(call.add("reshape", [v], shape=wide) for v in pair) for pair in _samples(call, ends, n, size, least)]
+        for ends, n, size, wide in (
+            ((y1, y2), spatial[0], height, (regions, height, 1)),
+            ((x1, x2), spatial[1], width, (regions, 1, width)),
+        )
+    )
+    image = call.add("reshape", [call.cast(call.value(2), "int32")], shape=(regions, 1, 1))
+    first, flat, found = with_number(call, "multiply", image, math.prod(spatial)), _flat(call, call.value(0)), []
+    for (row, row_weight), (column, column_weight) in itertools.product(rows, columns):
+        places = _rows(call, [row, column], spatial, first)
+        places = call.add("reshape", [places], shape=(regions, height * width))
+        weight = call.add("multiply", [row_weight, column_weight])
+        weight = call.add("reshape", [weight], shape=(regions, 1, height * width))
+        found.append(call.add("multiply", [_pixels(call, flat, places), weight]))
+    cells = reduce(lambda a, b: call.add("add" if mode == "avg" else "maximum", [a, b]), found)
+    cells = call.add("reshape", [cells], shape=(regions, c, counts[0], samples, counts[1], samples))
+    return reduced(call, cells, (3, 5), "mean" if mode == "avg" else "max", False)

@@ -1,0 +1,211 @@
+"""Fourier transforms of known lengths as products with matrices, see `fourier`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotune.graph.calls import Call
+from autotune.graph.frontends.onnx.importer import fourier
+from autotune.graph.frontends.onnx.importer.registry import imports
+from autotune.graph.ir import Array, Node
+from search_space.ir.expr import FLOATS
+
+MOST_WEIGHTS = 1 << 24
+"""Elements of the matrix of a transform."""
+
+
+@imports("DFT")
+def discrete_fourier_transform(call: Call) -> str:
+    """Along an axis, forward or inverse; `onesided` leaves out, or makes up for, frequencies of real signals."""
+    value, shape = call.value(0), call.type(0).shape
+    rank = len(shape)
+    if call.context.opset < 20:
+        axis = int(call.attrs.get("axis", 1))
+    else:
+        axis = int(call.known(2, "axis").reshape(-1)[0]) if call.has(2) else -2
+    axis %= rank
+    call.require(axis < rank - 1, "must transform another axis than that of real and imaginary parts", f"axis={axis}")
+    inverse, onesided = bool(call.attrs.get("inverse", 0)), bool(call.attrs.get("onesided", 0))
+    default = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
+    length = int(call.known(1, "length").reshape(-1)[0]) if call.has(1) else default
+    transform = _Transform(value, axis, length, inverse, onesided)
+    real = call.context.builder.node(value)
+    if real is not None and _without_imaginary(call, real):
+        transform = replace(transform, value=real.inputs[0])
+    return _transformed(call, transform)
+
+
+@dataclass(frozen=True)
+class _Transform:
+    """What is transformed, and how.
+
+    Attributes:
+        value: with real and, perhaps, imaginary parts along its last axis.
+        axis: that is transformed.
+        length: of the transform.
+        inverse, onesided: as ONNX has them.
+    """
+
+    value: str
+    axis: int
+    length: int
+    inverse: bool
+    onesided: bool
+
+    @property
+    def parts(self) -> int:
+        """Of an output."""
+        return 1 if self.inverse and self.onesided else 2
+
+    @property
+    def kept(self) -> int:
+        """Frequencies, or places, of the output."""
+        return self.length // 2 + 1 if self.onesided and not self.inverse else self.length
+
+
+def _without_imaginary(call: Call, node: Node) -> bool:
+    """Whether a value is a real signal that was given zeros as its imaginary parts."""
+    if node.op != "concat" or len(node.inputs) != 2 or node.attrs["axis"] != len(node.type.shape) - 1:
+        return False
+    zeros = call.context.builder.array(node.inputs[1])
+    return zeros is not None and node.type.shape[-1] == 2 and not zeros.any()
+
+
+def _transformed(call: Call, of: _Transform) -> str:
+    """By one product, or by stages where these cost less."""
+    shape, dtype = call.shape(of.value), call.context.builder.type(of.value).dtype
+    _checked(call, dtype, shape[-1], of.length)
+    columns = math.prod(shape[:-1]) // shape[of.axis]
+    digits: fourier.Digits = (of.length,)
+    if dtype == "float32":
+        digits = fourier.digits_of(of.length, shape[-1], columns, of.axis < len(shape) - 2)
+    return _in_stages(call, of, digits) if len(digits) > 1 else _at_once(call, of)
+
+
+def _at_once(call: Call, of: _Transform) -> str:
+    """Interleaved rows of real and imaginary parts, times the matrix of the whole transform."""
+    shape = call.shape(of.value)
+    rank = len(shape)
+    matrix = _matrix(call, of.value, shape[of.axis], of.length, of.inverse, of.onesided)
+    order = [a for a in range(rank) if a != of.axis]
+    order.insert(rank - 2, of.axis)
+    value = _turned(call, of.value, order)
+    outer = [shape[a] for a in order[:-2]]
+    rows = call.add("reshape", [value], shape=(math.prod(outer), len(matrix)))
+    out = call.add("matmul", [rows, call.constant(matrix)])
+    out = call.add("reshape", [out], shape=(*outer, of.kept, of.parts))
+    return _turned(call, out, np.argsort(order))
+
+
+def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
+    """Products with the matrices of each digit on the left: signals lie side by side, and nothing moves in between."""
+    shape = call.shape(of.value)
+    rank, parts, signals = len(shape), shape[-1], [a for a in range(len(shape) - 1) if a != of.axis]
+    others = [shape[a] for a in signals]
+    for size in fourier.shapes_of(digits, parts):
+        _limited(call, *size)
+    value = _turned(call, of.value, [rank - 1, of.axis, *signals])
+    value = _fitted(call, value, of, digits[0])
+    done, columns = 1, math.prod(others)
+    frequencies = [*digits[:-1], -(-of.kept * digits[-1] // of.length)]
+    for place, matrices in enumerate(fourier.stages(digits, parts, of.inverse)):
+        last = place == len(digits) - 1
+        places = call.shape(value)[1] * digits[0] // of.length if place == 0 else digits[place]
+        weight = matrices[:, : frequencies[place], : of.parts if last else 2, :, :places]
+        rows = weight.shape[1] * weight.shape[2]
+        weight = weight.reshape(done, rows, -1).astype(np.float32)
+        rest = of.length // (done * digits[place]) * columns
+        around = (done,) if place else ()
+        value = call.add("reshape", [value], shape=(*around, weight.shape[2], rest))
+        weights = call.constant(weight if place else weight[0])
+        value = call.add("batch_matmul" if place else "matmul", [weights, value])
+        done *= digits[place]
+    count = len(digits)
+    value = call.add("reshape", [value], shape=(*frequencies, of.parts, *others))
+    before = [count + 1 + signals.index(a) for a in signals if a < of.axis]
+    after = [count + 1 + signals.index(a) for a in signals if a > of.axis]
+    value = _turned(call, value, [*before, *reversed(range(count)), *after, count])
+    final = [*shape[:-1], of.parts]
+    final[of.axis] = math.prod(frequencies)
+    value = call.add("reshape", [value], shape=tuple(final))
+    return _cut(call, value, of.axis, of.kept)
+
+
+def _fitted(call: Call, value: str, of: _Transform, digit: int) -> str:
+    """A signal, (parts, extent, ...), as long as some of the places of the first digit.
+
+    Of half a spectrum all frequencies but the first and the middle one stand for two.
+    """
+    half = of.inverse and of.onesided
+    value = _cut(call, value, 1, of.length // 2 + 1 if half else of.length)
+    shape = call.shape(value)
+    extent = shape[1]
+    if half:
+        times = np.full(extent, 2, np.float32)
+        times[[k for k in (0, of.length // 2) if k < extent and 2 * k % of.length == 0]] = 1
+        value = call.add("multiply", [value, call.constant(times.reshape(-1, *[1] * (len(shape) - 2)))])
+    missing = -extent % (of.length // digit)
+    sides = [(0,) * len(shape), (0, missing, *[0] * (len(shape) - 2))]
+    return call.add("pad", [value], before=sides[0], after=sides[1]) if missing else value
+
+
+def _cut(call: Call, value: str, axis: int, size: int) -> str:
+    """The first so many places of an axis, or all where it has no more."""
+    shape = call.shape(value)
+    if shape[axis] <= size:
+        return value
+    sizes = tuple(size if a == axis else n for a, n in enumerate(shape))
+    return call.add("slice", [value], begin=(0,) * len(shape), size=sizes)
+
+
+def _turned(call: Call, value: str, axes: Iterable[int]) -> str:
+    """Transposed, unless every axis stays."""
+    order = tuple(int(a) for a in axes)
+    return value if order == tuple(range(len(order))) else call.add("transpose", [value], axes=order)
+
+
+@imports("STFT")
+def short_time_fourier_transform(call: Call) -> str:
+    """A convolution with the windowed waves of each frequency."""
+    (samples, extent, parts), step = call.type(0).shape, int(call.known(1, "step").reshape(-1)[0])
+    window = call.known(2, "window").astype(float) if call.has(2) else None
+    if call.has(3):
+        length = int(call.known(3, "length").reshape(-1)[0])
+    else:
+        length = extent if window is None else window.size
+    window = np.ones(length) if window is None else window
+    fits = window.size == length <= extent and step > 0
+    call.require(
+        fits, f"must have a window of the frame's length within {extent} and a step", f"{window.size}, {length}, {step}"
+    )
+    waves = _matrix(call, call.value(0), length, length, False, bool(call.attrs.get("onesided", 1)))
+    waves = (waves.reshape(length, parts, -1) * window[:, None, None]).astype(waves.dtype)
+    out = call.add("conv1d", [call.value(0), call.constant(waves)], stride=step)
+    frames = call.shape(out)[1]
+    return call.add("reshape", [out], shape=(samples, frames, waves.shape[2] // 2, 2))
+
+
+def _checked(call: Call, dtype: str, parts: int, length: int) -> None:
+    call.require(dtype in FLOATS, "must transform floating-point values", f"{call.type(0)}")
+    call.require(parts in (1, 2), "must have real and, perhaps, imaginary parts along its last axis", f"{parts}")
+    call.require(length > 0, "must have a length", f"{length}")
+
+
+def _limited(call: Call, *shape: int) -> None:
+    fits = math.prod(shape) <= MOST_WEIGHTS
+    call.require(fits, f"must be of at most {MOST_WEIGHTS} weights", " x ".join(map(str, shape)))
+
+
+def _matrix(call: Call, value: str, extent: int, length: int, inverse: bool, onesided: bool) -> Array:
+    """That of the whole transform, in the dtype of the value."""
+    kind = call.context.builder.type(value)
+    parts = kind.shape[-1]
+    _checked(call, kind.dtype, parts, length)
+    kept = length // 2 + 1 if onesided and not inverse else length
+    outputs = kept * (1 if inverse and onesided else 2)
+    _limited(call, extent * parts, outputs)
+    return fourier.whole(extent, parts, length, inverse, onesided).astype(kind.dtype)

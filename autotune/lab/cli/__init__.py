@@ -1,0 +1,1 @@
+"""Commands of the laboratory: datasets, cost models, pools and studies."""

@@ -1,0 +1,56 @@
+"""`autotune collect`: datasets of measured programs. What it needs is imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.errors import INTERRUPTED, bad_input
+from autotune.cli.options import Overrides, Quiet, console_for, load
+
+
+def collect(
+    ctx: typer.Context,
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML) with `collect`.")],
+    minutes: Annotated[float | None, typer.Option(min=0, help="Minutes after which this session ends.")] = None,
+    overrides: Overrides = None,
+    pool: str | None = None,
+    token_file: str | None = None,
+    output: str | None = None,
+    quiet: Quiet = False,
+) -> None:
+    """Collects a dataset of measured programs; goes on with what an earlier session measured."""
+    with bad_input(config=config):
+        from autotune.lab.cli.dataset import summary_tables
+        from autotune.lab.collect.collection import collect as measure
+        from autotune.lab.collect.items import collect_of
+        from autotune.lab.collect.pooled import collect_pools
+        from autotune.report.progress import LiveProgress
+        from costmodel.dataset.stats import stats
+
+        loaded = load(ctx)
+        console = console_for(120)
+
+        def say(text: str) -> None:
+            if not quiet:
+                console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+        if collect_of(loaded).pools is not None:
+            session = collect_pools(loaded, minutes, say)
+        else:
+            session = measure(loaded, minutes, [] if quiet else [LiveProgress(console)], say)
+        for problem in session.problems:
+            typer.echo(problem, err=True)
+        if session.dataset is not None and not quiet:
+            for table in summary_tables(stats(session.dataset)):
+                console.print(table)
+        say(f"{session.measured} programs measured in this session, {session.trials} of {session.total} in all")
+        say(f"everything is in {session.folder}")
+    if session.interrupted:
+        typer.echo(f"stopped; every finished trial is kept. To go on: autotune {' '.join(sys.argv[1:])}", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if not session.complete:
+        say("the same command goes on")

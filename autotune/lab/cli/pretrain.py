@@ -1,0 +1,38 @@
+"""`autotune costmodel pretrain`: the model that knows what other layers took, for `cost_model.pretrained`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.errors import bad_input
+from autotune.cli.options import Seed, tell
+
+
+def pretrain_command(
+    datasets: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[DATASET]...", help="Folders of datasets; by default what the shipped one learned from."
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The model, to write; its name ends with .npz.")
+    ] = Path("pretrained.npz"),
+    seed: Seed = 0,
+) -> None:
+    """Learns from all programs of datasets what the roofline misses, for layers that nothing is known of."""
+    with bad_input():
+        from autotune.lab.learn_pretrained import learn, shipped_sources
+        from costmodel.dataset import Dataset
+        from costmodel.models.errors import ModelError
+        from costmodel.pretrained.file import write
+
+        if output.suffix != ".npz":
+            raise ModelError(f"`--output` must end with .npz, but got {output.name!r}")
+        sources = [Dataset.open(folder) for folder in datasets] if datasets else shipped_sources()
+        model = learn(sources, seed, tell)
+        write(model, {task.target for data in sources for task in data.tasks}, output)
+        typer.echo(f"the model is in {output}, {output.stat().st_size / 1000:.0f} kB")

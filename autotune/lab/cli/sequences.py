@@ -1,0 +1,46 @@
+"""`autotune costmodel sequences`: a model of schedule primitives alone, on records of others. Imports when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.errors import bad_input
+from autotune.cli.options import Json, check_json, tell
+
+
+def sequences_command(
+    folder: Annotated[Path, typer.Argument(metavar="SEQUENCES", help="What `autotune dataset sequences` wrote.")],
+    share: Annotated[float, typer.Option(help="Of the tasks that are scored on, drawn by --split-seed.")] = 0.1,
+    split_seed: Annotated[int, typer.Option(min=0, help="Of that draw.")] = 0,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON in place of --share: network → workload key → how often it occurs."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Of the model.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Of training.")] = 1500,
+    json_file: Json = None,
+) -> None:
+    """Learns the order of programs from their schedule primitives, as TLP does, and scores it on tasks held back."""
+    with bad_input():
+        from rich.console import Console
+
+        from autotune.lab.sequences.model import Options
+        from autotune.lab.sequences.scored import scored_sequences
+        from autotune.lab.study_tables import figures_table
+        from autotune.run_files import write_json
+
+        check_json(json_file)
+        found = scored_sequences(folder, share, split_seed, weights, seeds, Options(steps=steps), tell)
+        console = Console(width=160)
+        rows = [((name,), scores.values()) for name, scores in found.scores.items()]
+        console.print(figures_table(("model",), 1, rows))
+        console.print(
+            f"learned from {found.learned_tasks:,} tasks, {found.learned_programs:,} programs; scored on "
+            f"{len(found.names):,} tasks; intervals of 95 % over tasks and {seeds} seeds",
+            highlight=False,
+        )
+        if json_file is not None:
+            write_json(found.to_json(), json_file)

@@ -1,0 +1,162 @@
+"""`autotune costmodel study`, `curve`, `importance` and `test`: models on registered pools, by the protocol."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.errors import bad_input
+from autotune.cli.options import Json, Track, Uri, check_json, tell, working
+
+if TYPE_CHECKING:
+    from autotune.lab.protocol import Pools, Study
+
+PoolsFolder = Annotated[Path, typer.Argument(metavar="POOLS", help="Folder of pools, or: shipped.")]
+Models = Annotated[
+    str | None, typer.Option("--models", metavar="NAME,NAME", help="Models; all are compared with the first.")
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Random seeds of each model.")]
+Each = Annotated[bool, typer.Option("--tasks", help="A row for each task, too.")]
+Plots = Annotated[Path | None, typer.Option("--plots", metavar="FOLDER", help="Draw predicted against measured.")]
+
+
+class By(StrEnum):
+    """Horizontal axis of a curve."""
+
+    programs = "programs"
+    tasks = "tasks"
+
+
+def study_command(
+    folder: PoolsFolder = Path("shipped"),
+    models: Models = None,
+    seeds: Seeds = 5,
+    each: Each = False,
+    plots: Plots = None,
+    json_file: Json = None,
+    track: Track = None,
+    tracking_uri: Uri = None,
+) -> None:
+    """Learns models from pools and scores them on the networks to validate with, with intervals."""
+    with bad_input():
+        from autotune.lab import tracked
+        from autotune.lab.protocol import Pools, study
+
+        check_json(json_file)
+        names = _names(models)
+        store, pools = tracked.store_of(track, tracking_uri), Pools.open(folder)
+        found = study(pools, "validation", names, seeds, progress=tell)
+        _show(found, pools, names, each, plots, json_file)
+        if store is not None:
+            tracked.track_study(store, "study", found, plots)
+
+
+def test_command(
+    folder: PoolsFolder = Path("shipped"),
+    models: Models = None,
+    seeds: Seeds = 5,
+    each: Each = False,
+    json_file: Json = None,
+    track: Track = None,
+    tracking_uri: Uri = None,
+) -> None:
+    """Scores models on the networks to test with: to be run once everything was chosen without them."""
+    with bad_input():
+        from autotune.lab import tracked
+        from autotune.lab.test import test
+
+        check_json(json_file)
+        names = _names(models)
+        store = tracked.store_of(track, tracking_uri)
+        found = test(names, folder, seeds, progress=tell)
+        _show(found, None, names, each, None, json_file)
+        if store is not None:
+            tracked.track_study(store, "test", found, None)
+
+
+def curve_command(
+    folder: PoolsFolder = Path("shipped"),
+    model: Annotated[str, typer.Option("--model", help="Its name.")] = "lightgbm",
+    by: Annotated[By, typer.Option(help="Quantity of the training data that is varied.")] = By.programs,
+    seeds: Seeds = 5,
+    json_file: Json = None,
+) -> None:
+    """Shows how a model's scores on the networks to validate with grow with what it learns from."""
+    with bad_input():
+        from rich.console import Console
+
+        from autotune.lab.protocol import Pools
+        from autotune.lab.protocol.curves import curve
+        from autotune.lab.study_tables import figures_table
+        from autotune.run_files import write_json
+
+        check_json(json_file)
+        points = curve(Pools.open(folder), model, by, seeds=seeds, progress=tell)
+        rows = [((str(point.tasks), f"{point.programs:,}"), point.scores.values()) for point in points]
+        Console(width=160).print(figures_table(("tasks", "programs"), 0, rows))
+        if json_file is not None:
+            write_json({"model": model, "by": str(by), "points": [point.to_json() for point in points]}, json_file)
+
+
+def importance_command(
+    folder: PoolsFolder = Path("shipped"),
+    model: Annotated[str, typer.Option("--model", help="Its name.")] = "lightgbm",
+    most: Annotated[int, typer.Option("--most", min=1, help="Features to show.")] = 20,
+    json_file: Json = None,
+) -> None:
+    """Lists the features a model depends on: what it loses when one is shuffled among programs."""
+    with bad_input():
+        from autotune.lab.evaluate import fitted, samples
+        from autotune.lab.protocol import Pools
+        from autotune.lab.protocol.importance import importance
+        from autotune.run_files import write_json
+
+        check_json(json_file)
+        pools = Pools.open(folder)
+        with working("computing features") as status:
+            learned = fitted(model, {}, 0, samples(pools.known, pools.parts("train"), status.update))
+            found = importance(learned, pools)
+        for name, loss in list(found.items())[:most]:
+            typer.echo(f"{name:32} {loss:.4f}")
+        if json_file is not None:
+            write_json({"model": model, "loss_of_pairwise_accuracy": found}, json_file)
+
+
+def _names(models: str | None) -> list[str]:
+    from costmodel.models import registry
+
+    names = [name for name in (models or ",".join(_DEFAULT)).split(",") if name]
+    for name in names:
+        registry.get(name)
+    return list(dict.fromkeys(names))
+
+
+_DEFAULT = ("lightgbm", "lightgbm_pairwise", "lightgbm_lambdarank", "lightgbm_residual", "ridge", "roofline")
+
+
+def _show(
+    found: Study, pools: Pools | None, names: list[str], each: bool, plots: Path | None, json_file: Path | None
+) -> None:
+    from rich.console import Console
+
+    from autotune.lab.study_tables import pictures, scores_table, tasks_table
+    from autotune.run_files import write_json
+
+    console = Console(width=190)
+    console.print(scores_table(found))
+    networks = ", ".join(found.held.tasks.weights)
+    console.print(
+        f"{len(found.held.parts)} tasks of {networks}; intervals of 95 % over tasks and {found.seeds} seeds; "
+        f"* is behind {names[0]} (paired, p < .05); learned from {found.programs:,} programs",
+        highlight=False,
+    )
+    if each:
+        console.print(tasks_table(found, names[:2]))
+    if plots is not None and pools is not None:
+        for path in pictures(found, pools, names[0], plots):
+            typer.echo(str(path))
+    if json_file is not None:
+        write_json(found.to_json(), json_file)

@@ -1,0 +1,313 @@
+"""A session of collecting: rounds of all tasks in turn, so that whatever ends it leaves a balanced dataset."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from autotune import run_files
+from autotune.config import ConfigError, RunConfig, errors_at
+from autotune.lab.collect.items import Item, collect_of, items_of
+from autotune.lab.collect.retiming import Retiming, retime
+from autotune.run.workloads import settings_of
+from autotune.tuner.callbacks import Callback
+from autotune.tuner.pools import check_runnable, make_pool
+from autotune.tuner.preparation import reusable_records
+from autotune.tuner.schedulers import TaskScheduler, TaskState
+from autotune.tuner.search.base import SearchStrategy
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
+from autotune.tuner.task_tuning import TaskTuning
+from autotune.tuner.tune_tasks import Need, TaskRequest, tune_tasks
+from costmodel.dataset import Dataset, DatasetError, TaskData
+from costmodel.dataset.build import build, machine_of
+from costmodel.dataset.dataset import task_from_json, task_to_json
+from measure.database import Database
+from measure.host import describe_host
+from measure.record import Record
+from search_space.extras import require
+from search_space.space import generate
+
+TASKS = "tasks.json"
+"""File beside the records: what is known of the tasks besides, and the hardware as it was taken at first."""
+RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a session came to.
+
+    Attributes:
+        measured: times that it measured a program.
+        trials: programs that are in the records now.
+        total: programs that there are to measure in all.
+        left: programs of those in the records that are to be timed again still.
+        interrupted: whether Ctrl-C ended it.
+        dataset: made of the records; None after Ctrl-C.
+        folder: the run folder; the dataset is in `dataset` there.
+        problems: tasks without a legal schedule, a sentence each.
+    """
+
+    measured: int
+    trials: int
+    total: int
+    left: int
+    interrupted: bool
+    dataset: Dataset | None
+    folder: Path
+    problems: Sequence[str]
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is nothing left to measure."""
+        return self.trials >= self.total and not self.left
+
+
+class Balanced(TaskScheduler):
+    """Gives the next round to what has the least share of its programs; ends at a time.
+
+    Args:
+        end: `time.monotonic()` after which no round is begun; None: none.
+
+    Attributes:
+        tasks: as `choose` numbers them.
+    """
+
+    def __init__(self, end: float | None = None) -> None:
+        self.tasks: Sequence[TaskTuning] = ()
+        self._end = end
+
+    def over(self, tasks: Sequence[TaskTuning]) -> Balanced:
+        """Takes the tasks in and returns itself."""
+        self.tasks = tasks
+        return self
+
+    def choose(self, tasks: Sequence[TaskState]) -> int | None:
+        if self._end is not None and time.monotonic() >= self._end:
+            return None
+        open_ = [number for number, state in enumerate(tasks) if not state.done]
+        return min(open_, key=lambda n: len(self.tasks[n].records) / self.tasks[n].total, default=None)
+
+
+def collect(
+    config: RunConfig,
+    minutes: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    say: Callable[[str], None] = lambda text: None,
+) -> Session:
+    """Measures programs of every task of a collection, and makes a dataset of them; goes on with what is there.
+
+    Args:
+        config: with `collect`.
+        minutes: after which the session ends; None: when everything is measured.
+        callbacks: listeners of the run.
+        say: shows a sentence to the user.
+
+    Raises:
+        ConfigError: something in the configuration cannot be done.
+        MeasureError: records that cannot be used, or a pool that cannot start.
+        DatasetError: no dataset can be made of the records.
+    """
+    require("collecting a dataset", "pyarrow")
+    share = collect_of(config).random_share
+    if config.search.strategy == RANDOM:
+        raise ConfigError(f"a collection must have a guided strategy, but got {RANDOM!r}", "search.strategy")
+    settings = settings_of(config).searching(finalists=0)
+    check_runnable(config.measure, [settings.target])
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    folder = run_files.make_folder(config.folder)
+    with errors_at("measure.pool"):
+        pool = make_pool(config.measure)
+    with run_files.claimed(folder), Database(config.records_path) as database:
+        database.check_compatible(settings.target.name)
+        items, tasks = _items_and_tasks(config, settings)
+        if any(item.rounds for item in items):
+            _check_rounds(config, settings)
+        say(f"{len(items)} tasks, {sum(item.programs for item in items)} programs; {len(database)} records are there")
+        requests = [
+            request
+            for item, task in zip(items, tasks, strict=True)
+            for request in requests_of(item, task, settings, share)
+        ]
+        before, balanced = len(database), Balanced(end)
+        with pool:  # it keeps others from timing while it is open
+            results = tune_tasks(requests, pool, database, schedule=balanced.over, callbacks=callbacks, say=say)
+        tunings = balanced.tasks
+        interrupted = any(result.interrupted for result in results)
+        retimings, timed = _retimings(items, tunings, database), 0
+        if not interrupted and all(tuning.done for tuning in tunings):
+            timed, interrupted = retime(retimings, database, end, say)
+        measured = len(database) - before
+        dataset = None
+        if not interrupted and len(database):
+            say("making the dataset")
+            dataset = build(database, tasks_beside(config.records_path))  # of earlier sessions, too
+            dataset.write(folder / "dataset")
+    left = sum(len(task.records) for task in retimings) - timed
+    trials = sum(len(tuning.records) for tuning in tunings)
+    return Session(
+        measured,
+        trials,
+        sum(tuning.total for tuning in tunings),
+        left,
+        interrupted,
+        dataset,
+        folder,
+        [f"{result.name}: {result.problem}" for result in results if result.problem],
+    )
+
+
+def requests_of(item: Item, task: TaskData, settings: Settings, share: float) -> list[TaskRequest]:
+    """Requests the random half of an item's programs, and the guided half; neither knows of the other's measurements.
+
+    Args:
+        item: what to measure.
+        task: the same as datasets have it, its hardware included.
+        settings: of the guided search.
+        share: of the programs that are drawn at random.
+    """
+    space = generate(item.workload, task.hardware)
+    at_random = round(share * item.programs)
+    halves = []
+    for strategy, trials in ((RANDOM, at_random), (settings.search.strategy, item.programs - at_random)):
+        if trials:
+            options = {} if strategy == RANDOM else settings.search.options
+            fresh = settings.searching(strategy=strategy, options=options, database="none", starts=0)
+            how = replace(fresh, trials=trials)
+            name = item.name if strategy == RANDOM else f"{item.name} ({strategy})"
+            halves.append(
+                TaskRequest(
+                    Task(name, item.workload),
+                    how,
+                    space,
+                    need=Need.NOTHING,
+                    guided=strategy != RANDOM,
+                    reusable=partial(_is_by, strategy),
+                )
+            )
+    return halves
+
+
+def _is_by(strategy: str | type[SearchStrategy], record: Record) -> bool:
+    return record.provenance.strategy == strategy
+
+
+def _check_rounds(config: RunConfig, settings: Settings) -> None:
+    """Refuses interleaved timing where there is nothing to time on this machine.
+
+    Raises:
+        ConfigError: the target is simulated, or another machine measures.
+    """
+    if settings.target.simulated:
+        raise ConfigError(f"must be 0 for a simulated target, but got it for {config.target}", "collect.rounds")
+    if config.measure.pool != "local":
+        raise ConfigError(f"must be 0 unless the pool is local, but got {config.measure.pool!r}", "collect.rounds")
+
+
+def _retimings(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Retiming]:
+    """What is to be timed again: all programs of every task that wants it."""
+    rounds = {item.workload.key: item.rounds for item in items}
+    tasks: dict[str, TaskTuning] = {}
+    for tuning in tunings:
+        tasks.setdefault(tuning.task.workload.key, tuning)  # the random half has the task's own name
+    return [
+        Retiming.of(tuning, reusable_records(database, tuning.task.workload, tuning.settings), rounds[key])
+        for key, tuning in tasks.items()
+        if rounds[key]
+    ]
+
+
+def tasks_beside(records: Path) -> list[TaskData]:
+    """What a collection wrote of its tasks beside its records; nothing where records come from elsewhere.
+
+    Raises:
+        DatasetError: a file that is no such list.
+    """
+    return list(_Kept.read(records.parent / TASKS).tasks)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What the file beside the records holds.
+
+    Attributes:
+        source: what the items were made of; while it is the same, networks need not be imported again.
+        items: of the latest session.
+        tasks: of all sessions, the hardware that of the first.
+    """
+
+    source: dict[str, Any]
+    items: tuple[Item, ...]
+    tasks: tuple[TaskData, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> _Kept:
+        """What is in the file; nothing where there is none."""
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            tasks = {item["key"]: task_from_json(item) for item in data["tasks"]}
+            items = [
+                Item(tasks[key].name, tasks[key].workload, n, dict(tasks[key].networks), rounds)
+                for key, n, rounds in data["items"]
+            ]
+            return cls(data["source"], tuple(items), tuple(tasks.values()))
+        except FileNotFoundError:
+            return cls({}, (), ())
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DatasetError(f"{path}: tasks must be as `autotune collect` writes them, but {error!r}") from error
+
+    def write(self, path: Path) -> None:
+        """Writes the file."""
+        keys = {task.workload.key: task.key for task in self.tasks}
+        document = {
+            "source": self.source,
+            "items": [[keys[item.workload.key], item.programs, item.rounds] for item in self.items],
+            "tasks": [task_to_json(task) for task in self.tasks],
+        }
+        run_files.write_json(document, path)
+
+
+def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:
+    """What to measure, and the same as tasks of a dataset, kept beside the records for the next session.
+
+    Raises:
+        ConfigError: items that cannot be made, or a collection that was begun on another machine.
+    """
+    kept = _Kept.read(config.records_path.parent / TASKS)
+    source = _source(config)
+    items = kept.items if kept.source == source else tuple(items_of(config))
+    return items, kept_tasks(config, settings, items)
+
+
+def kept_tasks(config: RunConfig, settings: Settings, items: Sequence[Item]) -> list[TaskData]:
+    """Items as tasks of a dataset, kept beside the records for the next session.
+
+    Raises:
+        ConfigError: a collection that was begun on another machine.
+    """
+    path = config.records_path.parent / TASKS
+    kept = _Kept.read(path)
+    target = settings.target
+    machine = machine_of(describe_host(), target.simulated)
+    if others := {task.machine for task in kept.tasks} - {machine}:
+        raise ConfigError(
+            f"{path}: a collection must go on on the machine that it was begun on, {', '.join(sorted(others))}, "
+            f"but this is {machine}"
+        )
+    known_hardware = (task.hardware for task in kept.tasks if task.target == target.name)
+    hardware = next(known_hardware, target.hardware)
+    how = (target.name, machine, settings.threads, settings.measure.cache, hardware)
+    tasks = [TaskData(item.name, item.workload, *how, item.networks) for item in items]
+    every = {**{task.key: task for task in kept.tasks}, **{task.key: task for task in tasks}}
+    _Kept(_source(config), tuple(items), tuple(every.values())).write(path)
+    return tasks
+
+
+def _source(config: RunConfig) -> dict[str, Any]:
+    """What the items of a collection are made of."""
+    return config.model_dump(mode="json", include={"collect", "network", "target", "seed"})

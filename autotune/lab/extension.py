@@ -1,0 +1,48 @@
+"""Additions of the laboratory to the core, see `autotune.extensions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+    from autotune.config import RunConfig
+    from autotune.graph.passes.pipeline import GraphPass
+    from autotune.tuner.task import Task
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds `collect`, `dataset` and `costmodel`."""
+    from autotune.cli.options import KeyCommand
+    from autotune.lab.cli import collect, costmodel, dataset
+
+    app.command(cls=KeyCommand)(collect.collect)
+    app.add_typer(dataset.app, name="dataset")
+    app.add_typer(costmodel.app, name="costmodel")
+
+
+def tasks_of(config: RunConfig) -> list[Task] | None:
+    """Lists the tasks of a collection; None for a configuration without `collect`.
+
+    Raises:
+        ConfigError: an unknown operator or network, or sizes that do not go together.
+    """
+    if config.collect is None:
+        return None
+    from autotune.lab.collect.items import items_of
+    from autotune.tuner.task import Task
+
+    return [Task(item.name, item.workload, sum(item.networks.values()) or 1) for item in items_of(config)]
+
+
+def substitutions() -> Mapping[str, Callable[[], GraphPass]]:
+    """Lists `search`."""
+    return {"search": _search}
+
+
+def _search() -> GraphPass:
+    from autotune.lab.substitutions.step import Substitute
+
+    return Substitute()

@@ -1,0 +1,193 @@
+"""Measured pools: what is learned from and validated with, and apart from it what is tested with.
+
+The programs of networks to test with lie in a folder of their own, which is read only where that is asked for; one
+command asks, see `autotune.lab.test`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.lab.protocol.registered import PoolTask, Registered, Role
+from costmodel.dataset import Dataset, Part, TaskData
+from costmodel.dataset.build import merge
+from costmodel.dataset.dataset import Measured, Program
+from costmodel.dataset.errors import DatasetError
+from costmodel.dataset.split import working
+
+POOLS = "shipped"
+"""Name of the pools in the package, given in place of a folder."""
+SHIPPED_POOLS = Path(__file__).parent / "measured"
+KNOWN, TEST, CHOSEN = "known", "test", "chosen"
+"""Folders of the datasets."""
+_FILE = "registered.json"
+_DIGITS = 13
+"""Bits of a latency's mantissa that are kept: to 1/8,000, far below the noise, and a third of the bytes."""
+
+
+class Pools:
+    """Programs drawn at random of registered tasks, held against the registration.
+
+    Args:
+        registered: what was to be measured.
+        known: programs of tasks to learn from and to validate with.
+        test: of those to test with; None: not to be looked at.
+        chosen: programs of the tasks to learn from that a model has drawn, see `collect.pools_by`; to learn from alone.
+
+    Raises:
+        DatasetError: what was measured is not what was registered.
+    """
+
+    def __init__(
+        self, registered: Registered, known: Dataset, test: Dataset | None = None, chosen: Dataset | None = None
+    ) -> None:
+        self.registered, self.known, self._test, self.chosen = registered, known, test, chosen
+        _check(registered, known, ("train", "validation"))
+        if test is not None:
+            _check(registered, test, ("test",))
+        if chosen is not None:
+            _check_tasks(registered, chosen, ("train",))
+
+    @staticmethod
+    def open(folder: str | Path = POOLS, test: bool = False) -> Pools:
+        """Reads pools; those to test with only where `test` says so.
+
+        Raises:
+            DatasetError: there are none, or they are not what was registered.
+        """
+        place = SHIPPED_POOLS if str(folder) == POOLS else Path(folder)
+        known, chosen = Dataset.open(place / KNOWN), place / CHOSEN
+        return Pools(
+            Registered.read(place / _FILE),
+            known,
+            Dataset.open(place / TEST) if test else None,
+            Dataset.open(chosen) if chosen.is_dir() else None,
+        )
+
+    @staticmethod
+    def of(registered: Registered, measured: Dataset) -> Pools:
+        """Pools of what a collection has measured, a label for each collection: its fastest burst.
+
+        Programs that a later collection has not measured right are left out; where it has not come to all programs of a
+        task yet, the task has the labels of those before.
+
+        Raises:
+            DatasetError: it was not measured as registered.
+        """
+        labelled = labels_of(registered, measured)
+        of_role = {task: registered.by_workload[task.workload.key].role for task in labelled.tasks}
+        parts = [
+            labelled.select([task for task, role in of_role.items() if (role == "test") == test])
+            for test in (False, True)
+        ]
+        return Pools(registered, *parts)
+
+    @staticmethod
+    def write(folder: Path, registered: Registered, measured: Dataset) -> None:
+        """Writes the pools of what a collection has measured, see `of`.
+
+        Raises:
+            DatasetError: it was not measured as registered.
+        """
+        pools = Pools.of(registered, measured)
+        pools.known.write(folder / KNOWN)
+        pools.data("test").write(folder / TEST)
+        registered.write(folder / _FILE)
+
+    def data(self, role: Role) -> Dataset:
+        """Returns the dataset with the programs of a role.
+
+        Raises:
+            DatasetError: those to test with, which were not asked for.
+        """
+        if role != "test":
+            return self.known
+        if self._test is None:
+            raise DatasetError("programs to test with must be asked for when pools are opened, but they were not")
+        return self._test
+
+    def parts(self, role: Role) -> list[Part]:
+        """Lists the valid programs of a role: failures have no order."""
+        return [part for part in working(self.data(role)) if self.task(part.task).role == role]
+
+    def to_learn_from(self) -> tuple[Dataset, list[Part]]:
+        """Lists the valid programs to learn from: those drawn at random, and those that a model has chosen."""
+        parts = self.parts("train")
+        if self.chosen is None:
+            return self.known, parts
+        data = merge([self.known.select(part.task for part in parts), self.chosen])
+        return data, working(data)
+
+    def task(self, task: TaskData) -> PoolTask:
+        """Returns the registration of a task."""
+        return self.registered.by_workload[task.workload.key]
+
+    def labels(self, role: Role, part: Part) -> NDArray[np.float64]:
+        """(collections, programs) seconds, of each collection that measured the whole of a task."""
+        programs = self.data(role).programs(part.task)
+        return np.array([programs[row].latencies for row in part.rows.tolist()], np.float64).T
+
+    def missing(self, role: Role) -> tuple[str, ...]:
+        """Registered tasks of a role of which no program was measured right yet."""
+        there = {part.task.workload.key for part in self.parts(role)}
+        return tuple(t.name for t in self.registered.tasks if t.role == role and t.workload.key not in there)
+
+
+def labels_of(registered: Registered, measured: Dataset) -> Dataset:
+    """Labels the programs of registered tasks: one latency per collection in place of all bursts.
+
+    Raises:
+        DatasetError: a task that is not registered.
+    """
+    return Dataset({task: _labelled(measured, task, registered) for task in measured.tasks})
+
+
+def _check_tasks(registered: Registered, data: Dataset, roles: Sequence[Role]) -> None:
+    for task in data.tasks:
+        known = registered.by_workload.get(task.workload.key)
+        if known is None or known.role not in roles:
+            raise DatasetError(f"tasks of pools must be registered for {' or '.join(roles)}, but {task.name} is not")
+
+
+def _check(registered: Registered, data: Dataset, roles: Sequence[Role]) -> None:
+    _check_tasks(registered, data, roles)
+    for task in data.tasks:
+        known = registered.by_workload[task.workload.key]
+        programs = data.programs(task)
+        if len(programs) > known.programs:
+            raise DatasetError(f"{task.name} must have at most {known.programs} programs, but has {len(programs)}")
+        if any(program.origin != "random" for program in programs):
+            raise DatasetError(f"programs of pools must be drawn at random, but some of {task.name} are not")
+        if len({len(program.latencies) for program in programs if program.ok}) > 1:
+            raise DatasetError(f"programs of a task must have equally many samples, but those of {task.name} differ")
+
+
+def _labelled(data: Dataset, task: TaskData, registered: Registered) -> Measured:
+    if task.workload.key not in registered.by_workload:
+        raise DatasetError(f"tasks of pools must be registered, but {task.name} is not")
+    measured = data.measured(task)
+    bursts = registered.rounds
+    times = [len(program.latencies) // bursts for program in measured.programs if program.ok]
+    # a later collection counts once it has come to all programs, but for the odd one that failed there
+    whole = [n for n in range(1, max(times, default=0) + 1) if np.mean([t >= n for t in times]) > 0.95]
+    kept = max(whole, default=1)
+    programs: list[Program] = []
+    for program in measured.programs:
+        if not program.ok:
+            programs.append(program)
+        elif len(program.latencies) >= kept * bursts:
+            fastest = program.latencies[: kept * bursts].reshape(kept, bursts).min(axis=1)
+            programs.append(dataclasses.replace(program, latencies=_rounded(fastest)))
+    return Measured(measured.sketches, programs)
+
+
+def _rounded(seconds: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Fewer digits, which files can be smaller by."""
+    mantissa, exponent = np.frexp(seconds)
+    found: NDArray[np.float32] = np.ldexp(np.round(mantissa * 2**_DIGITS) / 2**_DIGITS, exponent).astype(np.float32)
+    return found

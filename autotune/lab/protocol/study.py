@@ -1,0 +1,225 @@
+"""Models on pools: each learned from several seeds, scored on networks that it has not seen, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.lab.evaluate.evaluation import predictions, statements_per_second
+from autotune.lab.evaluate.samples import Samples, samples, timed_fit
+from autotune.lab.evaluate.scores import (
+    METRICS,
+    Difference,
+    Estimate,
+    Ranked,
+    Tasks,
+    by_chance,
+    plain,
+    plain_of,
+    ranked,
+)
+from autotune.lab.protocol.pools import Pools
+from autotune.lab.protocol.registered import Role
+from costmodel.dataset import Part, TaskData
+from costmodel.models import registry
+from costmodel.models.base import CostModel
+from costmodel.models.errors import ModelError
+
+SEEDS = 5
+RANDOM = "random"
+CEILING = "ceiling"
+
+
+@dataclass(frozen=True)
+class Held:
+    """Programs to score models on.
+
+    Attributes:
+        role: `validation` or `test`.
+        parts: of each task, those that were measured right.
+        seconds: of each task (programs,), the label of its last collection.
+        earlier: the same of the collection before; None where a task has only one.
+        tasks: what is averaged over.
+    """
+
+    role: Role
+    parts: Sequence[Part]
+    seconds: Sequence[NDArray[np.float64]]
+    earlier: Sequence[NDArray[np.float64]] | None
+    tasks: Tasks
+
+    @staticmethod
+    def of(pools: Pools, role: Role, seed: int = 0) -> Held:
+        """Collects the programs of a role.
+
+        Raises:
+            ModelError: tasks of it are missing, so that no network would be whole; or it has none.
+        """
+        parts, missing = pools.parts(role), pools.missing(role)
+        if missing or not parts:
+            raise ModelError(
+                f"networks must be whole to be scored on, but of those for {role} {len(missing)} tasks were not "
+                f"measured: {', '.join(missing[:3]) or 'all'}"
+            )
+        labels = [pools.labels(role, part) for part in parts]
+        seconds = [of[-1] for of in labels]
+        earlier = [of[-2] for of in labels] if all(len(of) > 1 for of in labels) else None
+        registered = [pools.task(part.task) for part in parts]
+        networks = sorted({name for task in registered for name in task.networks})
+        weights = {n: np.array([task.networks.get(n, 0) for task in registered], np.float64) for n in networks}
+        best = np.array([of.min() for of in seconds])
+        return Held(role, parts, seconds, earlier, Tasks(weights, best, by_chance(seconds), seed))
+
+    def scored(self, rankings: Sequence[Sequence[NDArray[np.float64]]]) -> Ranked:
+        """Scores of rankings of these programs."""
+        return ranked(rankings, self.seconds)
+
+    def ceiling(self) -> Ranked | None:
+        """Scores an oracle that has measured every program once before; None without an earlier measurement."""
+        return None if self.earlier is None else self.scored([[-of for of in self.earlier]])
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A model, learned once for each seed.
+
+    Attributes:
+        name, options: of the model.
+        ranked: its scores, a ranking for each seed.
+        fit_seconds: of one fit, mean.
+        programs_per_second: scored by one core, features given; NaN where it was not taken.
+        model: of the first seed.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    ranked: Ranked
+    fit_seconds: float
+    programs_per_second: float
+    model: CostModel | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """Models on the same programs.
+
+    Attributes:
+        held: what they were scored on.
+        fingerprint: of the registration.
+        learned: name → model; choice at random and the ceiling, where it is known, are among them.
+        programs: that were learned from.
+    """
+
+    held: Held
+    fingerprint: str
+    learned: Mapping[str, Learned]
+    programs: int
+    seeds: int = SEEDS
+
+    @property
+    def names(self) -> list[str]:
+        """Readable names of the tasks."""
+        return [part.task.name for part in self.held.parts]
+
+    @cached_property
+    def figures(self) -> Mapping[str, Mapping[str, Estimate]]:
+        """Model → metric → figure and interval."""
+        return {name: self.held.tasks.estimates(one.ranked) for name, one in self.learned.items()}
+
+    @cached_property
+    def behind_first(self) -> Mapping[str, Mapping[str, Difference]]:
+        """Model → metric → by how much the first model is better; of all models but the first."""
+        (_, first), *others = self.learned.items()
+        difference = self.held.tasks.difference
+        return {name: {m: difference(m, first.ranked, one.ranked) for m in METRICS} for name, one in others}
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns figures with intervals, differences to the first model, scores of every task; None for NaN."""
+        tasks, rows = self.held.tasks, {}
+        for name, one in self.learned.items():
+            row: dict[str, Any] = plain_of(self.figures[name])
+            row["fit_seconds"] = round(one.fit_seconds, 2)
+            (row["programs_per_second"],) = plain([one.programs_per_second])
+            row["options"] = dict(one.options)
+            if name in self.behind_first:
+                row["behind_first"] = plain_of(self.behind_first[name])
+            rows[name] = row
+        per_task = {
+            name: {m: [round(float(x), 5) for x in of.mean(axis=0)] for m, of in one.ranked.metrics.items()}
+            for name, one in self.learned.items()
+        }
+        return {
+            "role": self.held.role,
+            "registered": self.fingerprint,
+            "seeds": self.seeds,
+            "learned_from": self.programs,
+            "networks": {name: int((of > 0).sum()) for name, of in tasks.weights.items()},
+            "models": rows,
+            "tasks": {"names": self.names, "programs": [len(of) for of in self.held.seconds], "scores": per_task},
+        }
+
+
+def study(
+    pools: Pools,
+    role: Role,
+    models: Sequence[str],
+    seeds: int = SEEDS,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+    parts: Sequence[Part] | None = None,
+    speed: bool = True,
+) -> Study:
+    """Learns every model from the programs to learn from, once a seed, and scores it on those of a role.
+
+    Args:
+        pools: opened with those to test with, where that is the role.
+        role: `validation` or `test`.
+        models: names, see `costmodel.models.registry`; the others are held against the first.
+        seeds: of each model that takes one; one that takes none is learned once.
+        options: model → options of its constructor.
+        progress: called with a sentence.
+        parts: of those drawn at random, to learn from in place of all.
+        speed: whether to take the speed of prediction.
+
+    Raises:
+        ModelError: no such model, or networks that are not whole.
+        DatasetError: programs to test with, which were not opened.
+    """
+    held = Held.of(pools, role)
+    learn = samples(*(pools.to_learn_from() if parts is None else (pools.known, parts)))
+    found: dict[str, Learned] = {}
+    for name in models:
+        found[name] = learned(pools, held, learn, name, dict((options or {}).get(name, {})), seeds, speed)
+        value = held.tasks.value("top1", found[name].ranked)
+        progress(f"{name}: top-1 {value:.3f}, learned in {found[name].fit_seconds:.1f} s")
+    found[RANDOM] = Learned(RANDOM, {}, held.tasks.chance, 0.0, float("nan"))
+    if (ceiling := held.ceiling()) is not None:
+        found[CEILING] = Learned(CEILING, {}, ceiling, 0.0, float("nan"))
+    return Study(held, pools.registered.fingerprint, found, len(learn.features), seeds)
+
+
+def learned(
+    pools: Pools, held: Held, learn: Samples, name: str, options: Mapping[str, Any], seeds: int, speed: bool = False
+) -> Learned:
+    """A model learned from some programs, and scored."""
+    data = pools.data(held.role)
+    rankings, seconds, first = [], [], None
+    for seed in range(seeds if registry.takes_seed(name) else 1):
+        model, spent = timed_fit(name, options, seed, learn)
+        seconds.append(spent)
+        first = first or model
+        rankings.append([predictions(model, data, part.task)[part.rows] for part in held.parts])
+    assert first is not None
+    rate = statements_per_second(first, data, held.parts)[1] if speed else float("nan")
+    return Learned(name, options, held.scored(rankings), float(np.mean(seconds)), rate, first)
+
+
+def predicted(model: CostModel, pools: Pools, role: Role, task: TaskData) -> NDArray[np.float64]:
+    """(programs,) scores of the programs of a task that were measured right."""
+    (part,) = [part for part in pools.parts(role) if part.task == task]
+    return predictions(model, pools.data(role), task)[part.rows]

@@ -1,6 +1,0 @@
-"""Search strategies over populations of table indices: ask for candidates, tell what came of them."""
-
-from autotune.search.base import Candidate, NoLegalSchedule, Scorer, SearchStrategy
-from autotune.search.registry import STRATEGIES, get, name_of
-
-__all__ = ["STRATEGIES", "Candidate", "NoLegalSchedule", "Scorer", "SearchStrategy", "get", "name_of"]

@@ -1,0 +1,61 @@
+"""A schedule of one workload as a candidate for another: the nearest numbers that its tables have."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.tuner.database.entry import Entry
+from autotune.tuner.search.base import Candidate
+from search_space.schedule.errors import ScheduleError
+from search_space.sketch.tables import DecisionGroup
+from search_space.space import SearchSpace
+
+ROWS = 4
+"""Rows of each decision's table that are tried, the nearest first."""
+MOST = 4096
+"""Combinations of these."""
+
+
+def project(entry: Entry, space: SearchSpace) -> Candidate | None:
+    """The legal candidate whose numbers are nearest to an entry's, in the sketch of its name; None where there is none.
+
+    Where the entry is of this very workload and machine it is the schedule itself. Distances are of logarithms, so that
+    tiles of 12 and 16 are as far apart as of 24 and 32.
+    """
+    place = next((i for i, sketch in enumerate(space.sketches) if sketch.name == entry.sketch), None)
+    if place is None:
+        return None
+    sketch = space.sketches[place]
+    near = [_nearest(group, entry) for group in sketch.groups]
+    count = max(1, ROWS)
+    while count > 1 and count ** len(near) > MOST:
+        count -= 1
+    listed = list(product(*(range(min(count, len(rows))) for rows, _ in near)))
+    combinations = np.array(listed, np.int64).reshape(len(listed), len(near))  # of no group there is one combination
+    far = np.zeros(len(combinations))
+    choices = np.zeros((len(combinations), len(near)), np.int32)
+    for group, (rows, distances) in enumerate(near):
+        choices[:, group] = rows[combinations[:, group]]
+        far += distances[combinations[:, group]]
+    try:
+        legal = sketch.legal(choices)
+    except ScheduleError:
+        return None
+    if not legal.any():
+        return None
+    best = int(np.argmin(np.where(legal, far, np.inf)))
+    return Candidate(place, tuple(choices[best].tolist()))
+
+
+def _nearest(group: DecisionGroup, entry: Entry) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rows of a table, and how far they are from an entry's numbers, nearest first, at most `ROWS`."""
+    far = np.zeros(len(group.table))
+    for column, name in enumerate(group.columns):
+        if name in entry.values:
+            far += np.abs(np.log2(1.0 + np.abs(group.table[:, column])) - np.log2(1.0 + abs(entry.values[name])))
+            far += (group.table[:, column] < 0) != (entry.values[name] < 0)
+    order = np.argsort(far, kind="stable")[:ROWS]
+    return order, far[order]

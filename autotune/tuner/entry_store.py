@@ -1,0 +1,113 @@
+"""Databases of schedules, shipped and the user's, as a store; and what searches begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
+
+import numpy as np
+
+from autotune.schedule import Schedule
+from autotune.schedule_store import ScheduledWorkload
+from autotune.tuner.database import open_schedules
+from autotune.tuner.database.entry import Entry, lanes_of, place_of
+from autotune.tuner.database.projection import project
+from autotune.tuner.search.base import Candidate
+from autotune.tuner.settings import Settings
+from costmodel.dataset.build import machine_of
+from costmodel.features import extractor_of
+from measure.host import describe_host
+from search_space.hardware import Hardware
+from search_space.space import SearchSpace, generate
+from search_space.workloads import Workload
+from targets.base import Target
+
+NEAREST = 8
+"""Entries of other workloads from which a search begins at most."""
+
+
+class EntryStore:
+    """Schedules of the database that settings name, for the threads and the cache state of the settings.
+
+    Args:
+        settings: of the run; the database is opened.
+        allowed: algorithms that a schedule of a workload may be of.
+        hardware: limits of the machine; None: those of the target.
+
+    Raises:
+        DatabaseError: a file that cannot be read.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        allowed: Callable[[Workload], Collection[str]] = lambda workload: workload.algorithms,
+        hardware: Hardware | None = None,
+    ) -> None:
+        self._settings, self._allowed, self._hardware = settings, allowed, hardware
+        self._database = open_schedules(settings.search.database)
+
+    def best(self, workload: Workload, target: Target, k: int | None = 1) -> Sequence[ScheduledWorkload]:
+        """Returns schedules of this very workload whose numbers the search space here has, those of this machine first.
+
+        Seconds are the roofline's, which compare with those of schedules that are chosen otherwise.
+        """
+        if not len(self._database):
+            return ()
+        settings, machine = self._settings.on(target.name), self._hardware or target.hardware
+        allowed = self._allowed(workload)
+        answers = (
+            answer
+            for entry in self._exact(workload, settings, machine)
+            if entry.algorithm in allowed and (answer := _scheduled(entry, workload, settings, machine)) is not None
+        )
+        return list(islice(answers, k))
+
+    def add(self, record: ScheduledWorkload) -> bool:
+        """Refuses: a database is changed by `autotune database merge`."""
+        return False
+
+    def nearest(self, workload: Workload, target: Target, most: int = NEAREST) -> list[Entry]:
+        """Returns at most so many entries of other workloads of the same kind, the most alike first."""
+        settings, machine = self._settings.on(target.name), self._hardware or target.hardware
+        lanes, cache = lanes_of(machine), settings.measure.cache
+        return self._database.nearest(workload, target.name, lanes, settings.threads, cache, most)
+
+    def candidates(self, space: SearchSpace, target: Target, most: int) -> dict[Candidate, bool]:
+        """Returns at most so many candidates to begin a search with, and whether each is of this very workload.
+
+        Those of the workload itself come first, then by likeness.
+        """
+        exact = self._exact(space.workload, self._settings.on(target.name), space.hardware)
+        answers: dict[Candidate, bool] = {}
+        for entry in (*exact, *self.nearest(space.workload, target)):
+            candidate = project(entry, space)
+            if candidate is not None:
+                answers.setdefault(candidate, entry in exact)
+        return dict(islice(answers.items(), most))
+
+    def _exact(self, workload: Workload, settings: Settings, machine: Hardware) -> list[Entry]:
+        key = place_of(workload, settings.target.name, lanes_of(machine), settings.threads, settings.measure.cache)
+        return self._database.exact(key, machine_of(describe_host(), settings.target.simulated))
+
+
+def _scheduled(entry: Entry, workload: Workload, settings: Settings, machine: Hardware) -> ScheduledWorkload | None:
+    """Returns the schedule of an entry; None where the space here has not its very numbers."""
+    space = generate(workload, machine, [entry.algorithm])
+    candidate = project(entry, space)
+    if candidate is None:
+        return None
+    sketch = space.sketches[candidate.sketch]
+    if sketch.values(candidate.choices) != dict(entry.values):
+        return None
+    extractor = extractor_of(
+        sketch.program, sketch.columns, machine, settings.measure.cache == "network", settings.threads
+    )
+    columns = sketch.expand(np.array([candidate.choices], np.int32).reshape(1, -1))
+    return ScheduledWorkload(
+        workload,
+        settings.target,
+        Schedule(entry.algorithm, sketch.trace(candidate.choices)),
+        float(extractor.roofline(columns)[0]),
+        provisional=True,
+    )

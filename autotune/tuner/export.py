@@ -1,0 +1,75 @@
+"""From records of runs to entries: of each task the fastest schedule that stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from autotune.tuner.database.entry import Entry, lanes_of
+from autotune.tuner.database.store import ScheduleDatabase
+from autotune.tuner.finals import best_of
+from costmodel.dataset.build import machine_of
+from measure.record import Record
+from search_space.space import generate
+from search_space.workloads import Workload
+from targets import registry
+
+
+def entries_of(records: Iterable[Record], note: str = "") -> ScheduleDatabase:
+    """The fastest schedule of every workload, target, number of threads and cache state in some records.
+
+    Schedules that no search space gives, such as those of templates, are left out.
+
+    Args:
+        records: of runs.
+        note: what `made` says besides the number of trials and the date.
+
+    Raises:
+        ValueError: records of a workload or target that is not known here.
+    """
+    families: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        machine = machine_of(record.host, registry.get(record.trial.target).simulated)
+        families.setdefault((*record.trial.family, machine), []).append(record)
+    found = []
+    for of in families.values():
+        entry = _entry(of, note)
+        if entry is not None:
+            found.append(entry)
+    return ScheduleDatabase(found)
+
+
+def _entry(records: Sequence[Record], note: str) -> Entry | None:
+    best = best_of(records)
+    if best is None:
+        return None
+    known = (best.record.algorithm, best.record.trace_key)
+    same = (r for r in records if (r.algorithm, r.trace_key) == known and r.provenance.choices is not None)
+    chosen = next(same, best.record)
+    if chosen.provenance.choices is None:
+        return None
+    trial, target = chosen.trial, registry.get(chosen.trial.target)
+    workload = Workload.from_json(trial.workload)
+    space = generate(workload, target.hardware, [chosen.algorithm])
+    sketch = next((s for s in space.sketches if s.name == chosen.provenance.sketch), None)
+    choices = chosen.provenance.choices
+    if sketch is None or len(choices) != len(sketch.groups):
+        return None
+    if any(place >= len(group.table) for place, group in zip(choices, sketch.groups, strict=True)):
+        return None
+    if sketch.trace(choices).key != chosen.trace_key:
+        return None  # rules have changed since
+    day = time.strftime("%Y-%m-%d", time.gmtime(chosen.provenance.time)) if chosen.provenance.time else ""
+    made = ", ".join(part for part in (f"{len(records)} records", day, note) if part)
+    return Entry(
+        workload.to_json(),
+        trial.target,
+        lanes_of(target.hardware),
+        trial.threads,
+        trial.cache,
+        sketch.name,
+        sketch.values(choices),
+        best.seconds,
+        machine_of(chosen.host, target.simulated),
+        made,
+    )

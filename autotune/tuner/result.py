@@ -1,0 +1,347 @@
+"""What tuning a task came to: the best schedule, the kernel it makes, and every record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.tuner.finals import Best, best_of_logs
+from autotune.units import latency, share
+from measure.errors import ErrorClass
+from measure.record import Record
+from measure.recordlog import RecordLog
+from search_space.dtypes import numpy_dtype
+from search_space.hardware import Hardware
+from search_space.intrinsics import available
+from search_space.ir.stmt import LoopProgram
+from search_space.lower.memories import workspace_bytes
+from search_space.operators import winograd
+from search_space.schedule.trace import Trace
+from search_space.space import program_of
+from search_space.workloads import Workload
+from targets import registry
+from targets.base import Kernel, Module
+
+_LONGEST = 100  # characters of a workload that are shown
+
+
+class AllTrialsFailed(RuntimeError):
+    """A task of which every trial failed, or failed when it was timed again.
+
+    Attributes:
+        result: with the records of all of them.
+    """
+
+    def __init__(self, result: TuneResult) -> None:
+        super().__init__(f"{result.name}: {result.problem}")
+        self.result = result
+
+
+@dataclass(frozen=True, repr=False)
+class TuneResult:
+    """Outcome of one task.
+
+    Attributes:
+        name: of the task.
+        workload: what was tuned.
+        target: name of the target.
+        hardware: its limits, for the share of peak.
+        weight: how often the task occurs.
+        threads: that the kernels ran on.
+        cache: state of the caches during timing.
+        seed: of the run.
+        records: every trial, those of the run that this one resumed included, in order.
+        others: trials of runs with other seeds that were in the records file when this one began.
+        finals: timings of the fastest of all at the end, see `autotune.tuner.finals`.
+        phases: wall seconds of this run by phase: `search`, `model`, `measure`.
+        measured: trials of this run, without those resumed.
+        scored: candidates created, checked, featurised and scored by the cost model.
+        scoring_seconds: wall time of those.
+        interrupted: whether the user stopped it early.
+        problem: why there is no schedule; empty where there is one.
+        transfer: what other tasks' programs did for the search, see `Transfer.report`; None where they were not used.
+    """
+
+    name: str
+    workload: Workload
+    target: str
+    hardware: Hardware
+    weight: int
+    threads: int
+    cache: str
+    seed: int
+    records: Sequence[Record]
+    finals: tuple[Record, ...] = ()
+    others: Sequence[Record] = ()
+    phases: Mapping[str, float] = field(default_factory=dict)
+    measured: int = 0
+    scored: int = 0
+    scoring_seconds: float = 0.0
+    interrupted: bool = False
+    problem: str = ""
+    transfer: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        """A few lines, whatever the number of records."""
+        return "\n".join([f"TuneResult of {self.name}: {self._facts['workload']}", *self._lines])
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        rows = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self._facts.items()
+        )
+        return f"<div><strong>TuneResult of {escape(self.name)}</strong><table>{rows}</table></div>"
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        key = str(self.workload.key)
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        failed = ", ".join(f"{count} {name}" for name, count in self.errors.items())
+        facts = {"workload": key if len(key) <= _LONGEST else f"{key[: _LONGEST - 1]}…"}
+        if self.best is None:
+            facts["best"] = f"nothing works: {self.problem or failed or 'no trials'}"
+        else:
+            facts["best"] = f"{latency(self.best_seconds)}, spread {share(self.spread)}, by {self.algorithm}"
+            assert self.algorithm is not None
+            rate = rate_text(self.gflops, self.workload, self.algorithm)
+            facts["rate"] = f"{rate}, {self.peak_share:.0%} of peak"
+        facts["machine"] = f"{self.target}, {threads}, cache {self.cache}"
+        facts["trials"] = f"{len(self.records)}{f', failed: {failed}' if failed else ''}"
+        return {**facts, **({"interrupted": "by the user"} if self.interrupted else {})}
+
+    @property
+    def _lines(self) -> list[str]:
+        return [f"  {name}: {value}" for name, value in self._facts.items() if name != "workload"]
+
+    @cached_property
+    def standing(self) -> Best | None:
+        """The best candidate and what it stands with, see `autotune.tuner.finals`; None where none worked."""
+        return best_of_logs(_log(self.records), _log(self.others), self.finals)
+
+    @property
+    def best(self) -> Record | None:
+        """Record of the best candidate."""
+        return None if self.standing is None else self.standing.record
+
+    @property
+    def best_seconds(self) -> float:
+        """Latency of the best candidate; NaN where none worked."""
+        return math.nan if self.standing is None else self.standing.seconds
+
+    @property
+    def spread(self) -> float:
+        """(75th percentile - 25th percentile) / median of timings of the best candidate; NaN where none worked."""
+        return math.nan if self.standing is None else self.standing.spread
+
+    @property
+    def gflops(self) -> float:
+        """1e9 operations a second of the best candidate, as defined, whatever its algorithm; NaN where none worked."""
+        return self.workload.flops / self.best_seconds * 1e-9
+
+    @property
+    def peak_share(self) -> float:
+        """Rate of what the algorithm computes, as a share of the peak of the cores used; NaN where none worked."""
+        if self.algorithm is None:
+            return math.nan
+        return peak_share(self.workload, self.algorithm, self.best_seconds, self.hardware, self.threads)
+
+    @property
+    def effective(self) -> bool:
+        """Whether `gflops` counts more operations than the algorithm computes."""
+        return self.algorithm is not None and is_effective(self.workload, self.algorithm)
+
+    @property
+    def algorithm(self) -> str | None:
+        """Definition of the workload that won."""
+        return self.best.algorithm if self.best else None
+
+    @property
+    def trace(self) -> Trace:
+        """The best schedule."""
+        return Trace.from_json(self._winner.trial.trace)
+
+    @cached_property
+    def program(self) -> LoopProgram:
+        """The best loop program."""
+        return program_of(self.workload, self._winner.algorithm, self.trace)
+
+    @cached_property
+    def module(self) -> Module:
+        """The best program, built."""
+        return registry.get(self.target).build(self.program)
+
+    def memory_front(self) -> list[tuple[Record, int]]:
+        """Records that no other beats in both latency and memory, fastest first, and the bytes of each.
+
+        Memory is what `Sketch.workspace` counts, with as many threads as were tuned for. Each program is lowered, which
+        takes some 20 ms; faster is `Nsga2.front` of a strategy that is at hand.
+        """
+        front: list[tuple[Record, int]] = []
+        least = math.inf
+        for record in sorted((record for record in self.records if record.ok), key=lambda record: record.seconds):
+            program = program_of(self.workload, record.algorithm, Trace.from_json(record.trial.trace))
+            size = int(workspace_bytes(program, self.threads).value)
+            if size < least:
+                front.append((record, size))
+                least = size
+        return front
+
+    @property
+    def curve(self) -> NDArray[np.float64]:
+        """Best seconds after each trial, NaN until one has worked: (trials,).
+
+        What other runs had measured is known from the beginning. Timings at the end are another quantity: they decide
+        which candidate is best, and `best_seconds` is theirs.
+        """
+        known_before = np.fmin.reduce(_log(self.others).seconds, initial=np.nan)
+        after: NDArray[np.float64] = np.fmin(np.fmin.accumulate(_log(self.records).seconds), known_before)
+        return after
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Error class -> trials that ended so."""
+        return {name: count for name, count in _log(self.records).errors.items() if name != ErrorClass.ok}
+
+    def kernel(self, *arrays: NDArray[Any]) -> NDArray[Any]:
+        """Runs the best kernel.
+
+        Args:
+            arrays: the workload's inputs, and, if it shall be written in place, the output.
+
+        Returns:
+            The output.
+        """
+        inputs = len(self.workload.inputs)
+        if len(arrays) not in (inputs, inputs + 1):
+            raise ValueError(f"`arrays` must be {inputs} inputs, or those and the output, but got {len(arrays)} arrays")
+        output = self.workload.output
+        if len(arrays) == inputs:
+            arrays = (*arrays, np.empty(output.shape, numpy_dtype(output.dtype)))
+        self._kernel(*arrays)
+        return arrays[-1]
+
+    def summary(self) -> dict[str, Any]:
+        """The task's entry of `summary.json`; what was not measured is None."""
+        spent = sum(self.phases.values())
+        return {
+            "name": self.name,
+            "workload": self.workload.to_json(),
+            "target": self.target,
+            "weight": self.weight,
+            "algorithm": self.algorithm,
+            "trials": len(self.records),
+            "best_seconds": known(self.best_seconds),
+            "gflops": known(self.gflops),
+            "peak_share": known(self.peak_share),
+            "spread": known(self.spread),
+            "cache": self.cache,
+            "trials_per_second": self.measured / spent if self.measured else None,
+            "candidates_per_second": self.scored / self.scoring_seconds if self.scored else None,
+            "phases": dict(self.phases),
+            "metrics": dict(self.best.metrics) if self.best else {},
+            "correct": True if self.best else None,
+            "errors": self.errors,
+            **({} if self.transfer is None else {"transfer": dict(self.transfer)}),
+            "reference": None,
+            "reference_seconds": None,
+            "seed": self.seed,
+            "trace": [dict(step) for step in self.best.trial.trace] if self.best else None,
+        }
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return registry.get(self.target).load(self.module)
+
+    @property
+    def _winner(self) -> Record:
+        if self.best is None:
+            raise LookupError(f"{self.name}: {self.problem or 'a task must have a candidate that works, but got none'}")
+        return self.best
+
+
+def failure_of(records: Sequence[Record], finals: Sequence[Record]) -> str:
+    """That no candidate of a task works, in a sentence that quotes the first failure; empty where nothing failed."""
+    first = next((record for record in (*records, *finals) if not record.ok), None)
+    if first is None:
+        return ""
+    counts = ", ".join(f"{count} {error}" for error, count in _log(records).errors.items())
+    lines = first.message.strip().splitlines() or ["it has no message"]
+    message = lines[-1 if first.error == ErrorClass.unknown else 0].strip()  # of a traceback the end
+    return (
+        f"a task must have a candidate that works, but got none among {len(records)} ({counts}); "
+        f"the first failure is {first.error}: {message}"
+    )
+
+
+def _log(records: Sequence[Record]) -> RecordLog:
+    return records if isinstance(records, RecordLog) else RecordLog(records)
+
+
+def known(value: float) -> float | None:
+    """None for NaN."""
+    return None if math.isnan(value) else value
+
+
+def multiplied(workload: Workload) -> tuple[str, ...]:
+    """Element types of the first two inputs, which a product is of where there is one."""
+    return tuple(spec.dtype for spec in workload.inputs[:2])
+
+
+def is_effective(workload: Workload, algorithm: str) -> bool:
+    """Whether rates in operations of the definition are effective ones: the algorithm computes fewer."""
+    return workload.flops_of(algorithm) < workload.flops
+
+
+def rate_text(gflops: float, workload: Workload, algorithm: str) -> str:
+    """Formats a rate in operations of the definition, and says whether it is an effective one."""
+    return f"{gflops:.1f} GFLOP/s{' effective' if is_effective(workload, algorithm) else ''}"
+
+
+def peak_share(workload: Workload, algorithm: str, seconds: float, hardware: Hardware, threads: int) -> float:
+    """Rate of what an algorithm computes in so many seconds, as a share of the peak of the cores that are used."""
+    return workload.flops_of(algorithm) / seconds / peak_of(workload, algorithm, hardware, threads)
+
+
+def peak_of(workload: Workload, algorithm: str, hardware: Hardware, threads: int) -> float:
+    """Operations a second that an algorithm has at most, in the types that it multiplies.
+
+    Winograd's algorithms, but for those of `winograd.DOT`, multiply float32 whatever is stored.
+    """
+    wide = algorithm in winograd.TILES and algorithm not in winograd.DOT
+    return peak_flops(hardware, threads, () if wide else multiplied(workload))
+
+
+def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) -> float:
+    """Operations a second of the cores that `threads` threads use, in products of such factors; by default of float32.
+
+    Where a processor's instruction adds up several products of these types at once, as of bfloat16, it is that one's.
+    """
+    rates, faster = hardware.rates, 1.0
+    for intrinsic in available(hardware) if hardware.kind == "cpu" else ():
+        if tuple(tensor.dtype for tensor in intrinsic.op.inputs) == factors:
+            started, _ = rates.dots_of(factors)
+            faster = max(faster, math.prod(intrinsic.extents) / hardware.float_lanes * started / rates.fma)
+    return hardware.peak_flops * faster * min(threads, hardware.cores) / hardware.cores
+
+
+def records_of(results: Sequence[TuneResult]) -> RecordLog:
+    """All records of tasks: trials, those of other seeds, and timings of finalists."""
+    return RecordLog(record for r in results for log in (r.records, r.others, r.finals) for record in log)
+
+
+def problems_of(results: Sequence[TuneResult], replaced: bool) -> list[str]:
+    """Sentences on the tasks that have no legal schedule or none that works.
+
+    Args:
+        results: of all tasks.
+        replaced: whether another schedule stands in for a task whose trials all failed, as within a network.
+    """
+    lacking = [result for result in results if result.problem and not (replaced and result.records)]
+    return [f"{result.name}: {result.problem}" for result in lacking]

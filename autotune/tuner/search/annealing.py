@@ -1,0 +1,135 @@
+"""Simulated annealing on the score: all chains move at once, and go on in the next request."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.tuner.search import moves
+from autotune.tuner.search.base import Bounds
+from autotune.tuner.search.guided import GuidedOptions, GuidedSearch
+from autotune.tuner.search.population import Population, Seen
+
+
+@dataclass(frozen=True)
+class AnnealingOptions(GuidedOptions):
+    """Options. AutoTVM has 128 chains of 500 iterations and stops after 50 without a better best.
+
+    As many steps are made here in fewer, wider iterations, which is what arrays are fast at.
+
+    Attributes:
+        chains: points that move at a time.
+        iterations: moves of each chain in a request.
+        temperature: at the start, in standard deviations of the scores; falls to 0 in a straight line.
+        early_stop: iterations without a better pool after which a request ends.
+        jump: probability that a chain tries a random point of any sketch in place of a neighbour.
+        measured: share of the chains that start a request at the fastest measured candidates.
+    """
+
+    BOUNDS: ClassVar[Bounds] = {
+        "chains": (1, math.inf),
+        "iterations": (1, math.inf),
+        "temperature": (0, math.inf),
+        "early_stop": (1, math.inf),
+        "jump": (0, 1),
+        "measured": (0, 1),
+    }
+
+    chains: int = 256
+    iterations: int = 32
+    temperature: float = 1.0
+    early_stop: int = 8
+    jump: float = 0.05
+    measured: float = 0.1
+
+
+class Annealing(GuidedSearch):
+    """A chain accepts a move with probability exp(min((new - old) / t, 0)); the best points met are kept."""
+
+    Options: ClassVar[type[AnnealingOptions]] = AnnealingOptions
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._chains = self.frame.empty()
+
+    def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
+        chains = self._start()
+        if not len(chains):
+            return chains, np.empty(0)
+        scores = self.frame.score(chains, self.scorer)
+        pool = _Pool(self, 8 * n, chains, scores)
+        scale = float(np.std(scores[np.isfinite(scores)])) or 1.0
+        jumps = self._jumps()
+        idle = 0
+        for iteration in range(self.options.iterations):
+            heat = self.options.temperature * scale * (1 - iteration / self.options.iterations)
+            moved = self._move(chains, jumps)
+            places = np.flatnonzero(self.frame.legal(moved))
+            found = moved.take(places)
+            values = self.frame.score(found, self.scorer)
+            idle = 0 if pool.add(found, values) else idle + 1
+            gain = np.clip((values - scores[places]) / (heat + 1e-5 * scale), -50.0, 0.0)
+            accepted = self.rng.random(len(places)) < np.exp(gain)
+            places = places[accepted]
+            chains.sketches[places], chains.rows[places] = found.sketches[accepted], found.rows[accepted]
+            scores[places] = values[accepted]
+            if idle >= self.options.early_stop:
+                break
+        self._chains = chains
+        return pool.members, pool.scores
+
+    def _start(self) -> Population:
+        """The chains as they were left; the first time random; the last few moved to the fastest measured."""
+        size = self.options.chains
+        if not len(self._chains):
+            open_sketches = np.flatnonzero(self.sampler.open)
+            if not len(open_sketches):
+                return self.elites(size)
+            counts = np.bincount(self.rng.choice(open_sketches, size), minlength=len(self.asked))
+            self._chains = self.sampler.spread(counts)
+        elites = self.elites(round(size * self.options.measured))
+        kept = self._chains.take(np.arange(min(len(self._chains), size - len(elites))))
+        return Population.concatenate([kept, elites])
+
+    def _jumps(self) -> Population:
+        """Random points of two sketches for this request's jumps: every sketch looked at costs a call."""
+        open_sketches = np.flatnonzero(self.sampler.open)
+        if not len(open_sketches):
+            return self.frame.empty()
+        counts = np.bincount(self.rng.choice(open_sketches, 2), minlength=len(self.asked)) * 128
+        return self.sampler.spread(counts)
+
+    def _move(self, chains: Population, jumps: Population) -> Population:
+        moved = moves.mutate(chains, self.frame, self.rng, rate=0.0, local=0.5)
+        if not len(jumps):
+            return moved
+        leap = self.rng.random(len(chains)) < self.options.jump
+        target = jumps.take(self.rng.integers(0, len(jumps), len(chains)))
+        return Population(
+            np.where(leap, target.sketches, moved.sketches), np.where(leap[:, None], target.rows, moved.rows)
+        )
+
+
+class _Pool:
+    """The best distinct points met that have not been proposed yet."""
+
+    def __init__(self, search: Annealing, size: int, members: Population, scores: NDArray[np.float64]) -> None:
+        self._search, self._size, self._met = search, size, Seen()
+        self.members, self.scores = search.frame.empty(), np.empty(0)
+        self.add(members, scores)
+
+    def add(self, members: Population, scores: NDArray[np.float64]) -> bool:
+        """Takes points in; whether one of them made its way into the pool."""
+        keys = self._search.frame.keys(members)
+        fresh = self._met.fresh(keys) & self._search.seen.fresh(keys)
+        self._met.add(keys)
+        both = np.concatenate([self.scores, scores[fresh]])
+        order = np.argsort(-both, kind="stable")[: self._size]
+        gained = bool((order >= len(self.scores)).any())
+        self.members = Population.concatenate([self.members, members.take(fresh)]).take(order)
+        self.scores = both[order]
+        return gained

@@ -1,0 +1,412 @@
+"""Samplers of Optuna as strategies: TPE, CMA-ES, and NSGA-II for latency against memory.
+
+Optuna is imported when one of them is first made. It proposes and learns one trial at a time, milliseconds each, where
+the other strategies work on whole populations.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.tuner.search import moves
+from autotune.tuner.search.base import Bounds, Candidate
+from autotune.tuner.search.guided import GuidedOptions, GuidedSearch
+from autotune.tuner.search.population import Population, Seen
+from search_space.extras import require
+from search_space.schedule.errors import ScheduleError
+
+SKETCH = "sketch"
+"""The first, categorical parameter: the sketch's place in the space."""
+TRIES = (0.0, 0.1, 0.3, 0.6)
+"""Rates of mutation at which neighbours of a proposal that must not be measured are looked for, one after another."""
+NEIGHBOURS = 256
+TENTH = 10
+"""CMA-ES starts at the fastest tenth of what it is given, so that each of these comes with nine that are slower."""
+SLOWER = math.log(4.0)
+"""What a failure counts as: so much longer than the slowest candidate that worked, as a logarithm."""
+
+
+@dataclass(frozen=True)
+class OptunaOptions(GuidedOptions):
+    """Options that all samplers have.
+
+    Attributes:
+        screen: proposals for each candidate that is measured; the scorer picks among them. 1: Optuna alone decides.
+    """
+
+    BOUNDS: ClassVar[Bounds] = {"screen": (1, math.inf)}
+
+    screen: int = 1
+
+    def __post_init__(self) -> None:
+        _library()
+
+
+class OptunaSearch(GuidedSearch):
+    """Proposals of an Optuna sampler, which minimises the logarithm of seconds.
+
+    The first request, while nothing is measured, is what the scorer says, as with every strategy. A proposal that is
+    illegal or known is moved to a candidate near it; Optuna gets that candidate's latency for what it proposed (a
+    repair that the search does not inherit, "Baldwinian").
+    """
+
+    Options: ClassVar[type[OptunaOptions]] = OptunaOptions
+    objectives = 1
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._optuna = _library()
+        self._study: Any = None
+        self._names = [self.names(place) for place in range(len(self.frame.sketches))]
+        self._outstanding: dict[Candidate, Any] = {}  # asked for, not told -> Optuna's trial
+        self._told: list[tuple[Candidate, float]] = []  # what a study that is yet to be made must know
+        self._slowest = -math.inf  # of the logarithms told
+
+    @abstractmethod
+    def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
+        """The sampler; `first` are trials that were measured before it is made, which it gets besides."""
+
+    @abstractmethod
+    def names(self, sketch: int) -> tuple[str, ...]:
+        """Names of the parameters of a sketch, besides the sketch itself."""
+
+    @abstractmethod
+    def distribution(self, sketch: int, place: int) -> Any:
+        """Of a sketch's parameter at `place`."""
+
+    @abstractmethod
+    def index(self, value: Any, length: int) -> int:
+        """Entry of a table of `length` entries that a parameter's value means."""
+
+    @abstractmethod
+    def value(self, index: int, length: int) -> Any:
+        """The value of a parameter that means an entry."""
+
+    def ask(self, n: int) -> list[Candidate]:
+        asked = super().ask(n)
+        chosen = set(asked)
+        with self._quiet():
+            for candidate in [c for c in self._outstanding if c not in chosen and self._is_fresh(c)]:
+                self._study.tell(self._outstanding.pop(candidate), state=self._optuna.trial.TrialState.FAIL)
+        return asked
+
+    def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
+        super().tell(candidates, seconds)
+        logarithms = np.log(np.asarray(seconds, np.float64))
+        self._slowest = float(np.fmax.reduce(logarithms, initial=self._slowest))
+        failure = (self._slowest if math.isfinite(self._slowest) else 0.0) + SLOWER
+        self._told += zip(candidates, np.nan_to_num(logarithms, nan=failure).tolist(), strict=True)
+        if self._study is not None:
+            self._settle()
+
+    def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
+        found: list[Candidate] = []
+        met = Seen()
+        with self._quiet():
+            self._open()
+            while len(found) < n * self.options.screen:
+                trial = self._study.ask()
+                candidate = self._repaired(*self._read(trial), met)
+                if candidate is None:
+                    self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+                    break
+                met.add(self.frame.keys(self.frame.population([candidate])))
+                found.append(candidate)
+                self._outstanding[candidate] = trial
+        pool = self.frame.population(found)
+        if self.options.screen == 1:
+            return pool, np.zeros(len(pool))
+        return pool, self.frame.score(pool, self.scorer)
+
+    def objective(self, candidates: Sequence[Candidate], logarithms: Sequence[float]) -> list[list[float]]:
+        """What Optuna gets for candidates, a list of `objectives` numbers each."""
+        return [[value] for value in logarithms]
+
+    # ------------------------------------------------------------------ the study
+    def _open(self) -> None:
+        """Makes the study, at the first request for which something is measured."""
+        if self._study is not None:
+            return
+        first = [self._trial(candidate, [value] * self.objectives) for candidate, value in self._told]
+        sampler = self.sampler_of(int(self.rng.integers(1 << 31)), first)
+        self._study = self._optuna.create_study(sampler=sampler, directions=["minimize"] * self.objectives)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Tells the study what was measured: of its own trials, and of others."""
+        told, self._told = self._told, []
+        values = self.objective([candidate for candidate, _ in told], [value for _, value in told])
+        with self._quiet():
+            for (candidate, _), objectives in zip(told, values, strict=True):
+                trial = self._outstanding.pop(candidate, None)
+                if trial is not None:
+                    self._study.tell(trial, objectives)
+                else:
+                    self._study.add_trial(self._trial(candidate, objectives))
+
+    def _trial(self, candidate: Candidate, objectives: Sequence[float]) -> Any:
+        """A candidate that Optuna did not propose."""
+        return self._optuna.trial.create_trial(
+            params=self._parameters(candidate),
+            distributions=self._distributions(candidate.sketch),
+            values=list(objectives),
+        )
+
+    def _sketches(self) -> Any:
+        return self._optuna.distributions.CategoricalDistribution(tuple(range(len(self.frame.sketches))))
+
+    def _distributions(self, sketch: int) -> dict[str, Any]:
+        own = {name: self.distribution(sketch, place) for place, name in enumerate(self._names[sketch])}
+        return {SKETCH: self._sketches(), **own}
+
+    def _parameters(self, candidate: Candidate) -> dict[str, Any]:
+        """A candidate as values of Optuna's parameters; those that its sketch has no group for stand in the middle."""
+        lengths = self.frame.lengths[candidate.sketch].tolist()
+        names = self._names[candidate.sketch]
+        choices = (*candidate.choices, *(0,) * (len(names) - len(candidate.choices)))
+        own = {name: self.value(choices[place], lengths[place]) for place, name in enumerate(names)}
+        return {SKETCH: candidate.sketch, **own}
+
+    def _read(self, trial: Any) -> tuple[int, NDArray[np.int32]]:
+        """Sketch and row (width,) that Optuna proposes."""
+        sketch = int(trial.suggest_categorical(SKETCH, tuple(range(len(self.frame.sketches)))))
+        row = np.zeros(self.frame.width, np.int32)
+        lengths = self.frame.lengths[sketch].tolist()
+        for place, name in enumerate(self._names[sketch]):
+            value = trial._suggest(name, self.distribution(sketch, place))
+            row[place] = self.index(value, lengths[place])
+        return sketch, row
+
+    # ------------------------------------------------------------------ what may be measured
+    def _repaired(self, sketch: int, row: NDArray[np.int32], met: Seen) -> Candidate | None:
+        """The candidate, or a legal one near it that is neither known nor in `met`; else one of another sketch.
+
+        None where there is none left.
+        """
+        start = Population(np.full(1, sketch, np.int32), row[None])
+        lengths = self.frame.lengths[sketch]
+        blocks = [
+            start,
+            *(
+                Population(np.full(NEIGHBOURS, sketch, np.int32), np.repeat(row[None], NEIGHBOURS, axis=0))
+                for _ in TRIES
+            ),
+        ]
+        for block, rate in zip(blocks, (None, *TRIES), strict=True):
+            near = block if rate is None else moves.mutate(block, self.frame, self.rng, rate)
+            near = near.take(self._legal(near))
+            keys = self.frame.keys(near)
+            near = near.take(self.seen.fresh(keys) & met.fresh(keys))
+            if len(near):
+                distance = (np.abs(near.rows - row) / lengths).sum(axis=1)
+                return self.frame.candidates(near.take(np.array([int(distance.argmin())])))[0]
+        for other in (sketch, *self.rng.permutation(np.flatnonzero(self.sampler.open)).tolist()):
+            drawn = self.sampler.draw(other, 1 + len(met))
+            drawn = drawn.take(met.fresh(self.frame.keys(drawn)))
+            if len(drawn):
+                return self.frame.candidates(drawn.take(np.arange(1)))[0]
+        return None
+
+    def _legal(self, population: Population) -> NDArray[np.bool_]:
+        try:
+            return self.frame.legal(population)
+        except ScheduleError:  # a sketch that cannot be lowered, which the sampler notes
+            return np.zeros(len(population), np.bool_)
+
+    def _is_fresh(self, candidate: Candidate) -> bool:
+        return bool(self.seen.fresh(self.frame.keys(self.frame.population([candidate])))[0])
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """Keeps Optuna's own messages from the user's terminal."""
+        level = self._optuna.logging.get_verbosity()
+        self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
+                yield
+        finally:
+            self._optuna.logging.set_verbosity(level)
+
+
+@dataclass(frozen=True)
+class TpeOptions(OptunaOptions):
+    """Options, with Optuna's names.
+
+    Attributes:
+        n_ei_candidates: points among which the expected improvement is greatest is chosen.
+    """
+
+    BOUNDS: ClassVar[Bounds] = {"n_ei_candidates": (1, math.inf)}
+
+    n_ei_candidates: int = 24
+
+
+class Tpe(OptunaSearch):
+    """Tree-structured Parzen estimator (Bergstra et al., "Algorithms for hyper-parameter optimization", NIPS 2011).
+
+    Parameters are integers, indices into tables. Groups of one name and length are the same parameter in all sketches
+    of an algorithm, whose variants mostly have the same tiles. What is outstanding counts as bad (Optuna's constant
+    liar).
+    """
+
+    Options: ClassVar[type[TpeOptions]] = TpeOptions
+
+    def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
+        return self._optuna.samplers.TPESampler(
+            n_startup_trials=0, n_ei_candidates=self.options.n_ei_candidates, constant_liar=True, seed=seed
+        )
+
+    def names(self, sketch: int) -> tuple[str, ...]:
+        of = self.frame.sketches[sketch]
+        return tuple(f"{of.algorithm}/{group.name}/{len(group.table)}" for group in of.groups)
+
+    def distribution(self, sketch: int, place: int) -> Any:
+        return self._optuna.distributions.IntDistribution(0, int(self.frame.lengths[sketch, place]) - 1)
+
+    def index(self, value: Any, length: int) -> int:
+        return int(value)
+
+    def value(self, index: int, length: int) -> Any:
+        return index
+
+
+class _Positions(OptunaSearch):
+    """Samplers that need the same parameters for all sketches: the i-th group is the parameter i, from 0 to 1.
+
+    A group's table is ordered; a value means the entry in whose share of the interval it lies.
+    """
+
+    def names(self, sketch: int) -> tuple[str, ...]:
+        return tuple(f"group{place}" for place in range(self.frame.width))
+
+    def distribution(self, sketch: int, place: int) -> Any:
+        return self._optuna.distributions.FloatDistribution(0.0, 1.0)
+
+    def index(self, value: Any, length: int) -> int:
+        return min(int(float(value) * length), length - 1)
+
+    def value(self, index: int, length: int) -> Any:
+        return (index + 0.5) / length
+
+
+@dataclass(frozen=True)
+class CmaEsOptions(OptunaOptions):
+    """Options, with Optuna's names.
+
+    Attributes:
+        popsize: candidates of a generation; 0: 4 + 3 log(dimensions).
+    """
+
+    BOUNDS: ClassVar[Bounds] = {"popsize": (0, math.inf)}
+
+    popsize: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.popsize == 1:
+            raise ValueError("`popsize` of cmaes must be 0 or at least 2, but got popsize=1")
+
+
+class CmaEs(_Positions):
+    """CMA-ES (Hansen and Ostermeier, 2001), warm-started (Nomura et al., 2021) at the fastest tenth known.
+
+    It cannot choose the sketch, which is left to TPE, and needs two groups or more; with fewer, all is left to TPE.
+    """
+
+    Options: ClassVar[type[CmaEsOptions]] = CmaEsOptions
+
+    def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
+        samplers = self._optuna.samplers
+        fastest = sorted(first, key=lambda trial: trial.value)[: max(1, len(first) // TENTH)]
+        worst = fastest[-1].value
+        sources = [(trial.params, value) for trial in fastest for value in (trial.value, *(TENTH - 1) * (worst + 1.0,))]
+        return samplers.CmaEsSampler(
+            source_trials=[self._source(params, value) for params, value in sources],
+            popsize=self.options.popsize or None,
+            independent_sampler=samplers.TPESampler(n_startup_trials=0, multivariate=False, seed=seed + 1),
+            warn_independent_sampling=False,
+            seed=seed,
+        )
+
+    def _source(self, params: Mapping[str, Any], value: float) -> Any:
+        """A trial that says nothing of the sketch."""
+        own = {name: number for name, number in params.items() if name != SKETCH}
+        kinds = {name: self._optuna.distributions.FloatDistribution(0.0, 1.0) for name in own}
+        return self._optuna.trial.create_trial(params=own, distributions=kinds, value=value)
+
+
+@dataclass(frozen=True)
+class Nsga2Options(OptunaOptions):
+    """Options, with Optuna's names.
+
+    Attributes:
+        population_size: of a generation. The first one is random.
+        crossover_prob, swapping_prob: of the crossover.
+    """
+
+    BOUNDS: ClassVar[Bounds] = {"population_size": (2, math.inf), "crossover_prob": (0, 1), "swapping_prob": (0, 1)}
+
+    population_size: int = 16
+    crossover_prob: float = 0.9
+    swapping_prob: float = 0.5
+
+
+class Nsga2(_Positions):
+    """NSGA-II (Deb et al., 2002) for two objectives: latency, and the bytes needed besides inputs and output.
+
+    The bytes are those of `Sketch.workspace`: buffers outside registers, once for each thread that has one of its own,
+    and constants that are packed or derived. They are evaluated on the decision columns; no candidate is built.
+    """
+
+    Options: ClassVar[type[Nsga2Options]] = Nsga2Options
+    objectives = 2
+
+    def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
+        return self._optuna.samplers.NSGAIISampler(
+            population_size=self.options.population_size,
+            crossover_prob=self.options.crossover_prob,
+            swapping_prob=self.options.swapping_prob,
+            seed=seed,
+        )
+
+    def objective(self, candidates: Sequence[Candidate], logarithms: Sequence[float]) -> list[list[float]]:
+        """See `OptunaSearch.objective`: log(seconds), bytes."""
+        memory = self.memory(self.frame.population(candidates))
+        return [list(pair) for pair in zip(logarithms, memory.tolist(), strict=True)]
+
+    def memory(self, population: Population) -> NDArray[np.float64]:
+        """Bytes of each candidate, see `Sketch.workspace`: (n,)."""
+        threads = self.space.cores
+        out = np.zeros(len(population))
+        for sketch, places in population.by_sketch():
+            choices = self.frame.choices(sketch, population.rows[places])
+            out[places] = self.frame.sketches[sketch].workspace(choices, threads)
+        return out
+
+    def front(self) -> list[tuple[Candidate, float, float]]:
+        """Measured candidates that no other beats in both: (candidate, seconds, bytes), fastest first."""
+        worked = np.flatnonzero(np.isfinite(self.seconds))
+        memory = self.memory(self.measured.take(worked))
+        order = np.lexsort((memory, self.seconds[worked]))
+        least = np.minimum.accumulate(np.concatenate([[np.inf], memory[order]]))[:-1]
+        kept = order[memory[order] < least]
+        found = self.frame.candidates(self.measured.take(worked[kept]))
+        return list(zip(found, self.seconds[worked[kept]].tolist(), memory[kept].tolist(), strict=True))
+
+
+def _library() -> Any:
+    for module in ("optuna", "cmaes"):
+        require("the strategies tpe, cmaes and nsga2", module)
+    import optuna
+
+    return optuna

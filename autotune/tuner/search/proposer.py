@@ -1,0 +1,256 @@
+"""Candidates that another program proposes, such as a language model: it reads loops and history, and writes decisions.
+
+After "Reasoning Compiler" (Tang et al., 2025) and Helion's searches that ask a language model. The program is started
+once and spoken to by JSON, a line each way: docs/proposers.md has the protocol. What it does not propose, or proposes
+twice or beyond the limits, evolution fills up, so that a search goes on whatever it says.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.tuner.search.base import Bounds, Candidate, Scorer
+from autotune.tuner.search.evolution import Evolution, EvolutionOptions
+from autotune.tuner.search.population import Population
+from measure.child import ChildError, Program
+from search_space import strict_json
+from search_space.decisions import Decisions, Space
+from search_space.schedule.errors import ScheduleError
+
+PROTOCOL = "autotune.proposer/1"
+_SHOWN = 4096
+"""Most rows of a decision's table that a program is shown."""
+_REASONS = 16
+"""Most rejected proposals of a round that it is told of."""
+_FAREWELL = 0.2
+"""Seconds that a program has to end once its input is closed."""
+MOST_BYTES = 64 << 20
+"""Bytes of the longest answer; a program that says more is ended."""
+
+
+@dataclass(frozen=True)
+class ProposerOptions(EvolutionOptions):
+    """Options.
+
+    Attributes:
+        command: of the program, split as a shell would; empty: nobody is asked.
+        replay: file of answers, in the order in which they were given, that are taken in place of a program's.
+        record: file that answers are added to, for `replay`.
+        share: of each request that the program is asked for; evolution proposes the rest.
+        timeout: seconds for an answer; a program that takes longer is ended, and not asked again.
+    """
+
+    BOUNDS: ClassVar[Bounds] = {"share": (0, 1), "timeout": (0, math.inf)}
+
+    command: str = ""
+    replay: str = ""
+    record: str = ""
+    share: float = 1.0
+    timeout: float = 600.0
+
+
+class Proposer(Evolution):
+    """Proposals of a program, and of evolution where it has none that are legal and new."""
+
+    Options: ClassVar[type[ProposerOptions]] = ProposerOptions
+
+    def __init__(self, space: Space, scorer: Scorer, rng: np.random.Generator, **options: Any) -> None:
+        super().__init__(space, scorer, rng, **options)
+        chosen: ProposerOptions = self.options
+        if chosen.command and chosen.replay:
+            raise ValueError(
+                f"`command` and `replay` of proposer must not be given together, but got command={chosen.command!r}, "
+                f"replay={chosen.replay!r}"
+            )
+        self._program: _Program | _Replay | None = None
+        if chosen.command:
+            self._program = _Program(chosen.command, chosen.timeout)
+        elif chosen.replay:
+            self._program = _Replay(Path(chosen.replay), str(space.workload))
+        self._places = {sketch.name: place for place, sketch in enumerate(self.frame.sketches)}
+        self._begun = False
+        self._untold: list[dict[str, Any]] = []  # measurements that the program does not know yet
+        self._rejected: list[dict[str, Any]] = []  # of its last answer
+
+    def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
+        super().tell(candidates, seconds)
+        if self._program is not None:
+            for candidate, taken in zip(candidates, np.asarray(seconds).tolist(), strict=True):
+                self._untold.append({**self._written(candidate), "seconds": None if math.isnan(taken) else taken})
+
+    def _best(self, n: int) -> Population:
+        wanted = round(n * self.options.share)
+        chosen = self._proposed(wanted) if wanted and self._program is not None else self.frame.empty()
+        if len(chosen) == n:
+            return chosen
+        # noted only by the caller, together with the rest: what evolution picks must not be among them
+        rest = super()._best(n)
+        new = ~np.isin(self.frame.keys(rest), self.frame.keys(chosen))
+        return Population.concatenate([chosen, rest.take(np.flatnonzero(new)[: n - len(chosen)])])
+
+    def _proposed(self, n: int) -> Population:
+        """What the program proposes, as far as it is legal and new; at most `n`."""
+        assert self._program is not None
+        request: dict[str, Any] = {"propose": n, "history": self._untold, "rejected": self._rejected[:_REASONS]}
+        if not self._begun:
+            request = {**self._introduction(), **request}
+        answer = self._program.ask(request)
+        self._begun, self._untold, self._rejected = True, [], []
+        if answer is GONE:
+            self._program = None
+            return self.frame.empty()
+        if self.options.record:
+            with Path(self.options.record).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"workload": str(self.space.workload), "answer": answer}) + "\n")
+        return self._sorted_out(answer, n)
+
+    def _introduction(self) -> dict[str, Any]:
+        """What a program is told once: what is computed, the loops, and what there is to decide."""
+        return {
+            "protocol": PROTOCOL,
+            "workload": str(self.space.workload),
+            "cores": self.space.cores,
+            "sketches": [_described(sketch) for sketch in self.frame.sketches],
+        }
+
+    def _sorted_out(self, answer: Any, n: int) -> Population:
+        proposals = answer.get("proposals") if isinstance(answer, dict) else None
+        if not isinstance(proposals, list):
+            self._rejected.append({"proposal": None, "reason": "an answer must be an object with a list `proposals`"})
+            return self.frame.empty()
+        found: list[Candidate] = []
+        for proposal in proposals:
+            try:
+                candidate = self._read(proposal)
+            except ValueError as error:
+                self._rejected.append({"proposal": proposal, "reason": str(error)})
+                continue
+            if candidate not in found and len(found) < n:
+                found.append(candidate)
+        return self.frame.population(found) if found else self.frame.empty()
+
+    def _read(self, proposal: Any) -> Candidate:
+        """The candidate of a proposal.
+
+        Raises:
+            ValueError: it is none, or breaks a limit, or was measured already; says which.
+        """
+        if not isinstance(proposal, dict) or not isinstance(proposal.get("values"), dict):
+            raise ValueError("a proposal must be an object with `sketch`, a name, and `values`, numbers by name")
+        name = proposal.get("sketch")
+        place = self._places.get(name) if isinstance(name, str) else None
+        if place is None:
+            raise ValueError(f"`sketch` must be one of those given, but got {proposal.get('sketch')!r}")
+        sketch = self.frame.sketches[place]
+        choices = tuple(_row_of(group.columns, group.table, proposal["values"]) for group in sketch.groups)
+        row = np.array([choices], np.int32).reshape(1, -1)
+        if not sketch.legal(row)[0]:
+            raise ValueError(f"values must keep every limit, but break {', '.join(sketch.violations(row))}")
+        if not self.seen.fresh(self.frame.keys(self.frame.of(place, row)))[0]:
+            raise ValueError("a proposal must be new, but it was proposed before")
+        return Candidate(place, choices)
+
+    def _written(self, candidate: Candidate) -> dict[str, Any]:
+        sketch = self.frame.sketches[candidate.sketch]
+        values = sketch.expand(np.array([candidate.choices], np.int32).reshape(1, -1))[:, 0]
+        return {"sketch": sketch.name, "values": dict(zip(sketch.columns, map(_plain, values.tolist()), strict=True))}
+
+
+def _plain(value: float) -> int | float:
+    return int(value) if float(value).is_integer() else value
+
+
+def _described(sketch: Decisions) -> dict[str, Any]:
+    try:
+        program = getattr(sketch, "program", None)  # spaces of parameters have none
+    except ScheduleError:  # no candidate of it is legal
+        program = None
+    return {
+        "name": sketch.name,
+        "algorithm": sketch.algorithm,
+        "program": "" if program is None else str(program),
+        "decisions": [
+            {
+                "names": list(group.columns),
+                "rows": np.asarray(group.table)[:_SHOWN].tolist(),
+                "more": max(0, len(group.table) - _SHOWN),
+            }
+            for group in sketch.groups
+        ],
+    }
+
+
+def _row_of(columns: Sequence[str], table: NDArray[Any], values: Mapping[str, Any]) -> int:
+    """Place of the values in a decision's table."""
+    given = [values.get(column) for column in columns]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
+        raise ValueError(f"`values` must have numbers for {', '.join(columns)}, but got {given}")
+    places = np.flatnonzero((np.asarray(table, np.float64) == np.array(given, np.float64)).all(axis=1))
+    if not len(places):
+        raise ValueError(f"{', '.join(columns)} must be a row of their decision, but got {given}")
+    return int(places[0])
+
+
+GONE = object()
+"""In place of an answer, where there will be none any more."""
+
+
+class _Replay:
+    """Answers of a file for one workload, one after the other."""
+
+    def __init__(self, path: Path, workload: str) -> None:
+        try:
+            lines = [strict_json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            self._left = iter([line["answer"] for line in lines if line["workload"] == workload])
+        except OSError as error:
+            raise ValueError(
+                f"`replay` of proposer must be a readable file, but got {path}: {error.strerror}"
+            ) from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"`replay` of proposer must be what `record` wrote, but {path}: {error}") from None
+
+    def ask(self, request: Mapping[str, Any]) -> Any:
+        """The next answer; `GONE` after the last."""
+        return next(self._left, GONE)
+
+
+class _Program:
+    """A program that is asked by a line of JSON and answers by one; its standard error is ours."""
+
+    def __init__(self, command: str, timeout: float) -> None:
+        try:
+            self._process = Program(shlex.split(command), MOST_BYTES)
+        except (OSError, ValueError, IndexError) as error:
+            raise ValueError(
+                f"`command` of proposer must be a program to start, but got {command!r}: {error}"
+            ) from None
+        self._timeout = timeout
+        weakref.finalize(self, _end, self._process)
+
+    def ask(self, request: Mapping[str, Any]) -> Any:
+        """The answer; `GONE` where the program has ended, or takes too long or says too much, and is ended then."""
+        try:
+            line = self._process.exchange(json.dumps(request).encode(), self._timeout)
+        except ChildError:
+            return GONE
+        try:
+            return strict_json.loads(line)
+        except ValueError:
+            return line.decode(errors="replace")  # no answer, as it is told
+
+
+def _end(process: Program) -> None:
+    """Closes the program's input, which tells it, and ends what is left of it soon after."""
+    process.channel.close()
+    process.wait(_FAREWELL)
+    process.close()

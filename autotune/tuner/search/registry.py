@@ -1,0 +1,61 @@
+"""Search strategies by name, imported when first asked for. A new one is a file and an entry here.
+
+A strategy of one's own needs no entry: its name is `module:Class`, or `FILE.py:Class` by the path of its file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from importlib import import_module
+from inspect import isabstract
+
+from autotune.tuner.search.base import SearchStrategy
+from search_space.operators.checks import choice
+from search_space.own import attribute, is_own, place_of
+
+STRATEGIES: dict[str, str] = {
+    "annealing": "autotune.tuner.search.annealing:Annealing",
+    "bandit": "autotune.tuner.search.bandit:Bandit",
+    "beam": "autotune.tuner.search.beam:Beam",
+    "cmaes": "autotune.tuner.search.optuna_samplers:CmaEs",
+    "evolution": "autotune.tuner.search.evolution:Evolution",
+    "listing": "autotune.tuner.search.listing:Listing",
+    "nsga2": "autotune.tuner.search.optuna_samplers:Nsga2",
+    "proposer": "autotune.tuner.search.proposer:Proposer",
+    "random": "autotune.tuner.search.random:RandomSearch",
+    "tpe": "autotune.tuner.search.optuna_samplers:Tpe",
+}
+"""Name -> where the class is, made as `strategy(space, scorer, rng, **options)`."""
+
+_OWN: dict[str, type[SearchStrategy]] = {}  # `place_of` a name -> class, of strategies that were asked for
+
+
+def get(strategy: str | type[SearchStrategy]) -> type[SearchStrategy]:
+    """Class of a strategy by its name, or itself; code of one's own, `module:Class` or `FILE.py:Class`, is run.
+
+    Raises:
+        ValueError: no such strategy, where the nearest one is named, or a class that is none.
+    """
+    if not isinstance(strategy, str):
+        return _checked(strategy, strategy)
+    if is_own(strategy):
+        place = place_of(strategy)
+        if place not in _OWN:
+            _OWN[place] = _checked(attribute(strategy, "strategy"), strategy)
+        return _OWN[place]
+    module, _, found = STRATEGIES[choice("strategy", strategy, STRATEGIES, ", or module:Class")].partition(":")
+    kind: type[SearchStrategy] = getattr(import_module(module), found)
+    return kind
+
+
+def name_of(strategy: str | type[SearchStrategy]) -> str:
+    """What records say of a strategy that is given by its name or as a class."""
+    return strategy if isinstance(strategy, str) else f"{strategy.__module__}:{strategy.__qualname__}"
+
+
+def _checked(kind: object, given: object) -> type[SearchStrategy]:
+    if not isinstance(kind, type) or not issubclass(kind, SearchStrategy) or isabstract(kind):
+        raise ValueError(f"`strategy` must name a subclass of SearchStrategy, but got strategy={given!r}")
+    if not is_dataclass(getattr(kind, "Options", None)):
+        raise ValueError(f"`strategy` must have a dataclass `Options`, but {kind.__name__} has none")
+    return kind

@@ -1,0 +1,127 @@
+"""Sampling legal candidates: small sketches are listed whole, large ones drawn in blocks and filtered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.tuner.search.base import NoLegalSchedule
+from autotune.tuner.search.population import Frame, Population, Seen
+from search_space.decisions import every_choice
+from search_space.schedule.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from search_space.decisions import Space
+
+LISTED = 1 << 14
+"""Sketches of at most so many candidates are listed whole, so that their end is known exactly."""
+BLOCK = 1 << 15
+PATIENCE = 1 << 18
+"""Draws without a single new legal candidate after which a sketch is given up for this request."""
+
+
+def require_legal(space: Space) -> None:
+    """Finds one legal candidate of a space, of the first sketch that has one.
+
+    Raises:
+        NoLegalSchedule: there is none.
+    """
+    sampler = LegalSampler(Frame(space), Seen(), np.random.default_rng(0))
+    for sketch in range(len(space.sketches)):
+        if len(sampler.draw(sketch, 1)):
+            return
+    sampler.check()
+
+
+class LegalSampler:
+    """Draws legal candidates that have not been seen.
+
+    Args:
+        frame: of the space.
+        seen: what not to draw; kept by the strategy.
+        rng: source of the draws.
+
+    Attributes:
+        open: bool (sketches,): whether a sketch may still have a candidate to give.
+    """
+
+    def __init__(self, frame: Frame, seen: Seen, rng: np.random.Generator) -> None:
+        self.frame, self.seen, self.rng = frame, seen, rng
+        self.open = np.ones(len(frame.sketches), np.bool_)
+        self._listed: dict[int, NDArray[np.int32]] = {}  # sketch -> legal choices (n, groups)
+        self._tried = np.zeros(len(frame.sketches), np.int64)
+        self._found = np.zeros(len(frame.sketches), np.int64)
+        self._violations: Counter[str] = Counter()
+
+    def draw(self, sketch: int, n: int) -> Population:
+        """At most `n` distinct candidates of a sketch, legal and not seen; fewer where there are no more."""
+        if n < 1 or not self.open[sketch]:
+            return self.frame.empty()
+        try:
+            if self.frame.sketches[sketch].size <= LISTED:
+                return self._from_list(sketch, n)
+            return self._from_blocks(sketch, n)
+        except ScheduleError as error:
+            self._violations[f"lowering ({error})"] += 1
+            self._tried[sketch] += 1
+            self.open[sketch] = False
+            return self.frame.empty()
+
+    def spread(self, counts: NDArray[np.int64]) -> Population:
+        """Draws `counts[sketch]` candidates of each sketch."""
+        parts = [self.draw(int(sketch), int(counts[sketch])) for sketch in np.flatnonzero(counts)]
+        return Population.concatenate([self.frame.empty(), *parts])
+
+    def check(self) -> None:
+        """Raises NoLegalSchedule where every sketch was tried and none has ever had a legal candidate."""
+        if not self._found.any() and not self.open.any():
+            space = self.frame.space
+            workload = getattr(space.workload, "key", space.workload)
+            raise NoLegalSchedule(str(workload), int(self._tried.sum()), self._violations, space.refused)
+
+    def _from_list(self, sketch: int, n: int) -> Population:
+        if sketch not in self._listed:
+            self._listed[sketch] = self._list(sketch)
+        everyone = self.frame.of(sketch, self._listed[sketch])
+        fresh = np.flatnonzero(self.seen.fresh(self.frame.keys(everyone)))
+        if not len(fresh):
+            self.open[sketch] = False
+        return everyone.take(self.rng.permutation(fresh)[:n])
+
+    def _list(self, sketch: int) -> NDArray[np.int32]:
+        choices = np.concatenate(list(every_choice(self.frame.sketches[sketch])))
+        return choices[self._legal(sketch, choices)]
+
+    def _from_blocks(self, sketch: int, n: int) -> Population:
+        found, drawn = self.frame.empty(), 0
+        while len(found) < n and drawn < PATIENCE:
+            block = self._block(sketch, n - len(found))
+            choices = self.frame.uniform(sketch, block, self.rng)
+            drawn += block
+            legal = self.frame.of(sketch, choices[self._legal(sketch, choices)])
+            both = Population.concatenate([found, legal])
+            both = both.take(self.seen.fresh(self.frame.keys(both)))
+            if len(both) > len(found):
+                drawn = 0
+            found = both
+        if not len(found):
+            self.open[sketch] = False
+        return found.take(np.arange(min(n, len(found))))
+
+    def _block(self, sketch: int, n: int) -> int:
+        """Draws that give about `n` legal candidates, by the rate so far."""
+        if not self._tried[sketch]:
+            return int(np.clip(2 * n, 256, BLOCK))
+        rate = max(self._found[sketch] / self._tried[sketch], 1 / BLOCK)
+        return int(np.clip(1.2 * n / rate, 64, BLOCK))
+
+    def _legal(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.bool_]:
+        legal = self.frame.sketches[sketch].legal(choices)
+        self._tried[sketch] += len(choices)
+        self._found[sketch] += int(legal.sum())
+        if not self._found[sketch]:
+            self._violations.update(self.frame.sketches[sketch].violations(choices))
+        return legal

@@ -1,0 +1,8 @@
+"""Schedules and kernels for a distribution of one size: `tune_for_sizes`, and what it is made of."""
+
+from autotune.tuner.sizes.family import Family
+from autotune.tuner.sizes.opening import opened
+from autotune.tuner.sizes.result import Part, SizesResult
+from autotune.tuner.sizes.tune import tune_for_sizes
+
+__all__ = ["Family", "Part", "SizesResult", "opened", "tune_for_sizes"]

@@ -1,0 +1,160 @@
+"""What was found at some sizes, fitted to another one: the same sketch, with the factors that suit that size.
+
+A tile of 8 rows computes 16 of them for 9, and there is none for 3: a size below or near a tile needs factors of its
+own. All else that was found, such as the order of loops and the tiles along axes whose extents are the same, mostly
+stays good. So a search at such a size begins with what is near its neighbours' fastest candidates: few trials will do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.tuner.finals import finalists
+from autotune.tuner.schedulers.base import TaskScheduler, TaskState
+from autotune.tuner.scorer import ModelScorer
+from autotune.tuner.search.base import Candidate, SearchStrategy
+from autotune.tuner.task_tuning import TaskTuning
+from measure.record import Record
+from search_space.space import SearchSpace, Sketch
+
+MOST = 4096
+"""Candidates that one found elsewhere is compared with; drawn, where there are more with its other choices."""
+
+
+class Carried(SearchStrategy):
+    """A strategy that first asks for candidates that are given to it.
+
+    Args:
+        inner: the strategy; it is told of them, and proposes the others.
+        first: called when the first candidates are asked for.
+    """
+
+    def __init__(self, inner: SearchStrategy, first: Callable[[], Sequence[Candidate]]) -> None:
+        self.options, self.space, self.scorer, self.rng = inner.options, inner.space, inner.scorer, inner.rng
+        self._inner, self._first = inner, first
+        self._left: list[Candidate] | None = None
+
+    def ask(self, n: int) -> list[Candidate]:
+        if self._left is None:
+            self._left = list(self._first())
+        given, self._left = self._left[:n], self._left[n:]
+        return given or self._inner.ask(n)
+
+    def exploit(self, n: int) -> list[Candidate]:
+        return self._inner.exploit(n)
+
+    def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
+        self._inner.tell(candidates, seconds)
+
+
+class InOrder(TaskScheduler):
+    """The first tasks in turn, then each of the others until it is done.
+
+    Args:
+        together: how many tasks are in turn.
+    """
+
+    def __init__(self, together: int) -> None:
+        self._together = together
+
+    def choose(self, tasks: Sequence[TaskState]) -> int | None:
+        left = [i for i, task in enumerate(tasks) if not task.done]
+        return min(left, key=lambda i: (0, len(tasks[i].history)) if i < self._together else (i, 0), default=None)
+
+
+def like_neighbours(
+    tuning: TaskTuning, n: int, others: Mapping[int, TaskTuning], count: int, of_each: int, rng: np.random.Generator
+) -> list[Candidate]:
+    """Candidates of one size like the fastest of others, those of the nearest sizes first.
+
+    Args:
+        tuning: of the size.
+        n: that size.
+        others: by size, in any state.
+        count: at most.
+        of_each: fastest candidates of each other size that are fitted.
+        rng: draws, where a candidate has more than `MOST` that are like it.
+    """
+    near = sorted((m for m in others if m != n), key=lambda m: abs(math.log(m / n)))
+    lists: list[list[Candidate]] = []
+    for m in near:
+        other = others[m]
+        for record in finalists(other.records.fastest(of_each), of_each):
+            lists.append(fitted(record, other.space, tuning.space, tuning.scorer, other.scorer, count, rng))
+    pairs = [[found[i : i + 2] for i in range(0, len(found), 2)] for found in lists]  # the first: nearest, and best
+    turns = [candidate for turn in zip_longest(*pairs, fillvalue=[]) for pair in turn for candidate in pair]
+    return list(dict.fromkeys(turns))[:count]
+
+
+def fitted(
+    record: Record,
+    source: SearchSpace,
+    space: SearchSpace,
+    scorer: ModelScorer,
+    model: ModelScorer,
+    count: int,
+    rng: np.random.Generator,
+) -> list[Candidate]:
+    """Legal candidates of a space that are like one of another size's: the nearest, then those that score best.
+
+    Where a decision has the same values at both sizes it stays what it was; where sizes decide what values there are,
+    all of these are looked at.
+
+    Args:
+        record: of the candidate, whose sketch and choices it has.
+        source: its space.
+        space: of the size to be fitted to.
+        scorer: of that size.
+        model: scorer of the other size, whose model has learned from its trials; the roofline ranks until it has.
+        count: at most.
+        rng: see `like_neighbours`.
+    """
+    name, choices = record.provenance.sketch, record.provenance.choices
+    known = next((s for s in source.sketches if s.name == name), None)
+    place = next((i for i, s in enumerate(space.sketches) if s.name == name), None)
+    if known is None or place is None or choices is None or len(choices) != len(known.groups):
+        return []
+    sketch = space.sketches[place]
+    values = known.values(choices)
+    if not set(sketch.columns) <= values.keys():
+        return []
+    rows, distances = _like(sketch, known, values, rng)
+    legal = sketch.legal(rows)
+    rows, distances = rows[legal], distances[legal]
+    if not len(rows):
+        return []
+    scores = model.judge(scorer, place, rows)
+    order = np.argsort(-scores, kind="stable")
+    nearest = int(distances.argmin())
+    picked = [nearest, *order[order != nearest].tolist()][:count]
+    return [Candidate(place, tuple(row)) for row in rows[picked].tolist()]
+
+
+def _like(
+    sketch: Sketch, known: Sketch, values: Mapping[str, int], rng: np.random.Generator
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Choices (n, groups) with all values of those groups whose tables differ, and how far each is from `values`."""
+    tables = {group.name: group.table for group in known.groups}
+    options: list[NDArray[np.int64]] = []
+    gaps: list[NDArray[np.float64]] = []
+    for group in sketch.groups:
+        wanted = np.array([values[column] for column in group.columns], np.float64)
+        gap = np.abs(np.log(group.table + 1.0) - np.log(wanted + 1.0)).sum(axis=1)  # (choices of the group,)
+        same = group.name in tables and np.array_equal(tables[group.name], group.table)
+        options.append(np.array([gap.argmin()]) if same else np.arange(len(group.table)))
+        gaps.append(gap)
+    lengths = [len(option) for option in options]
+    if not lengths:
+        return np.zeros((1, 0), np.int32), np.zeros(1)
+    if math.prod(lengths) <= MOST:
+        picked = np.unravel_index(np.arange(math.prod(lengths)), lengths)
+    else:
+        picked = tuple(rng.integers(length, size=MOST) for length in lengths)
+    rows = np.stack([option[index] for option, index in zip(options, picked, strict=True)], axis=1).astype(np.int32)
+    distances = np.sum([gap[rows[:, i]] for i, gap in enumerate(gaps)], axis=0)
+    return rows, np.asarray(distances, np.float64)

@@ -1,0 +1,224 @@
+"""Times kernels of open size at the sizes that matter; each time becomes a record of that size's workload."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.tuner.callbacks import Callback, SizeProgress
+from autotune.tuner.finals import ROUNDS
+from autotune.tuner.preparation import reusable_records
+from autotune.tuner.settings import Settings
+from autotune.tuner.sizes.choice import Timed
+from autotune.tuner.sizes.opening import Define, Opening, code_of, lowered
+from measure.child import ChildError
+from measure.database import Database
+from measure.errors import ErrorClass
+from measure.host import describe_host
+from measure.hostlock import POLL_SECONDS, HostLock
+from measure.outcome import Outcome
+from measure.pool import Trial
+from measure.provenance import Kind, Provenance
+from measure.record import Record
+from measure.settings import LocalSettings
+from measure.timing_process import TimingProcess
+from search_space.workloads import Workload
+from targets.base import BuildError, RunError
+
+NEAR = 1.15
+"""Times the fastest at a size: what takes no longer is timed again."""
+
+PATIENCE = 60.0
+"""Seconds after which a schedule is timed though others on this host build or time."""
+
+MOST_AGAIN = 12
+"""Schedules that are timed again at a size."""
+
+LOCAL = LocalSettings(task_bytes=1 << 40)
+"""Settings of the process that times: it keeps the references of all sizes, which each schedule is compared with."""
+
+
+class Clock:
+    """Times schedules at all sizes that they hold for, in a process of their own that checks their outputs.
+
+    Args:
+        define: what they compute, by its size.
+        workloads: by size, as records name them.
+        settings: of the run.
+        size: name of the size.
+        database: where times are written down, as timings at the end of a search (`Kind.final`), and where those that
+            an earlier run took are found; None: nowhere.
+        callbacks: told of each time.
+        resume: whether times that are found there are not taken again.
+    """
+
+    def __init__(
+        self,
+        define: Define,
+        workloads: Mapping[int, Workload],
+        settings: Settings,
+        size: str = "n",
+        database: Database | None = None,
+        callbacks: Sequence[Callback] = (),
+        resume: bool = True,
+    ) -> None:
+        self._define, self._workloads, self._settings, self._size = define, workloads, settings, size
+        self._database, self._callbacks = database, callbacks
+        self._fastest = dict.fromkeys(workloads, math.inf)
+        self._modules: dict[Opening, bytes | None] = {}
+        self._done = self._total = 0
+        self._times: dict[tuple[int, str], list[float]] = {}  # of a trace at a size, by round
+        for n, workload in workloads.items() if resume else ():
+            for record in reusable_records(database, workload, settings):
+                if record.ok and record.provenance.kind is Kind.final:
+                    self._times.setdefault((n, record.trace_key), []).append(record.seconds)
+
+    @cached_property
+    def _host(self) -> dict[str, Any]:
+        return dict(describe_host())
+
+    def time_all(self, openings: Sequence[Opening], stop: Callable[[], bool] = lambda: False) -> list[Timed]:
+        """Those for which there is code, each with its times at the listed sizes that it holds for.
+
+        All are timed once, and those that are not far behind the fastest at a size some more, in rounds, so that what
+        slows the machine for a while does not strike all timings of one; of several the median counts.
+
+        Args:
+            openings: in the order in which they are timed.
+            stop: whether somebody wants an end; what is not timed at all of its sizes by then is left out.
+
+        Raises:
+            RunError: a kernel computes something else than the definition, or ends its process.
+            PoolError: the process that times cannot be started.
+        """
+        pairs = [(opening, n) for opening in openings for n in self._sizes_of(opening)]
+        with closing(HostLock()) as lock, TimingProcess("run", self._settings.threads, LOCAL) as process:
+            for number in range(ROUNDS):
+                self._round(self._near(pairs, number) if number else pairs, number, lock, process, stop)
+        found: list[Timed] = []
+        for opening in openings:
+            seconds = {n: self._seconds(opening, n, ROUNDS) for n in self._sizes_of(opening)}
+            if all(map(math.isfinite, seconds.values())):
+                found.append(Timed(opening, seconds, self._work(opening)))
+        return found
+
+    def _sizes_of(self, opening: Opening) -> list[int]:
+        return [n for n in self._workloads if opening.low <= n <= opening.high]
+
+    def _seconds(self, opening: Opening, n: int, rounds: int) -> float:
+        """By what the first so many rounds say; infinite where that is nothing."""
+        times = self._times.get((n, opening.trace.key), [])[:rounds]
+        return median(times) if times else math.inf
+
+    def _near(self, pairs: Sequence[tuple[Opening, int]], rounds: int) -> list[tuple[Opening, int]]:
+        """The few fastest at each size that are not far behind, of those timed in all of the first so many rounds."""
+        by_size: dict[int, list[tuple[float, Opening]]] = {}
+        for opening, n in pairs:
+            if len(self._times.get((n, opening.trace.key), [])) >= rounds:
+                by_size.setdefault(n, []).append((self._seconds(opening, n, rounds), opening))
+        near: set[tuple[Opening, int]] = set()
+        for n, found in by_size.items():
+            found.sort(key=lambda pair: pair[0])
+            near |= {(opening, n) for took, opening in found[:MOST_AGAIN] if took <= NEAR * found[0][0]}
+        return [pair for pair in pairs if pair in near]
+
+    def _round(
+        self,
+        pairs: Sequence[tuple[Opening, int]],
+        number: int,
+        lock: HostLock,
+        process: TimingProcess,
+        stop: Callable[[], bool],
+    ) -> None:
+        """Times what has fewer times than this round is to leave; between schedules others on this host may build."""
+        self._total += len(pairs)
+        last: Opening | None = None
+        for opening, n in pairs:
+            if stop():
+                return
+            times = self._times.setdefault((n, opening.trace.key), [])
+            if len(times) <= number:
+                module = self._module(opening)
+                if module is None:
+                    self._total -= 1
+                    continue
+                if opening is not last:
+                    last = opening
+                    lock.release()
+                    end = time.monotonic() + PATIENCE
+                    while not lock.acquire("time", POLL_SECONDS) and not stop() and time.monotonic() < end:
+                        pass
+                times.append(self._timed(process, module, opening, n))
+            self._fastest[n] = min(self._fastest[n], times[number])
+            self._done += 1
+            progress = SizeProgress(self._done, self._total, self._size, n, times[number], self._fastest[n])
+            for callback in self._callbacks:
+                callback.on_size(progress)
+        lock.release()
+
+    def _module(self, opening: Opening) -> bytes | None:
+        """Machine code of a schedule; None where there is none."""
+        if opening not in self._modules:
+            try:
+                module = code_of(self._define, opening, self._settings.target.name, self._size)
+                self._modules[opening] = module.to_bytes()
+            except BuildError:
+                self._modules[opening] = None
+        return self._modules[opening]
+
+    def _timed(self, process: TimingProcess, module: bytes, opening: Opening, n: int) -> float:
+        """Seconds of a call at a size, once its output is checked; infinite after a time-out; written down."""
+        trial = self._trial(self._workloads[n], opening)
+        # Beside the trial, whose own would have the target refuse what spills: it may be the only one for all sizes.
+        best = None if math.isinf(self._fastest[n]) else self._fastest[n]
+        request = {"trial": trial.to_json(), "timing": LOCAL.timing.to_json(), "best_seconds": best}
+        try:
+            answer = process.ask(request, module, trial.run_timeout)
+        except ChildError as error:
+            if error.death.error is ErrorClass.run_timeout:
+                return math.inf
+            raise RunError(f"a kernel must run, but at {self._size} = {n} its process {error.death.how}") from error
+        if "error" in answer:
+            said = f"at {self._size} = {n} it does not: {answer['message']}"
+            raise RunError(f"a kernel must compute its definition, but {said}")
+        if self._database is not None:
+            first, last = answer["span"]
+            facts = {name: answer[name] for name in ("max_error", "rotation_bytes", "metrics")}
+            outcome = Outcome.of_samples(tuple(answer["latencies"]), run_seconds=last - first, host=self._host, **facts)
+            self._database.append(Record(trial, outcome, self._provenance(opening)))
+        return float(answer["seconds"])
+
+    def _trial(self, workload: Workload, opening: Opening) -> Trial:
+        settings = self._settings
+        return Trial.of(
+            workload,
+            workload.algorithms[0],
+            opening.trace,
+            target=settings.target.name,
+            threads=settings.threads,
+            cache=settings.measure.cache,
+            seed=settings.seed,
+        )
+
+    def _provenance(self, opening: Opening) -> Provenance:
+        note = f"of one kernel for {self._size} from {opening.low} to {opening.high}"
+        return Provenance(Kind.final, time=time.time(), note=note)
+
+    def _work(self, opening: Opening) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
+        """The roofline's estimate as a function of the size."""
+        opened, settings = lowered(self._define, opening, self._size), self._settings
+        cold = settings.measure.cache == "network"
+
+        def work(sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+            columns = np.broadcast_to(sizes.astype(np.float64), (len(opened.program.sizes), len(sizes)))
+            return opened.seconds(columns, settings.target.hardware, cold, settings.threads)
+
+        return work

@@ -1,0 +1,146 @@
+"""What tuning for a distribution of sizes came to: ranges with their schedules, times, and one callable of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from autotune.tuner.result import TuneResult
+from autotune.tuner.sizes.choice import mean_of
+from autotune.tuner.sizes.opening import Define, Opening, built
+from autotune.units import latency
+from search_space.schedule.trace import Trace
+from targets.base import Kernel
+from targets.dispatch import Dispatch, Within
+
+
+@dataclass(frozen=True)
+class Part:
+    """A range of sizes, both ends inclusive, its schedule, and which of the result's schedules that is."""
+
+    low: int
+    high: int
+    trace: Trace
+    schedule: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class SizesResult:
+    """Outcome of `tune_for_sizes`.
+
+    Attributes:
+        define: what was tuned, by its size.
+        target: name of the target; size: name of the size.
+        schedules: those that were kept, and the sizes for which each holds, in order of the first size where each runs.
+        parts: ranges of sizes, in order, which together have all of them. Several may have one schedule.
+        weights: how often each size comes; seconds: of one call at that size, by the kernel of its part.
+        best: of one call at each size, by the fastest schedule that was timed there, kept or not.
+        tuned: the searches, by the size at which each looked.
+        objective: what was made small, see `tune_for_sizes`.
+        interrupted: whether the user ended it early.
+    """
+
+    define: Define
+    target: str
+    size: str
+    schedules: tuple[Opening, ...]
+    parts: tuple[Part, ...]
+    weights: Mapping[int, float]
+    seconds: Mapping[int, float]
+    best: Mapping[int, float]
+    tuned: Mapping[int, TuneResult]
+    objective: str = "geomean"
+    interrupted: bool = False
+
+    @property
+    def mean_seconds(self) -> float:
+        """Of a call, over the distribution of sizes."""
+        return self._mean("mean")
+
+    @property
+    def mean_ratio(self) -> float:
+        """Weighted geometric mean over the sizes of seconds over those of the fastest that is known there; 1: none is
+        faster."""
+        return self._mean("geomean")
+
+    @property
+    def trials(self) -> int:
+        """Candidates that were measured in all searches, those of runs that this one resumed included."""
+        return sum(len(result.records) for result in self.tuned.values())
+
+    def part_of(self, n: int) -> Part:
+        """The range that a size is in.
+
+        Raises:
+            ValueError: it is in none.
+        """
+        for part in self.parts:
+            if part.low <= n <= part.high:
+                return part
+        low, high = self.parts[0].low, self.parts[-1].high
+        raise ValueError(f"`{self.size}` must be {low} to {high}, but got {n}")
+
+    @cached_property
+    def kernel(self) -> Dispatch:
+        """Takes the arrays of any size in range, the output last. Each schedule is built once."""
+        made: list[Kernel] = []
+        for number, opening in enumerate(self.schedules):
+            mine = [part for part in self.parts if part.schedule == number]
+            used = Opening(opening.trace, mine[0].low, mine[-1].high)
+            made.append(built(self.define, used, self.target, self.size))
+        return Dispatch([self._within(made[part.schedule], part) for part in self.parts])
+
+    def summary(self) -> dict[str, Any]:
+        """Plain data: for each listed size its weight, seconds, number of its schedule, and the fastest known there."""
+        sizes = [
+            {
+                "at": n,
+                "weight": weight,
+                "seconds": self.seconds[n],
+                "schedule": self.part_of(n).schedule,
+                "best_seconds": self.best[n],
+                "ratio": self.seconds[n] / self.best[n],
+            }
+            for n, weight in self.weights.items()
+        ]
+        return {
+            "size": self.size,
+            "target": self.target,
+            "objective": self.objective,
+            "mean_seconds": self.mean_seconds,
+            "mean_ratio": self.mean_ratio,
+            "trials": self.trials,
+            "interrupted": self.interrupted,
+            "sizes": sizes,
+            "parts": [{"low": p.low, "high": p.high, "schedule": p.schedule} for p in self.parts],
+            "traces": [[dict(step) for step in opening.trace.to_json()] for opening in self.schedules],
+        }
+
+    def __repr__(self) -> str:
+        """A line for each listed size: its time, the number of its schedule, and the ratio to the fastest known."""
+        ended = ", interrupted" if self.interrupted else ""
+        head = (
+            f"SizesResult of {self.size} from {self.parts[0].low} to {self.parts[-1].high}: "
+            f"{len(self.schedules)} schedules, {self.trials} trials{ended}\n"
+            f"  mean {latency(self.mean_seconds)}, {self.mean_ratio:.3f}x the fastest known"
+        )
+        lines = [
+            f"  {self.size}={row['at']}: {latency(row['seconds'])} by schedule {row['schedule']}, {row['ratio']:.3f}x"
+            for row in self.summary()["sizes"]
+        ]
+        return "\n".join([head, *lines])
+
+    def _mean(self, objective: str) -> float:
+        columns = (self.weights, self.seconds, self.best)
+        weights, seconds, best = (np.array([column[n] for n in self.weights]) for column in columns)
+        return float(mean_of(objective, weights, seconds, best))
+
+    def _within(self, kernel: Kernel, part: Part) -> Kernel:
+        """The kernel for the sizes of one of its ranges; of a size that is a number there is one range."""
+        if not kernel.module.sizes or kernel.module.sizes[self.size] == (part.low, part.high):
+            return kernel
+        return Within(kernel, {self.size: (part.low, part.high)})

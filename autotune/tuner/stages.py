@@ -1,0 +1,98 @@
+"""A schedule at every stage on its way to machine code, without running it: what `autotune lower` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.config import ConfigError
+from autotune.schedule import Schedule
+from autotune.tuner.task import Task
+from search_space import strict_json
+from search_space.operators.checks import nearest
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.trace import Trace
+from search_space.space import program_of
+from search_space.workloads import Workload
+from targets.base import BuildError, Target
+
+BEFORE_CODE = ("schedule", "program")
+"""Stages of all targets; behind them follow those of `Target.stages`."""
+
+
+def stages(
+    workload: Workload, schedule: Schedule, target: Target, wanted: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yields (stage, text) of the wanted stages in order, by default of all.
+
+    Raises:
+        ConfigError: a stage that the target does not have, a schedule that does not fit the workload, or one that the
+            target has no code for.
+    """
+    known = (*BEFORE_CODE, *target.stages)
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(f"`--stage` must be one of {', '.join(known)}, but got {name!r}")
+    wanted = wanted or known
+    if "schedule" in wanted:
+        yield "schedule", f"# {workload.key}\n# algorithm: {schedule.algorithm}\n{schedule.trace}"
+    try:
+        program = program_of(workload, schedule.algorithm, schedule.trace)
+        if "program" in wanted:
+            yield "program", str(program)
+        if set(wanted) - {*BEFORE_CODE}:
+            module = target.build(program)
+            yield from ((name, text(module)) for name, text in target.stages.items() if name in wanted)
+    except (ScheduleError, BuildError) as error:
+        raise ConfigError(f"a schedule must fit its workload and target, but {error}") from None
+
+
+def task_named(tasks: Sequence[Task], name: str | None) -> Task:
+    """The task called `name`; the first one by default.
+
+    Raises:
+        ConfigError: no such task; names the nearest one.
+    """
+    found = {task.name: task for task in tasks}
+    if name is None:
+        return tasks[0]
+    if name not in found:
+        raise ConfigError(f"`--task` must be one of {', '.join(found)}, but got {name!r}{nearest(name, found)}")
+    return found[name]
+
+
+def from_file(task: Task, path: Path) -> Schedule:
+    """The schedule in a file: a trace as a JSON list, or a summary.json, which holds one for each task.
+
+    Raises:
+        ConfigError: no such file, no trace in it, or none for this task.
+    """
+    try:
+        data = strict_json.loads(path.read_text(encoding="utf-8"), finite=False)
+    except OSError as error:
+        raise ConfigError(f"{path}: a trace must be a readable file, but got: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: a trace must be JSON, but {error}") from None
+    algorithms: tuple[str, ...] = task.workload.algorithms
+    if isinstance(data, dict):
+        entry = _entry(task, data, path)
+        data, algorithms = entry["trace"], (entry["algorithm"],)
+    if not isinstance(data, list) or not all(isinstance(step, dict) for step in data):
+        raise ConfigError(f"{path}: a trace must be a list of steps, but got {str(data)[:60]}")
+    problems: list[str] = []
+    for algorithm in algorithms:
+        try:
+            trace = Trace.from_json(data)
+            program_of(task.workload, algorithm, trace)
+            return Schedule(algorithm, trace)
+        except ScheduleError as error:
+            problems.append(f"{algorithm}: {error}")
+    raise ConfigError(f"{path}: a trace must fit {task.workload.key}, but {'; '.join(problems)}")
+
+
+def _entry(task: Task, document: dict[str, Any], path: Path) -> dict[str, Any]:
+    for entry in document.get("tasks", []):
+        if entry.get("workload") == task.workload.to_json() and entry.get("trace") is not None:
+            return dict(entry)
+    raise ConfigError(f"{path}: a summary must hold a trace of {task.workload.key}, but it does not")

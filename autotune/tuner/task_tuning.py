@@ -1,0 +1,332 @@
+"""The tuning of one task: propose a round of trials, take its results in, refit; resume from records."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autotune.tuner import search
+from autotune.tuner.finals import Best, best_of_logs, finalists, is_final
+from autotune.tuner.result import TuneResult, failure_of
+from autotune.tuner.scorer import ModelScorer
+from autotune.tuner.search.base import Candidate, NoLegalSchedule, SearchStrategy
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
+from measure.pool import Trial, TrialResult
+from measure.provenance import Kind, Provenance
+from measure.record import Record
+from measure.recordlog import RecordLog
+from search_space.space import SearchSpace
+
+
+class TaskTuning:
+    """State of one task in a run. Results are applied in the order in which their trials were asked for.
+
+    Args:
+        task: what to tune.
+        space: its search space.
+        settings: how.
+        strategy: proposes candidates; made on `scorer`.
+        scorer: knows the cost model.
+        host: description of the machine, for the records.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        space: SearchSpace,
+        settings: Settings,
+        strategy: SearchStrategy,
+        scorer: ModelScorer,
+        host: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.task, self.space, self.settings = task, space, settings
+        self.strategy, self.scorer, self.host = strategy, scorer, dict(host or {})
+        self.records = RecordLog()
+        self.others = RecordLog()  # of runs with other seeds: known, but none of this run's trials
+        self.finals: list[Record] = []  # timings of candidates that are known already
+        self.fastest = math.nan  # seconds of the fastest trial, which others are cut short against
+        self.history: list[float] = []  # the same after each round
+        self._standing: Best | None = None
+        self._changed = False  # whether records came since `_standing` was determined
+        self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
+        self.failure: NoLegalSchedule | None = None
+        self._workload = task.workload.to_json()
+        self._family = (task.workload.key, settings.target.name, settings.threads, settings.measure.cache)
+        self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
+        self.first: list[Candidate] = []  # to be proposed before the strategy is asked
+        self.choose: Callable[[], Candidate | None] | None = None  # what comes even before those; asked once
+        self._finalists: dict[str, Record] = {}  # trace key -> record
+        self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
+        self._scores: dict[str, float] = {}  # trace key -> what the scorer thought of it when it was proposed
+        self._exhausted = False
+        self._resumed = self._round = self._scored = 0
+        self._next = 0  # order of the next round's first trial
+        self._scoring_seconds = 0.0
+
+    @property
+    def total(self) -> int:
+        """Trials that this task will have."""
+        return len(self.records) if self._exhausted else self.settings.trials
+
+    @property
+    def standing(self) -> Best | None:
+        """The best candidate and its seconds, see `autotune.tuner.finals`; None where nothing has worked."""
+        if self._changed:
+            self._standing = best_of_logs(self.records, self.others, self.finals)
+            self._changed = False
+        return self._standing
+
+    @property
+    def best_seconds(self) -> float:
+        """Seconds of the best candidate; NaN where nothing has worked."""
+        return math.nan if self.standing is None else self.standing.seconds
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to measure."""
+        return len(self.records) >= self.total
+
+    def replay(self, records: Sequence[Record]) -> None:
+        """Takes in what is in the records file, so that it is not measured again.
+
+        Records with this run's seed are its own: they count as trials, and new ones are numbered after them. Those of
+        other seeds, of runs that may be going on at this moment, are only known. Where the search learns from
+        other tasks, its own rounds are learned one by one, so that the source is evaluated as it was then.
+        """
+        rounds: dict[int, list[tuple[Candidate, float]]] = {}
+        chosen: list[Candidate] = []
+        mine = [record for record in records if record.trial.seed == self.settings.seed]
+        others = [record for record in records if record.trial.seed != self.settings.seed]
+        for record in [*sorted(mine, key=lambda record: record.provenance.order), *others]:
+            own = record.trial.seed == self.settings.seed
+            if own and not is_final(record):
+                self._next = max(self._next, record.provenance.order + 1)
+            if is_final(record):
+                self.finals.append(record)
+                self._changed = True
+            if is_final(record) or _digest(record.trace_key) in self._known:
+                continue
+            self._keep(record, own)
+            if own and len(self.records) % self.settings.search.batch == 0:
+                self.history.append(self.fastest)
+            candidate = self._candidate_of(record)
+            number = record.provenance.round if own else -1
+            self._round = max(self._round, number + 1)
+            if candidate is not None:
+                rounds.setdefault(number if self.scorer.transfer is not None else -1, []).append(
+                    (candidate, record.seconds)
+                )
+                if own and record.provenance.transferred:
+                    chosen.append(candidate)
+        self._resumed = len(self.records)
+        self.scorer.recall(chosen)
+        for number in sorted(rounds):
+            self._learn(rounds[number])
+
+    def refuse(self, error: NoLegalSchedule) -> None:
+        """Takes in that there is nothing to measure."""
+        self._exhausted, self.failure = True, error
+
+    def propose(self, limit: int | None = None) -> list[Trial]:
+        """Trials of the next round; none where the task is done.
+
+        Args:
+            limit: most trials of the round, besides the limits of the settings.
+
+        Raises:
+            NoLegalSchedule: the space holds no legal candidate.
+        """
+        start, scoring = time.perf_counter(), self.scorer.seconds
+        trials: dict[str, Trial] = {}
+        wanted = min(self.settings.search.batch, self.settings.trials - len(self.records))
+        wanted = wanted if limit is None else min(wanted, limit)
+        try:
+            self._sort_out(self._known_before(wanted), trials)
+            while len(trials) < wanted and not self._exhausted:
+                asked = self._ask(wanted - len(trials))
+                self._exhausted = not asked
+                self._sort_out(asked, trials)
+            self._scores = dict(zip(trials, self.scorer.score([self._proposed[key][0] for key in trials]), strict=True))
+        except NoLegalSchedule as error:
+            self.refuse(error)
+            raise
+        finally:
+            wall, inside = time.perf_counter() - start, self.scorer.seconds - scoring
+            self.phases["search"] += wall - inside
+            self.phases["model"] += inside
+        if self._exhausted and trials:
+            self._exhausted = False  # the next round finds out again, once these are measured
+        return list(trials.values())
+
+    def finalists(self, number: int) -> list[Trial]:
+        """The fastest candidates, to be timed for the `number`th time (from 0) at the end."""
+        count = self.settings.search.finalists
+        chosen = finalists((*self.records.fastest(count), *self.others.fastest(count)), count)
+        self._finalists = {record.trace_key: record for record in chosen}
+        timed = [record.trace_key for record in self.finals]
+        return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= number and len(chosen) > 1]
+
+    def final(self, result: TrialResult) -> Record:
+        """Takes in that a finalist was timed; the record of it."""
+        known = self._finalists[result.trial.trace_key]
+        record = Record.of(result, known.provenance.again(Kind.final, time.time()), self.host)
+        self.finals.append(record)
+        self._changed = True
+        return record
+
+    def measures(self, trial: Trial) -> bool:
+        """Whether a trial measures a candidate of this task in the way that this task is tuned."""
+        return trial.family == self._family
+
+    def record(self, result: TrialResult) -> Record:
+        """Makes the record of a result as it comes in."""
+        candidate = self._proposed[result.trial.trace_key][0]
+        provenance = Provenance(
+            Kind.search,
+            strategy=search.name_of(self.settings.search.strategy),
+            round=self._round,
+            score=float(f"{self._scores[result.trial.trace_key]:.9g}"),  # models compute in float32
+            choices=tuple(map(int, candidate.choices)),
+            transferred=self.scorer.chosen_by_source(candidate),
+            sketch=self.space.sketches[candidate.sketch].name,
+            order=self._order(result),
+            time=time.time(),
+        )
+        return Record.of(result, provenance, self.host)
+
+    def settle(self, records: Sequence[Record], measure_seconds: float) -> None:
+        """Applies the records of a round, in the order of asking, and refits the model."""
+        self.phases["measure"] += measure_seconds
+        measured: list[tuple[Candidate, float]] = []
+        for record in sorted(records, key=lambda record: record.provenance.order):
+            self._keep(record)
+            measured += [(c, record.seconds) for c in self._proposed[record.trace_key]]
+            self._next = max(self._next, record.provenance.order + 1)
+        self._proposed.clear()
+        self._round += 1
+        self.history.append(self.fastest)
+        self._learn(measured, refit=not self.done)
+
+    def result(self, interrupted: bool = False) -> TuneResult:
+        """What the task has come to by now."""
+        interrupted = interrupted and not self.done
+        found = TuneResult(
+            name=self.task.name,
+            workload=self.task.workload,
+            target=self.settings.target.name,
+            hardware=self.space.hardware,
+            weight=self.task.weight,
+            threads=self.settings.threads,
+            cache=self.settings.measure.cache,
+            seed=self.settings.seed,
+            records=self.records.copy(),
+            others=self.others.copy(),
+            finals=tuple(self.finals),
+            phases=dict(self.phases),
+            measured=len(self.records) - self._resumed,
+            scored=self._scored,
+            scoring_seconds=self._scoring_seconds,
+            interrupted=interrupted,
+            problem="" if self.failure is None else str(self.failure),
+            transfer=None if self.scorer.transfer is None else self.scorer.transfer.report(),
+        )
+        if found.problem or interrupted or found.best is not None:
+            return found
+        return replace(found, problem=failure_of(self.records, self.finals))
+
+    def _known_before(self, n: int) -> list[Candidate]:
+        """What a round of `n` begins with: the choice without trials, and known schedules as half of it at most."""
+        choose, self.choose = self.choose, None
+        chosen = choose() if choose is not None and not self.records else None
+        if chosen is not None:
+            self.first = [chosen, *(candidate for candidate in self.first if candidate != chosen)]
+        most = math.ceil(n / 2)
+        known, self.first = self.first[:most], self.first[most:]
+        return known
+
+    def _ask(self, n: int) -> list[Candidate]:
+        start, scored = time.perf_counter(), self.scorer.scored
+        asked = self.scorer.ask(self.strategy, n)
+        if self.scorer.scored > scored:
+            self._scored += self.scorer.scored - scored
+            self._scoring_seconds += time.perf_counter() - start
+        return asked
+
+    def _sort_out(self, asked: Sequence[Candidate], trials: dict[str, Trial]) -> None:
+        """Makes trials of candidates whose schedule is new; answers the others at once."""
+        repeated: list[tuple[Candidate, float]] = []
+        for candidate in asked:
+            sketch = self.space.sketches[candidate.sketch]
+            trace = sketch.trace(candidate.choices)
+            key = trace.key
+            if (seconds := self._known.get(_digest(key))) is not None:
+                repeated.append((candidate, seconds))
+                continue
+            self._proposed.setdefault(key, []).append(candidate)
+            if key not in trials:
+                trials[key] = Trial(
+                    self._workload,
+                    sketch.algorithm,
+                    trace.to_json(),
+                    workload_key=self.task.workload.key,
+                    trace_key=key,
+                    target=self.settings.target.name,
+                    threads=self.settings.threads,
+                    cache=self.settings.measure.cache,
+                    seed=self.settings.seed,
+                    build_timeout=self.settings.measure.build_timeout_s,
+                    run_timeout=self.settings.measure.timeout_s,
+                    best_seconds=None if math.isnan(self.fastest) else self.fastest,
+                )
+        if repeated:
+            self.strategy.tell([c for c, _ in repeated], np.array([seconds for _, seconds in repeated]))
+
+    def _order(self, result: TrialResult) -> int:
+        return self._next + list(self._proposed).index(result.trial.trace_key)
+
+    def _keep(self, record: Record, own: bool = True) -> None:
+        (self.records if own else self.others).append(record)
+        self._changed = True
+        self._known[_digest(record.trace_key)] = record.seconds
+        if record.ok and not self.fastest <= record.seconds:
+            self.fastest = record.seconds
+
+    def _learn(self, measured: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
+        start, before = time.perf_counter(), self.scorer.seconds
+        if measured:
+            seconds = np.array([latency for _, latency in measured])
+            self.strategy.tell([candidate for candidate, _ in measured], seconds)
+            self.scorer.observe([candidate for candidate, _ in measured], seconds.tolist())
+            if refit:
+                self.scorer.refit()
+        inside = self.scorer.seconds - before
+        self.phases["model"] += inside
+        self.phases["search"] += time.perf_counter() - start - inside
+
+    def _candidate_of(self, record: Record) -> Candidate | None:
+        """The candidate that a record came from; None where its choices make another schedule today."""
+        return self.candidate_of(record.provenance.sketch, record.provenance.choices, record.trace_key)
+
+    def candidate_of(self, name: str | None, choices: tuple[int, ...] | None, trace_key: str) -> Candidate | None:
+        """The candidate of a sketch's choices; None where they do not make that schedule in this space."""
+        places = [place for place, sketch in enumerate(self.space.sketches) if sketch.name == name]
+        if choices is None or not places:
+            return None
+        groups = self.space.sketches[places[0]].groups
+        fits = len(choices) == len(groups) and all(
+            choice < len(group.table) for choice, group in zip(choices, groups, strict=True)
+        )
+        if not fits or self.space.sketches[places[0]].trace(choices).key != trace_key:
+            return None
+        return Candidate(places[0], choices)
+
+
+def _digest(trace_key: str) -> bytes:
+    return hashlib.blake2b(trace_key.encode(), digest_size=16).digest()

@@ -1,6 +1,0 @@
-"""Evaluation of cost models on measured programs: training samples, scores with intervals, and comparisons."""
-
-from costmodel.evaluate.evaluation import Comparison, Evaluation, compare, evaluate
-from costmodel.evaluate.samples import Samples, fitted, samples
-
-__all__ = ["Comparison", "Evaluation", "Samples", "compare", "evaluate", "fitted", "samples"]

@@ -1,0 +1,48 @@
+"""Former names of modules, which keep working for one release with a `DeprecationWarning`."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class FormerNames(MetaPathFinder, Loader):
+    """Finder of modules by names that they had: an import of one gives the module of the new name.
+
+    Args:
+        names: former name → new name; the modules below a former name are below the new one.
+    """
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = sorted(names.items(), reverse=True)  # a name stands before those that it begins with
+
+    def new_name(self, name: str) -> str | None:
+        """Returns the name that a module has now; None where it did not move."""
+        for former, new in self._names:
+            if name == former or name.startswith(f"{former}."):
+                return new + name[len(former) :]
+        return None
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return None if self.new_name(fullname) is None else ModuleSpec(fullname, self, is_package=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        new = str(self.new_name(module.__name__))
+        warnings.warn(f"{module.__name__} is now {new}", DeprecationWarning, stacklevel=2)
+        sys.modules[module.__name__] = import_module(new)  # in place of the empty one, which Python made for the name
+
+
+def serve_former_names(names: Mapping[str, str]) -> None:
+    """Has imports of former names give the modules of the new names.
+
+    Args:
+        names: former name → new name.
+    """
+    sys.meta_path.insert(0, FormerNames(names))  # before the finder of files, which may see a folder that is left over

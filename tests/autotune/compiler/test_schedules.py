@@ -1,0 +1,189 @@
+"""Schedules that several processes choose at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from autotune.compiler import crew, schedules
+from autotune.compiler.cache.kernels import symbol_of
+from autotune.compiler.schedules import FEWEST, Schedules
+from autotune.compiler.selection import Limits, extra_bytes
+from autotune.config import ConfigError
+from autotune.schedule import Kernel, Schedule, kernel_of, module_of
+from autotune.schedule_store import ScheduledWorkload
+from autotune.tuner.settings import Settings
+from autotune.tuner.task import Task
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.trace import Trace
+from search_space.workloads import Workload, softmax
+from targets import registry
+from tests.autotune.fakes import settings_with
+
+SETTINGS = settings_with(threads=2, cache="network", seed=3)
+WORKLOADS = [Workload("matmul", {"m": 8 * n, "n": 16, "k": 8}) for n in range(1, FEWEST + 1)]
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (schedules, crew):
+        monkeypatch.setattr(module, "allowed_cores", lambda: (0, 1))
+
+
+def of_one_by_one(workloads: list[Workload], settings: Settings, limits: Limits) -> list[Any]:
+    chosen = Schedules(None, settings, limits)
+    return [chosen(workload) for workload in workloads]
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_processes_choose_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Limits(hardware=registry.get("cpu").hardware, max_error=1e-3)
+    chosen = Schedules(None, SETTINGS, limits)
+    chosen.prepare([*WORKLOADS, WORKLOADS[0]])
+    chosen.close()
+
+    def none(*_: Any, **__: Any) -> Any:
+        raise AssertionError("every schedule must be at hand")
+
+    with monkeypatch.context() as context:
+        context.setattr("autotune.tuner.untimed.by_roofline", none)
+        found = [chosen(workload) for workload in WORKLOADS]
+        chosen.prepare(WORKLOADS)  # nothing is missing
+    assert found == of_one_by_one(WORKLOADS, SETTINGS, limits)
+    assert chosen.untuned == {workload.key for workload in WORKLOADS}
+
+
+def test_constants_are_held_to_the_bytes_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those go without larger constants that lose least for each byte; with nothing allowed, all do."""
+    layer = {"kernel": 3, "padding": 1, "height": 16, "width": 16}
+    small, large = (Workload("conv2d", {**layer, "in_channels": n, "out_channels": n}) for n in (8, 32))
+    # Lost: 1 us of the small one and 100 us of the large one, for a sixteenth of the bytes; it stands there twice.
+    seconds = {(small.key, "winograd4"): 9e-6, (small.key, "direct"): 10e-6}
+    seconds |= {(large.key, "winograd4"): 100e-6, (large.key, "direct"): 200e-6}
+
+    def chosen(task: Task, settings: Settings, limits: Limits) -> ScheduledWorkload:
+        name = "winograd4" if "winograd4" in limits.allowed(task.workload) else "direct"
+        latency = seconds[task.workload.key, name]
+        return ScheduledWorkload(task.workload, settings.target, Schedule(name, Trace()), latency, provisional=True)
+
+    monkeypatch.setattr(schedules, "_choice", chosen)
+    bytes_of = {w.key: extra_bytes(w, "winograd4") for w in (small, large)}
+    every = 2 * bytes_of[small.key] + bytes_of[large.key]
+    for most, kept in ((every, {small.key, large.key}), (every - 1, {large.key}), (0, set())):
+        found = Schedules(None, SETTINGS, Limits(max_extra_bytes=most))
+        found.keep_within([small, large, small])
+        assert {w.key for w in (small, large) if extra_bytes(w, found(w).algorithm)} == kept
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_the_machine_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one process has measured of the machine is not measured again by others, where it would differ."""
+    asked: list[Any] = []
+    child = crew.Child
+
+    def noted(options: Any, program: str) -> Any:
+        asked.append(options["hardware"]["cpu"])
+        return child(options, program)
+
+    monkeypatch.setattr(crew, "Child", noted)
+    with closing(Schedules(None, SETTINGS)) as chosen:
+        chosen.prepare(WORKLOADS)
+    assert asked == [registry.get("cpu").hardware.to_json()] * 2
+
+
+@pytest.mark.parametrize("count", [1, FEWEST - 1])
+@pytest.mark.usefixtures("two_cores")
+def test_few_are_chosen_without_processes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "Child", None)
+    Schedules(None, SETTINGS).prepare(WORKLOADS[:count])
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_a_workload_without_a_schedule_says_why() -> None:
+    chosen = Schedules(None, settings_with(target="vta"))
+    with closing(chosen), pytest.raises(ConfigError, match="there is no sketch for it on this target"):
+        chosen.prepare(WORKLOADS)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_a_process_that_is_killed_ends_the_choice_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = crew.Child
+
+    def doomed(options: Any, program: str) -> Any:
+        made = child(options, program)
+        os.kill(made.pid, signal.SIGKILL)
+        return made
+
+    monkeypatch.setattr(crew, "Child", doomed)
+    chosen = Schedules(None, SETTINGS)
+    with closing(chosen), pytest.raises(RuntimeError, match="must stay alive, but it was killed"):
+        chosen.prepare(WORKLOADS)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_processes_build_what_this_one_would() -> None:
+    """Kernels come in the order in which they are asked for, the same to the byte, whoever has built them."""
+    chosen = Schedules(None, SETTINGS)
+    chosen.prepare(WORKLOADS)
+    kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
+    with closing(chosen):
+        found = [module.to_bytes() for module in chosen.built(kernels)]
+        again = [module.to_bytes() for module in chosen.built(kernels[::-1])]
+    alone = [module_of(kernel, SETTINGS.target).to_bytes() for kernel in kernels]
+    assert found == alone
+    assert again == alone[::-1]
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_answers_that_nobody_waits_for_are_not_taken_for_others() -> None:
+    chosen = Schedules(None, SETTINGS)
+    chosen.prepare(WORKLOADS)
+    kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
+    with closing(chosen):
+        given_up = chosen.built(kernels)
+        next(given_up)
+        given_up.close()
+        with pytest.raises(RuntimeError, match="must be open to be asked"):
+            next(iter(chosen.built(kernels[::-1])))
+
+
+@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.usefixtures("two_cores")
+def test_what_was_built_to_be_chosen_is_not_built_again(processes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = SETTINGS.target
+    with closing(Schedules(None, SETTINGS)) as chosen:
+        if processes:
+            chosen.prepare(WORKLOADS)
+        found = [Kernel(w, s, {}, str(symbol_of(w, s, {}, target))) for w, s in ((w, chosen(w)) for w in WORKLOADS)]
+        alone = [module_of(kernel, target).to_bytes() for kernel in found]
+
+        def none(*_: Any, **__: Any) -> Any:
+            raise AssertionError("every kernel must be at hand")
+
+        monkeypatch.setattr(schedules, "module_of", none)
+        monkeypatch.setattr(crew.Child, "send", none)
+        assert [module.to_bytes() for module in chosen.built(found)] == alone
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_what_cannot_be_built_is_refused_as_by_this_process() -> None:
+    chosen = Schedules(None, SETTINGS)
+    chosen.prepare(WORKLOADS)
+    kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
+    kernels[3] = Kernel(WORKLOADS[3], chosen(softmax(8, 8)), {}, "other")
+    found = []
+    with closing(chosen), pytest.raises(ScheduleError) as here:
+        found.extend(chosen.built(kernels))
+    with pytest.raises(ScheduleError) as alone:
+        module_of(kernels[3], SETTINGS.target)
+    assert str(here.value) == str(alone.value)
+
+
+def test_a_kernel_is_the_same_as_plain_data() -> None:
+    kernel = Kernel(WORKLOADS[0], Schedules(None, SETTINGS)(WORKLOADS[0]), {"a": (64, 1)}, "kernel")
+    assert kernel_of(json.loads(json.dumps(kernel.to_json()))) == kernel

@@ -1,0 +1,90 @@
+"""All passes together, and each by itself on random graphs: outputs stay, and passes come to rest."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.graph.ir import Builder, Graph, GraphError, Node, TensorType
+from autotune.graph.passes import OPTIONAL, PASSES, find_pass, optimise, same_graph, verify
+from tests.autotune.graph.random_graphs import assert_equal_outputs, count, random_graph
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds)
+def test_outputs_of_random_graphs_stay(seed: int) -> None:
+    graph = random_graph(seed)
+    assert_equal_outputs(optimise(graph), graph)
+
+
+@pytest.mark.parametrize("name", [*PASSES, *OPTIONAL])
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds)
+def test_every_pass_by_itself_keeps_outputs(name: str, seed: int) -> None:
+    graph = random_graph(seed)
+    new = find_pass(name)(graph)
+    verify(new)
+    assert_equal_outputs(new, graph)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds)
+def test_passes_come_to_rest(seed: int) -> None:
+    graph = optimise(random_graph(seed))
+    assert same_graph(optimise(graph), graph)
+
+
+def test_an_unknown_pass_is_named() -> None:
+    with pytest.raises(ValueError, match="`passes` must be among .*'simplfy'.*simplify"):
+        optimise(random_graph(0), ["simplfy"])
+
+
+def test_verify_finds_a_wrong_type() -> None:
+    node = Node("y", "relu", ("x",), MappingProxyType({}), TensorType((3,)))
+    graph = Graph("wrong", {"x": TensorType((2,))}, {}, (node,), ("y",))
+    with pytest.raises(GraphError, match=r"'y' must be of type float32\[2\], but got type=float32\[3\]"):
+        verify(graph)
+
+
+def test_verify_finds_attributes_that_are_not_in_their_one_form() -> None:
+    node = Node("y", "concat", ("x",), MappingProxyType({"axis": -1}), TensorType((2,)))
+    graph = Graph("wrong", {"x": TensorType((2,))}, {}, (node,), ("y",))
+    with pytest.raises(GraphError, match="attributes of concat node 'y' must be"):
+        verify(graph)
+
+
+def test_verify_finds_operands_that_do_not_go_together() -> None:
+    node = Node("y", "add", ("x", "x2"), MappingProxyType({}), TensorType((2,)))
+    graph = Graph("wrong", {"x": TensorType((2,)), "x2": TensorType((3,))}, {}, (node,), ("y",))
+    with pytest.raises(GraphError, match="add node 'y' must be well-formed"):
+        verify(graph)
+
+
+def test_an_imported_block_is_three_kernels() -> None:
+    """Channels-first convolution, batch normalisation, relu and a sum, as importers write a residual block."""
+    rng = np.random.default_rng(0)
+    b = Builder("block", {"x": TensorType((1, 8, 6, 6))})
+
+    def normal(*shape: int) -> str:
+        return b.constant(rng.normal(size=shape).astype(np.float32))
+
+    def layer(x: str, relu: bool) -> str:
+        y = b.add("transpose", [x], axes=(0, 2, 3, 1))
+        y = b.add("conv2d", [y, normal(3, 3, 8, 8)], padding=1)
+        y = b.add("transpose", [b.add("add", [y, normal(8)])], axes=(0, 3, 1, 2))
+        y = b.add("affine", [b.add("transpose", [y], axes=(0, 2, 3, 1)), normal(8), normal(8)])
+        y = b.add("transpose", [y], axes=(0, 3, 1, 2))
+        return b.add("relu", [y]) if relu else y
+
+    graph = b.finish([b.add("relu", [b.add("add", [layer(layer("x", True), False), "x"])])])
+    new = optimise(graph)
+    assert_equal_outputs(new, graph)
+    assert count(new, "transpose") == 2 and count(new, "affine") == 0
+    ops = [node.op for node in new.nodes if node.op != "transpose"]
+    assert ops == ["conv2d", "add", "relu", "conv2d", "add", "add", "relu"]

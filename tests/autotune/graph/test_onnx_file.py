@@ -1,0 +1,158 @@
+"""ONNX files read without their large weights hold what `onnx.load` reads, and are refused where they changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.graph.errors import ModelError
+from autotune.graph.frontends.onnx.file import LEAST_BYTES, array_of, read_without_weights, reading_once
+from autotune.graph.frontends.onnx.importer import import_model
+from autotune.graph.frontends.onnx.model import load_model
+
+LARGE = LEAST_BYTES // 4
+
+
+def model(*tensors: TensorProto, reads: str = "large") -> onnx.ModelProto:
+    """x + large, and other initialisers."""
+    kinds = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [LARGE]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Add", ["x", reads], ["y"])], "g", kinds[:1], kinds[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="a" * 300)
+
+
+def drawn(name: str, dtype: str = "float32", count: int = LARGE) -> TensorProto:
+    array = np.random.default_rng(count).standard_normal(count) * 9
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return numpy_helper.from_array(array.astype(helper.tensor_dtype_to_np_dtype(kind)), name)
+
+
+def written(path: Path, made: onnx.ModelProto) -> Path:
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+def test_large_floats_stay_in_the_file_and_all_else_is_read(tmp_path: Path) -> None:
+    tensors = [
+        *(drawn("large"), drawn("half", "float16", 2 * LARGE), drawn("double", "float64")),
+        *(drawn("small", count=LARGE - 1), drawn("whole", "int32")),
+        helper.make_tensor("listed", TensorProto.FLOAT, [LARGE], np.ones(LARGE)),
+        numpy_helper.from_array(np.ones((4, LARGE // 4), np.float32), "square"),
+    ]
+    made = model(*tensors)
+    path = written(tmp_path / "m.onnx", made)
+    found = read_without_weights(path)
+    assert found is not None
+    assert found.ByteSize() < made.ByteSize() - 4 * LEAST_BYTES
+    left = [t.name for t in found.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+    assert left == ["large", "half", "double", "square"]
+    for mine, theirs in zip(found.graph.initializer, made.graph.initializer, strict=True):
+        wanted = numpy_helper.to_array(theirs)
+        assert array_of(mine).dtype == wanted.dtype
+        np.testing.assert_array_equal(array_of(mine), wanted)
+    assert found.graph.node == made.graph.node
+    assert (found.producer_name, found.opset_import) == (made.producer_name, made.opset_import)
+
+
+def test_of_a_model_that_is_read_again_each_array_is_read_once(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.onnx", model(drawn("large")))
+
+    def weights() -> np.ndarray:
+        found = read_without_weights(path)
+        assert found is not None
+        return array_of(found.graph.initializer[0])
+
+    known: dict[Hashable, np.ndarray] = {}
+    with reading_once(known):
+        first = weights()
+        assert weights() is first and len(known) == 1
+        written(path, model(drawn("large", count=2 * LARGE)))
+        os.utime(path, ns=(1, 1))
+        assert weights().shape == (2 * LARGE,)  # it is another file now
+    assert weights() is not weights()
+
+
+def test_a_graph_is_the_same_either_way(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.onnx", model(drawn("large"), drawn("small", count=3)))
+    one, other = (import_model(load_model(path, weights=weights)) for weights in (False, True))
+    assert (str(one.nodes), one.inputs, one.outputs) == (str(other.nodes), other.inputs, other.outputs)
+    assert list(one.constants) == list(other.constants)
+    for name, array in other.constants.items():
+        np.testing.assert_array_equal(one.constants[name], array)
+
+
+def test_files_of_another_form_are_left_to_onnx(tmp_path: Path) -> None:
+    assert read_without_weights(written(tmp_path / "small.onnx", model(drawn("a", count=3)))) is None
+    (tmp_path / "torn.onnx").write_bytes(model(drawn("large")).SerializeToString()[:-20])
+    assert read_without_weights(tmp_path / "torn.onnx") is None
+    (tmp_path / "noise.onnx").write_bytes(np.random.default_rng(0).bytes(2 * LEAST_BYTES))
+    assert read_without_weights(tmp_path / "noise.onnx") is None
+    with pytest.raises(ModelError, match="must be a complete ONNX file"):
+        load_model(tmp_path / "noise.onnx", weights=False)
+    apart = tmp_path / "apart.onnx"
+    several, wanted = model(drawn("large"), drawn("other")), numpy_helper.to_array(drawn("large"))
+    onnx.save(several, apart, save_as_external_data=True, location="weights", size_threshold=0)
+    with apart.open("ab") as file:
+        file.write(b"\x32" + bytes([0x80, 0x80, 4]) + b" " * LEAST_BYTES)  # a long doc_string
+    assert read_without_weights(apart) is None
+    graph = import_model(load_model(apart, weights=False))
+    np.testing.assert_array_equal(graph.constants["large"], wanted)
+
+
+@pytest.mark.parametrize("how", ["touched", "shortened", "removed"])
+def test_a_file_that_changes_meanwhile_is_refused(how: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "m.onnx", model(drawn("large")))
+    found = read_without_weights(path)
+    assert found is not None
+    if how == "touched":
+        os.utime(path, (1, 1))
+    elif how == "shortened":
+        os.truncate(path, 1000)
+    else:
+        path.unlink()
+    with pytest.raises(ModelError, match="must stay as it is while it is compiled, but .* has changed"):
+        array_of(found.graph.initializer[0])
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_nodes_without_an_output_or_a_text_are_refused(weights: bool, tmp_path: Path) -> None:
+    silent, garbled = model(drawn("large")), model(drawn("large"))
+    del silent.graph.node[0].output[:]
+    operator = garbled.graph.node[0].op_type.encode()
+    for name, data in (
+        ("silent", silent.SerializeToString()),
+        ("garbled", garbled.SerializeToString().replace(operator, b"\xff" * len(operator), 1)),
+    ):
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(data)
+        with pytest.raises(ModelError, match="nodes of `model` must have an operator and an output|must be a complete"):
+            load_model(path, weights=weights)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_damaged_files_are_refused_or_left_to_onnx(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    whole = bytearray(model(drawn("large")).SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.one_of(st.integers(0, 700), st.integers(len(whole) - 200, len(whole) - 1)))
+        whole[at] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / "m.onnx"
+    path.write_bytes(whole)
+
+    def read(weights: bool) -> object:
+        try:
+            graph = import_model(load_model(path, weights=weights))
+        except ValueError:
+            return None
+        return {name: array.tobytes() for name, array in graph.constants.items()}, str(graph.nodes)
+
+    assert read(False) == read(True)

@@ -1,0 +1,47 @@
+"""Pools made of the small dataset that is kept for tests, as though each program had been collected twice."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from autotune.lab.protocol import Pools, PoolTask, Registered
+from costmodel.dataset import Dataset
+from costmodel.dataset.dataset import Measured
+from tests.costmodel.fixture import opened
+
+ROLES = ("train", "train", "validation", "test", "train", "test")
+NOISE = 0.02
+
+
+def registration(rounds: int = 2) -> Registered:
+    """Of the six tasks: three to learn from, one to validate with, two to test with, collected twice."""
+    tasks = []
+    for number, (task, role) in enumerate(zip(opened().tasks, ROLES, strict=True)):
+        network = {"train": "one", "validation": "two", "test": "three"}[role]
+        pool = PoolTask(f"{number}_{task.name}", task.workload, role, 64, 2 if role == "test" else 1)
+        tasks.append(dataclasses.replace(pool, networks={network: number + 1}))
+    return Registered(tuple(tasks), rounds)
+
+
+def measured(registered: Registered) -> Dataset:
+    """The random programs of the dataset, with bursts that scatter."""
+    data, rng, found = opened(), np.random.default_rng(0), {}
+    for task in data.tasks:
+        of, bursts = data.measured(task), registered.rounds * registered.by_workload[task.workload.key].collections
+        programs = [
+            dataclasses.replace(p, latencies=(p.latencies[:1] * (1 + NOISE * rng.random(bursts))).astype(np.float32))
+            if p.ok
+            else p
+            for p in of.programs
+            if p.origin == "random"
+        ]
+        found[task] = Measured(of.sketches, programs)
+    return Dataset(found)
+
+
+def pools() -> Pools:
+    """All of it, opened to test with too."""
+    registered = registration()
+    return Pools.of(registered, measured(registered))
