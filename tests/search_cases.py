@@ -9,10 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 SEARCHES = ("tune", "resume", "sizes", "operator", "network", "collect", "sweep", "torch")
+
+
+def first_module(*names: str) -> Any:
+    """Imports the first of several names that there is: other revisions have their modules elsewhere."""
+    for name in names[:-1]:
+        try:
+            return import_module(name)
+        except ModuleNotFoundError:
+            continue
+    return import_module(names[-1])
 
 
 def pool_class() -> type:
@@ -59,8 +70,7 @@ def pool_class() -> type:
 
 def search(name: str, threads: int, folder: Path, images: Callable[[], Any]) -> dict[str, str]:
     """Runs a search in a folder and returns digests of the trials asked for and of the records."""
-    from autotune.tuner import pools
-
+    pools = first_module("autotune.tuner.pools", "autotune.tuning.pools")
     pool = pool_class()
     pools.make_pool = lambda measure: measure.pool if not isinstance(measure.pool, str) else pool()
     records = folder / "run" / "records.jsonl"
@@ -163,8 +173,8 @@ def _network(threads: int, records: Path, pool: type, images: Any) -> None:
 
 def _collect(threads: int, records: Path, pool: type, images: Any) -> None:
     from autotune.config import check_config
-    from autotune.lab.collect.collection import collect
 
+    collect = first_module("autotune.lab.collect.collection", "autotune.collect.collection").collect
     operators = [{"operator": "matmul", "m": 24, "n": 64, "k": 48}, {"operator": "softmax", "rows": 8, "columns": 64}]
     sources = [{"workload": workload, "programs": 24} for workload in operators]
     collect(check_config(_document(records, threads, collect={"sources": sources, "rounds": 0}), "case"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -13,8 +12,9 @@ from costmodel.dataset import SHIPPED, Dataset
 from costmodel.dataset.split import working
 from costmodel.models.errors import ModelError
 from costmodel.models.lightgbm_residual import ResidualModel
+from costmodel.pretrained import SHIPPED_FILE
 
-THREADS = Path(__file__).parent / "measured" / "threads"
+THREADS = SHIPPED_FILE.parent / "measured" / "threads"
 """Programs of the pools' tasks on two threads, see configs/collect_threads.yaml: one thread does not tell what it costs
 to share a loop."""
 

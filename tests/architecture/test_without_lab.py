@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import autotune
 from autotune.cli.app import app
+from search_space.workloads import matmul
 from tests.executable_cases import images
 
 assert importlib.util.find_spec("autotune.lab") is None
@@ -27,11 +28,11 @@ shown = runner.invoke(app, ["--help"]).output
 assert "sweep" in shown and "dataset" not in shown and "costmodel" not in shown, shown
 tasks = runner.invoke(app, ["tasks", "configs/matmul.yaml"])
 assert tasks.exit_code == 0, tasks.output
-refused = runner.invoke(app, ["tasks", "configs/dataset_small.yaml"])
+refused = runner.invoke(app, ["tasks", "configs/collect_cpu.yaml"])
 assert refused.exit_code == 2 and "collect" in refused.output, refused.output
 network = autotune.compile(images(), threads=1, cache="none")
-result = autotune.tune(autotune.workload("matmul", n=16, m=16, k=16), trials=2, threads=1)
-print(result.seconds > 0)
+result = autotune.tune(matmul(16, 16, 16), trials=2)
+print(result.best is not None)
 """
 
 
@@ -49,11 +50,3 @@ def test_it_compiles_and_tunes(core: Path) -> None:
     variables = {**os.environ, "PYTHONPATH": str(core)}
     done = subprocess.run([sys.executable, "-P", "-c", USE], cwd=core, env=variables, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.split() == ["True"], done.stderr
-
-
-def test_no_module_of_the_core_imports_it() -> None:
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            if (ROOT / "autotune" / "lab") not in path.parents:
-                text = path.read_text()
-                assert "from autotune.lab" not in text and "import autotune.lab" not in text, path

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lab.evaluate import evaluation
 from costmodel.dataset import Dataset
 
 FIXTURE = Path(__file__).parents[1] / "datasets" / "vta"
@@ -21,6 +20,8 @@ def opened() -> Dataset:
 
 def share(monkeypatch: pytest.MonkeyPatch, data: Dataset | None = None) -> Dataset:
     """Commands that open the fixture get `data`, by default all of it; the speed of models is not taken for long."""
+    from autotune.lab.evaluate import evaluation
+
     found, read = data or opened(), Dataset.open
     monkeypatch.setattr(Dataset, "open", lambda folder: found if Path(folder) == FIXTURE else read(folder))
     monkeypatch.setattr(evaluation, "_POPULATION", 256)

@@ -148,5 +148,5 @@ def time_in_turns(
 
 def _modules_of(root: Path) -> str:
     """Statement that lets a tree of packages that lacks the modules of this protocol take them from `root`."""
-    ours = {"measure": root / "measure", "autotune.compiler": root / "autotune" / "network"}
+    ours = {name: root.joinpath(*name.split(".")) for name in ("measure", "autotune", "autotune.compiler")}
     return "\n".join(f"import {name}; {name}.__path__.append({str(folder)!r})" for name, folder in ours.items())
