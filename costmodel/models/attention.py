@@ -7,7 +7,7 @@ network is trained by PyTorch and computed by NumPy, so a saved one needs PyTorc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +32,7 @@ HEADS = 4
 _LAYERS = ("first", "second", "query", "key", "value", "mixed", "third", "last")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class AttentionModel(Learner):
     """Scores are logarithms of throughput, up to a constant of the task: the roofline's plus a learned correction.
 
@@ -62,7 +62,7 @@ class AttentionModel(Learner):
         "dropped": Range(0.0, 0.5),
     }
 
-    seed: int = 0
+    seed: int = field(default=0, kw_only=False)
     hidden: int = 64
     steps: int = 3000
     batch: int = 256

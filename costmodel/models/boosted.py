@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -19,7 +19,7 @@ from costmodel.models.learner import Learner, Programs
 from search_space.files import replace_file
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class BoostedModel(Learner):
     """Base of models made of LightGBM's trees; the same measurements in the same order give the same trees.
 
@@ -34,7 +34,7 @@ class BoostedModel(Learner):
 
     head: ClassVar[str]
 
-    seed: int = 0
+    seed: int = field(default=0, kw_only=False)
     trees: int = 100
     leaves: int = 16
     learning_rate: float = 0.1

@@ -24,7 +24,7 @@ LEAST, MOST = -6.0, 6.0
 JITTER = 1e-6
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class ProcessModel(UncertainProgramModel):
     """Base of Gaussian processes: the posterior of a covariance that depends on scaled distances.
 
@@ -92,7 +92,7 @@ class ProcessModel(UncertainProgramModel):
         return self.covariance(np.maximum(distances, 0.0))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class GaussianProcessModel(ProcessModel):
     """Squared-exponential covariance and noise, whose scales maximise the likelihood."""
 
@@ -136,7 +136,7 @@ class GaussianProcessModel(ProcessModel):
         return found
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class MaternModel(ProcessModel):
     """Log throughput of one task by a twice differentiable Matérn covariance (ν = 5/2), the model for knobs.
 

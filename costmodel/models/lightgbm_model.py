@@ -22,7 +22,7 @@ from costmodel.models.tunable import Range, Tunable
 Gradients = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class LightGBMModel(BoostedModel):
     """Regression of throughput; a program's score is the sum over its statements.
 

@@ -25,7 +25,7 @@ from costmodel.models.tunable import Choice, Range, Tunable
 SCOPES = ("program", "statements")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class PairwiseModel(BoostedModel):
     """Trees on whole programs, or on statements whose scores add up; scores have no unit.
 

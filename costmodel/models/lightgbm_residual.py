@@ -24,7 +24,7 @@ SLOWEST = 2.0**-6
 """Throughput that failures, and all that is slower, are taken for: logarithms need one."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class ResidualModel(BoostedModel):
     """Boosted trees on `features.relative`; a score is the logarithm of the throughput, up to a constant of the task.
 

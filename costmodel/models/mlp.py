@@ -13,7 +13,7 @@ from costmodel.models.program_model import ProgramModel, Rows, clipped, fitting,
 from costmodel.models.tunable import Range, Tunable
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class MLPModel(ProgramModel):
     """Two hidden layers of rectified units, trained by Adam on the squared error; every program weighs the same.
 

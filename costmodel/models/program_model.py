@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ CLIP = 6.0
 """Standard deviations from the mean at which `clipped` cuts a feature off."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class ProgramModel(Learner):
     """Base of regressors of throughput on standardised features of programs.
 
@@ -38,7 +38,7 @@ class ProgramModel(Learner):
         prior: whether, of one task, it learns the difference from the roofline's throughput.
     """
 
-    seed: int = 0
+    seed: int = field(default=0, kw_only=False)
     programs: int = 2048
     tasks_programs: int = 1_000_000
     prior: bool = True

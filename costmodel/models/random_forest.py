@@ -14,7 +14,7 @@ from costmodel.models.program_model import Rows, UncertainProgramModel
 from costmodel.models.tunable import Range, Tunable
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class RandomForestModel(UncertainProgramModel):
     """Mean over trees, each grown on a sample of the programs and, at each split, of the features.
 

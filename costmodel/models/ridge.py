@@ -13,7 +13,7 @@ from costmodel.models.program_model import ProgramModel, Rows, fitting
 from costmodel.models.tunable import Range, Tunable
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class RidgeModel(ProgramModel):
     """Linear least squares with a penalty on the squares of the weights.
 

@@ -88,7 +88,7 @@ class SklearnModel(ProgramModel):
         prior: bool = True,
         **options: Any,
     ) -> None:
-        super().__init__(seed, programs, tasks_programs, prior)
+        super().__init__(seed, programs=programs, tasks_programs=tasks_programs, prior=prior)
         require("the cost model sklearn", "sklearn")
         if not isinstance(estimator, str):
             estimator, options = _taken_apart(estimator, options)
