@@ -257,7 +257,7 @@ class Child(Process):
         ours, theirs = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         with theirs:
-            code = f"{prelude}\nfrom {program} import main; main()"
+            code = "\n".join(filter(None, (prelude, f"from {program} import main; main()")))
             super().__init__(
                 [sys.executable, "-P", "-c", code, json.dumps({**options, "descriptor": theirs.fileno()})],
                 Channel(ours.detach(), most=most),
