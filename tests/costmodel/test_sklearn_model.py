@@ -74,7 +74,7 @@ def test_a_search_takes_an_object_as_it_takes_the_name() -> None:
 def test_objects_that_forget_their_options_are_refused() -> None:
     class Forgetful(RandomForestModel):
         def __init__(self, seed: int = 0, many: int = 3) -> None:
-            super().__init__(seed, many)
+            super().__init__(seed, programs=many)
 
     with pytest.raises(ModelError, match="must keep its options as attributes, but Forgetful has no 'many'"):
         registry.options_of(Forgetful())

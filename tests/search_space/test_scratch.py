@@ -81,7 +81,7 @@ def test_only_old_folders_of_ours_are_removed(place: Path, monkeypatch: pytest.M
 
 
 def test_every_temporary_folder_of_the_package_goes_with_its_process() -> None:
-    root = Path(scratch.__file__).parents[2]
+    root = Path(scratch.__file__).parents[1]
     makers = set()
     for path in (path for package in PACKAGES for path in (root / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -193,7 +193,7 @@ print(*sorted(set(sys.modules) - before))
 def alone(network: NativeExecutable, how: str) -> tuple[int, list[str]]:
     done = subprocess.run(
         [sys.executable, "-c", ALONE, network.folder.resolve(), how],
-        cwd=Path(autotune.__file__).parents[2],
+        cwd=Path(autotune.__file__).parents[1],
         capture_output=True,
         text=True,
         check=True,

@@ -259,7 +259,7 @@ def test_a_process_that_only_runs_imports_numpy_alone() -> None:
     code = "import sys; before = set(sys.modules); import targets.cuda.executable; print(*set(sys.modules) - before)"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=Path(autotune.__file__).parents[2],
+        cwd=Path(autotune.__file__).parents[1],
         capture_output=True,
         text=True,
         check=True,
