@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from autotune.schedule_store import ScheduleStore
 
 LEAST_BYTES = 1 << 20
-"""Of a model that takes long to read; most that are smaller have few kernels."""
+"""Bytes of a model that takes long to read; most that are smaller have few kernels."""
 
 
 @contextmanager

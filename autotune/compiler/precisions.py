@@ -1,4 +1,4 @@
-"""What executables multiply, as results name it."""
+"""Names of the types that executables multiply, as results show them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from autotune.titles import INT8
 
 
 def own_precision(network: Network) -> str:
-    """Of our executable of a network."""
+    """Names the type that our executable of a network multiplies."""
     if network.accuracy is not None:
         return network.accuracy.stored
     on_bytes = network.imported is not None and network.imported.layers > 0

@@ -290,7 +290,7 @@ class Collect(Section):
     sources: list[SourceConfig] = Field(default_factory=list)
     """Sources of tasks, in order."""
     pools: str | None = None
-    """In place of sources: file of registered pools, see docs/evaluation.md."""
+    """File of registered pools in place of sources, see docs/evaluation.md."""
     pools_at_most: int | None = Field(default=None, ge=1)
     """Only the registered tasks to learn from and to validate with, so many programs of each at most; null: all as
     registered."""

@@ -155,7 +155,7 @@ def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
 
 
 def _errors_in_floats(network: Network, settings: Settings, seed: int) -> dict[str, float]:
-    """How far the graph is from ONNX Runtime's outputs where neither rounds data to bytes."""
+    """Measures how far the graph is from ONNX Runtime's outputs where neither rounds data to bytes."""
     source, feeds = network.source.in_floats(), make_feeds(network, seed)
     with ScratchFolder("check") as place:
         _, wanted = source.outputs(feeds, settings.threads, Path(place))

@@ -28,7 +28,7 @@ _OPENVINO_TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
 class Runtime(Protocol):
-    """What a process serves.
+    """A runtime that a process serves.
 
     Attributes:
         precision: type that it says it computes floats in; "" where that is as what it was given has them.
@@ -112,7 +112,7 @@ class OpenVino:
 
 
 class OpenVinoAsInstalled(OpenVino):
-    """The same in the precision that it takes by itself, which is bfloat16 where the processor multiplies that."""
+    """OpenVINO in the precision that it takes by itself, which is bfloat16 where the processor multiplies that."""
 
     hint: Mapping[str, str] = {}
 

@@ -174,7 +174,7 @@ class _Beside:
         self.processes.append(process)
 
     def attempt(self, label: str, runtime: str, threads: int, **facts: str) -> None:
-        """The same of a runtime that may be missing.
+        """Opens a runtime that may be missing.
 
         Args:
             label: name that it is shown by.

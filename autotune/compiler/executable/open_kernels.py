@@ -152,7 +152,7 @@ class OpenKernels:
 
 
 def _packed(program: LoopProgram) -> Packed:
-    """How a kernel packs its constants."""
+    """Describes how a kernel packs its constants."""
     outputs = [(p, b) for p in program.prologues for b in p.params if b.name in p.outputs]
     nbytes = sum(math.prod(int(str(n)) for n in b.shape) * numpy_dtype(b.dtype).itemsize for _, b in outputs)
     return Packed("\n".join(str(p) for p in program.prologues), nbytes)

@@ -21,7 +21,7 @@ Choose = Callable[["Graph"], "Mixture"]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a caller of the pipeline gives its modes besides the options.
+    """Arguments that a caller of the pipeline gives its modes besides the options.
 
     Attributes:
         choose: makes the choice of mixed precision; None: there is none to make.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -19,7 +20,7 @@ from autotune.graph.quantise.products import padded_bytes
 from autotune.graph.quantise.units import window_of_means
 
 
-class ByteWalk:
+class ByteWalk(ABC):
     """One walk over a graph, which builds the graph with integer nodes.
 
     Attributes:
@@ -39,6 +40,7 @@ class ByteWalk:
         for name, array in graph.constants.items():
             self.floats[name] = self.builder.constant(array, name)
 
+    @abstractmethod
     def value(self, name: str, fresh: bool = False) -> str:
         """Returns the new name of a value with its type in the source.
 
@@ -46,7 +48,6 @@ class ByteWalk:
             name: in the source.
             fresh: whether its one reader may take it in a node of its own, which can begin the reader's kernel.
         """
-        raise NotImplementedError
 
     def finish(self) -> Graph:
         """Returns the new graph, without nodes and constants that are not read."""

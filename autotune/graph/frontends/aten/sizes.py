@@ -89,5 +89,5 @@ def _faked(value: Any, mode: FakeTensorMode) -> Any:
 
 
 def _checked(node: Node, values: dict[Node, Any]) -> bool:
-    """Whether a node only checks numbers that are known."""
+    """Tells whether a node only checks numbers that are known."""
     return str(node.target) in _CHECKS and not any(isinstance(values[read], SYMBOLS) for read in node.all_input_nodes)

@@ -39,7 +39,7 @@ HANDLERS: dict[str, Handler] = {}
 DEFAULT = ("", "ai.onnx")
 """Names of the default domain."""
 CONTRIBUTED: dict[tuple[str, str], Handler] = {}
-"""The same of operators of other domains, by domain and operator."""
+"""Handlers of operators of other domains, by domain and operator."""
 
 
 def imports(*names: str, domain: str = "") -> Callable[[_Same], _Same]:
