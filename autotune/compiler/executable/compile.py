@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -198,6 +199,7 @@ class Compiler:
         called, kernels = self._kernels()
         linking = Linking(kernels, self._name, self._target, self._cache, self._builder)
         graphs, before = self._graphs, linking.before
+        ahead: AbstractContextManager[None] = nullcontext()
         if before is not None:  # all kernels are there, so that their constants can be packed side by side
             calls = [
                 Call(scope.graph, group, before.modules[number])
@@ -206,10 +208,11 @@ class Compiler:
             if not self._shared:
                 self._weights = Weights(self._target.spacing, room(graphs, calls, self._target.spacing))
             distinct = {call.made_of: call for call in reversed(calls)}
-            self._constants.all_ahead(
+            ahead = self._constants.all_ahead(
                 [call for call in calls if distinct[call.made_of] is call], self._target.library(before.files)
             )
-        steps = self._steps(self._numbered(called, linking.modules()))
+        with ahead:
+            steps = self._steps(self._numbered(called, linking.modules()))
         arena = self._spaced(max(case.memory.nbytes for case in self._cases))
         network = NetworkPlan(
             self._name,

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,17 +62,27 @@ class Constants:
         """Packs what `of` will be asked for."""
         self._made[call.module.name, call.group] = self._packed(call)
 
-    def all_ahead(self, calls: Sequence[Call], library: object) -> None:
-        """Has all calls packed by a thread on each core; `of` will be asked for them in this order.
+    @contextmanager
+    def all_ahead(self, calls: Sequence[Call], library: object) -> Iterator[None]:
+        """Packs all calls by a thread on each core; within the context `of` is called for them in this order.
+
+        The threads end with the context. A generator that owned them would be closed by the garbage collector, which
+        may run where `threading` holds the lock that ending a thread takes.
 
         Args:
-            calls: of the executable, of equal ones (`Call.made_of`) the first.
-            library: that has the kernels already; None: there is none.
+            calls: calls of the executable, each `Call.made_of` once.
+            library: the loaded library of the kernels; None: kernels are not linked yet.
         """
         self._library = library
         for call in calls:
             self._packer(call.module)
-        self._stream = self._streamed(calls)
+        with ThreadPoolExecutor(len(allowed_cores()), "autotune-packing") as pool:
+            self._stream = self._streamed(calls, pool)
+            try:
+                yield
+            finally:
+                self._stream = None
+                pool.shutdown(cancel_futures=True)
 
     def of(self, call: Call) -> Mapping[str, Array]:
         """Constants of a step by the parameter's name, if its kernel takes any that are packed when it is compiled."""
@@ -80,16 +91,15 @@ class Constants:
         made = self._made.pop((call.module.name, call.group), None)
         return self._packed(call) if made is None else made
 
-    def _streamed(self, calls: Iterable[Call]) -> Iterator[Mapping[str, Array]]:
-        """Constants of each call, in order, packed a few calls ahead."""
+    def _streamed(self, calls: Iterable[Call], pool: ThreadPoolExecutor) -> Iterator[Mapping[str, Array]]:
+        """Constants of each call, in order, packed a few calls ahead by the threads of a pool."""
         waiting: deque[Future[Mapping[str, Array]]] = deque()
-        with ThreadPoolExecutor(len(allowed_cores()), "autotune-packing") as pool:
-            for call in calls:
-                if len(waiting) > AHEAD:
-                    yield waiting.popleft().result()
-                waiting.append(pool.submit(self._packed, call))
-            while waiting:
+        for call in calls:
+            if len(waiting) > AHEAD:
                 yield waiting.popleft().result()
+            waiting.append(pool.submit(self._packed, call))
+        while waiting:
+            yield waiting.popleft().result()
 
     def _packer(self, module: Module) -> Packer | None:
         if module.name not in self._packers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,27 @@ def test_weights_that_lie_elsewhere_are_linked_anew(tmp_path: Path, monkeypatch:
     for equal, times in ((False, 1), (False, 1), (True, 2), (True, 2), (False, 3)):
         assert made(equal, tmp_path / "cache") == alone[equal]
         assert len(links) == times
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_threads_that_pack_end_with_the_compilation(
+    tmp_path: Path, broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    autotune.compile(products(False)[0], threads=1, cache=cache)
+    packing = []
+    place = Weights.place
+
+    def placed(weights: Weights, array: np.ndarray) -> int:
+        packing.extend(thread for thread in threading.enumerate() if thread.name.startswith("autotune-packing"))
+        if broken:
+            raise OSError("no room")
+        return place(weights, array)
+
+    monkeypatch.setattr(Weights, "place", placed)
+    with pytest.raises(OSError, match="no room") if broken else nullcontext():
+        autotune.compile(products(False)[0], threads=1, cache=cache)
+    assert packing and not any(thread.is_alive() for thread in packing)
 
 
 def test_an_entry_is_what_was_kept() -> None:
