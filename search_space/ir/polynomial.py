@@ -85,6 +85,26 @@ def canon(e: Expr) -> Expr:
     return from_poly(poly(e))
 
 
+def rejoined(e: Expr) -> Expr:
+    """Replaces `x // b * b + x % b` by x in a canonical sum, as of a loop that is split and fused again."""
+    if e.op not in ("add", "sub"):
+        return e
+    terms = poly(e)
+    for monomial, number in terms.items():
+        for atom in monomial:
+            if atom.op != "mod":
+                continue
+            dividend, divisor = atom.args
+            others = list(monomial)
+            others.remove(atom)
+            factor: Poly = {tuple(others): number}
+            multiple = poly_mul(poly_mul(factor, {(make("floordiv", dividend, divisor),): 1}), poly(divisor))
+            if all(terms.get(m) == c for m, c in multiple.items()):
+                parts = poly_add(multiple, {monomial: number})
+                return rejoined(from_poly(poly_add(poly_add(terms, parts, -1), poly_mul(factor, poly(dividend)))))
+    return e
+
+
 def positive(atom: Expr) -> bool:
     """Whether an atom over decision variables (each at least 1) is known not to be negative."""
     if atom.op == "var":

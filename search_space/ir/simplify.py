@@ -10,7 +10,7 @@ from itertools import product as cartesian
 
 from search_space.ir.expr import BOOL, Expr, const, is_size, make, maximum, minimum, product, transform, variables, walk
 from search_space.ir.findings import Context, Findings, reached
-from search_space.ir.polynomial import Poly, canon, from_poly, nonpositive, poly, poly_add, poly_mul, positive
+from search_space.ir.polynomial import Poly, canon, from_poly, nonpositive, poly, poly_add, poly_mul, positive, rejoined
 
 MAX_CHOICES = 8
 Ranges = Mapping[str, Expr]  # loop variable → extent: the variable runs over range(extent)
@@ -145,7 +145,7 @@ class Simplifier:
             return self.floordiv(a, b)
         if e.op == "mod":
             return self.mod(a, b)
-        return canon(make(e.op, a, b))
+        return rejoined(canon(make(e.op, a, b)))
 
     def compare(self, op: str, a: Expr, b: Expr) -> Expr:
         """`a < b` or `a <= b`, decided where the ranges allow."""
@@ -210,7 +210,7 @@ class Simplifier:
         shared = self.shared_multiple(a, b)
         if shared is not None:
             factor, quotient, rest = shared
-            return canon(self.mod(quotient, const(b.value // factor)) * factor + rest)
+            return rejoined(canon(self.mod(quotient, const(b.value // factor)) * factor + rest))
         return make("mod", a, b)
 
     def shared_multiple(self, a: Expr, b: Expr) -> tuple[int, Expr, Expr] | None:

@@ -73,6 +73,8 @@ def value(e: Expr, point: dict[str, int]) -> int:
     return int(evaluate(e, point, {}))
 
 
+POINT = {"i": 3, "j": 2, "k": 1, "s": 2, "t": 1}
+
 NUMBERS = st.fixed_dictionaries({d: st.integers(1, 5) for d in DECISIONS})
 
 
@@ -158,6 +160,17 @@ def test_lanes_of_one_group_are_in_one_group() -> None:
     again = simplify(index // 32 * 32 + index % 32 - index)
     for point in ({"lane": 15, "tile": 3, "block": 2}, {"lane": 0, "tile": 1, "block": 0}):
         assert value(again, point) == 0 and value(simplify(index // 32), point) == value(index // 32, point)
+
+
+@pytest.mark.parametrize("divisor", [const(6), var("s"), var("s") * var("t") * 2])
+@pytest.mark.parametrize("scale", [const(1), const(5), var("t") * 3])
+def test_a_split_index_that_is_fused_again_is_the_index(divisor: Expr, scale: Expr) -> None:
+    index, rest = var("i") + var("j") * 7, var("k") - 4
+    simplify = Simplifier({"i": var("t") + 4, "j": const(3), "k": const(4)})
+    joined = index // divisor * divisor * scale + rest + index % divisor * scale
+    assert simplify(joined) is canon(index * scale + rest)
+    other = index // divisor * (divisor + 1) + index % divisor
+    assert value(simplify(other), POINT) == value(other, POINT) != value(index, POINT)
 
 
 def test_facts_about_decisions_decide_extrema() -> None:
