@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.architecture.prose import words
+from tests.architecture.prose.names import statements
 from tests.architecture.prose.offence import Offence
-from tests.architecture.prose.sentences import dialect, subject
+from tests.architecture.prose.sentences import dialect, sentences, subject
 
 SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises):$")
 ENTRY = re.compile(r"^(\*{0,2}[\w.]+(?: \([^)]*\))?(?:, \*{0,2}[\w.]+)*): (.*)$")
@@ -43,7 +44,7 @@ def docstrings(tree: ast.Module) -> Iterator[Docstring]:
 
 def _inside(parent: ast.AST, prefix: str) -> Iterator[Docstring]:
     previous: ast.AST | None = None
-    for node in ast.iter_child_nodes(parent):
+    for node in statements(parent):
         if isinstance(node, ast.ClassDef):
             yield from _of_node(node, "class", f"{prefix}{node.name}")
             yield from _inside(node, f"{prefix}{node.name}.")
@@ -56,7 +57,7 @@ def _inside(parent: ast.AST, prefix: str) -> Iterator[Docstring]:
             if isinstance(previous, ast.Assign | ast.AnnAssign) and isinstance(targets[0], ast.Name):
                 text = node.value.value
                 yield Docstring("constant", f"{prefix}{targets[0].id}", _unindented(text), node.lineno)
-        elif not isinstance(node, ast.expr):
+        else:
             yield from _inside(node, prefix)
         previous = node
 
@@ -155,8 +156,6 @@ def _entries(docstring: Docstring) -> Iterator[tuple[str, int]]:
 
 def _statements(docstring: Docstring) -> Iterator[str]:
     """Lists the sentences of a docstring, entries of sections included, without blocks of code."""
-    from tests.architecture.prose.sentences import sentences
-
     blocks = re.split(r"\n\s*\n", docstring.text)
     for block in blocks:
         lines = block.split("\n")

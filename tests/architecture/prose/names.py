@@ -30,7 +30,7 @@ def offences_of_names(path: str, tree: ast.Module, with_locals: bool = True) -> 
 
 def _offences(node: ast.AST, scope: str, with_locals: bool) -> Iterator[tuple[str, str, str, int]]:
     """Lists (rule, scope, name, line) in a node and all below it."""
-    for child in ast.iter_child_nodes(node):
+    for child in statements(node):
         inner = scope
         if isinstance(child, ast.ClassDef):
             inner = f"{scope}.{child.name}".lstrip(".")
@@ -44,6 +44,14 @@ def _offences(node: ast.AST, scope: str, with_locals: bool) -> Iterator[tuple[st
         yield from _offences(child, inner, with_locals)
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Lists the statements of a node's blocks, and what holds blocks, such as handlers; expressions hold none."""
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        block = getattr(node, name, None)
+        if isinstance(block, list):
+            yield from block
+
+
 def _of_function(node: Function, scope: str, inner: str, with_locals: bool) -> Iterator[tuple[str, str, str, int]]:
     if node.name.endswith("_of"):
         yield "of-suffix", scope, node.name, node.lineno
@@ -53,7 +61,7 @@ def _of_function(node: Function, scope: str, inner: str, with_locals: bool) -> I
     for argument in _arguments(node.args):
         if _is_bad_value(argument.arg, argument.annotation):
             yield "name", inner, argument.arg, argument.lineno
-    if with_locals:
+    if with_locals and (node.end_lineno or 0) - node.lineno > LONG_LIFE:
         for name, line in _long_locals(node):
             yield "local-name", inner, name, line
 
