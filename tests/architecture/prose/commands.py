@@ -35,12 +35,12 @@ def offences_of_command(command: Any, name: str) -> Iterator[Offence]:
     """Lists the offences of a command's help, of its options, and of the commands of its group."""
     path, line = _place(command)
     first = ((command.help or "").split() or [""])[0].strip("`.,")
-    if first.lower() not in words.BASE_FORMS and not hasattr(command, "commands"):
+    if first.lower() not in words.BASE_FORMS:
         yield Offence("cli-help", path, name, command.help or "", line)
     hints = get_type_hints(command.callback) if command.callback else {}
     for parameter in command.get_params(typer.Context(command)):
         text = getattr(parameter, "help", None) or ""
-        if parameter.param_type_name == "option" and "--help" not in parameter.opts and not parameter.is_flag:
+        if parameter.param_type_name == "option" and not parameter.is_flag and not parameter.hidden:
             for problem in _problems(parameter, hints.get(parameter.name), text):
                 yield Offence("cli-option", path, f"{name}.{parameter.name}", f"{problem}: {text}", line)
     for child_name, child in getattr(command, "commands", {}).items():
@@ -52,7 +52,7 @@ def _problems(parameter: Any, annotation: Any, text: str) -> Iterator[str]:
     kinds = {annotation, *get_args(annotation)}
     if kinds & {int, float} and not UNITS.search(text):
         yield "no unit"
-    if str in kinds and parameter.metavar is None and not re.search(r": |`|, or | or |[A-Z]{2,}", text):
+    if str in kinds and parameter.metavar is None and not re.search(r": |`| or |\b(?i:file|folder)\b", text):
         yield "no values"
     is_file = Path in kinds  # without one nothing is read or written
     if not (parameter.required or parameter.multiple or is_file or parameter.default is not None or "default" in text):
