@@ -10,28 +10,29 @@ import typer
 
 from autotune import __version__
 from autotune.cli import cache, database, inspect, network, results, run, workers
-from autotune.cli.options import KeyCommand
+from autotune.cli.options import MACHINES, RESEARCH, USE, KeyCommand
 from autotune.extensions import extensions
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+app.command(cls=KeyCommand, rich_help_panel=USE)(run.run)
+app.command("compile", cls=KeyCommand, rich_help_panel=USE)(network.compile_command)
+app.command(cls=KeyCommand, rich_help_panel=USE)(network.bench)
+app.command(cls=KeyCommand, rich_help_panel=USE)(inspect.tasks)
+app.command(cls=KeyCommand, rich_help_panel=USE)(inspect.lower)
+app.command(rich_help_panel=USE)(results.report)
+app.command(rich_help_panel=USE)(results.ui)
+app.command(rich_help_panel=USE)(results.track)
+app.command(rich_help_panel=USE)(inspect.models)
+app.command(rich_help_panel=USE)(inspect.devices)
+app.command(rich_help_panel=USE)(inspect.schema)
+app.command(rich_help_panel=USE)(cache.cache)
+app.add_typer(database.app, name="database", rich_help_panel=USE)
+app.command(rich_help_panel=MACHINES)(workers.worker)
+app.command(rich_help_panel=MACHINES)(workers.tracker)
+app.command(cls=KeyCommand, rich_help_panel=RESEARCH)(run.sweep)
 for extension in extensions():
     extension.add_commands(app)
-app.add_typer(database.app, name="database")
-app.command()(inspect.devices)
-app.command()(workers.worker)
-app.command()(workers.tracker)
-app.command(cls=KeyCommand)(run.run)
-app.command(cls=KeyCommand)(inspect.lower)
-app.command(cls=KeyCommand)(inspect.tasks)
-app.command()(inspect.models)
-app.command("compile", cls=KeyCommand)(network.compile_command)
-app.command(cls=KeyCommand)(network.bench)
-app.command()(cache.cache)
-app.command(cls=KeyCommand)(run.sweep)
-app.command()(results.track)
-app.command()(results.ui)
-app.command()(results.report)
-app.command()(inspect.schema)
 
 
 def main() -> None:
@@ -56,7 +57,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Tensor programs made fast by search."""
+    """Tune and compile tensor programs."""

@@ -13,10 +13,10 @@ from autotune.cli.errors import bad_input, fail
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove every entry.")] = False,
     folder: Annotated[
-        Path | None, typer.Option(help="By default what AUTOTUNE_CACHE says, else the user's cache folder.")
+        Path | None, typer.Option(help="Folder of the cache; by default AUTOTUNE_CACHE, else the user's cache folder.")
     ] = None,
 ) -> None:
-    """Shows the cache of kernels, of choices without trials and of executables, or clears it."""
+    """Show or clear the cache of kernels, choices without trials, and executables."""
     with bad_input():
         from autotune.compiler.cache.place import NONE, open_cache, open_networks
         from autotune.compiler.cache.store import CacheError

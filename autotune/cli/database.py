@@ -9,11 +9,16 @@ import typer
 
 from autotune.cli.errors import bad_input, fail
 
-app = typer.Typer(no_args_is_help=True, help="Schedules that searches begin with: list, export, merge, verify.")
+app = typer.Typer(
+    no_args_is_help=True, help="Manage the schedules that searches begin with: list, export, merge, verify."
+)
 
-Name = Annotated[str, typer.Argument(metavar="DATABASE", help="shipped, own (yours and what comes along), or a file.")]
+Name = Annotated[str, typer.Argument(metavar="DATABASE", help="shipped, own (yours and the shipped one), or a file.")]
 
-Match = Annotated[str, typer.Option("--match", help="Only entries whose workload or sketch has this text.")]
+Match = Annotated[
+    str,
+    typer.Option("--match", metavar="TEXT", help="Text in the workload or sketch of an entry; by default all entries."),
+]
 
 
 @app.command("list")
@@ -21,7 +26,7 @@ def list_command(
     name: Name = "own",
     match: Match = "",
 ) -> None:
-    """Shows the entries of a database."""
+    """List the entries of a database."""
     with bad_input():
         from rich.console import Console
         from rich.table import Table
@@ -47,10 +52,12 @@ def list_command(
 @app.command()
 def export(
     records: Annotated[list[Path], typer.Argument(metavar="RECORDS", help="Records files, or run folders.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="To write, a line an entry.")],
-    note: Annotated[str, typer.Option("--note", help="Kept with each entry.")] = "",
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, one line per entry.")],
+    note: Annotated[
+        str, typer.Option("--note", metavar="TEXT", help="Note to store with each entry; none by default.")
+    ] = "",
 ) -> None:
-    """Writes the fastest schedules of runs as a database, to be merged or contributed."""
+    """Export the fastest schedules of runs as a database, to merge or to contribute."""
     with bad_input():
         from autotune.tuner.export import entries_of
         from measure.database import Database
@@ -70,12 +77,12 @@ def export(
 
 @app.command()
 def merge(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Databases to take in.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Databases to add.")],
     into: Annotated[
         Path | None, typer.Option("--into", metavar="FILE", help="Database to add to; by default your own.")
     ] = None,
 ) -> None:
-    """Adds entries of files to your own database; of each place and machine the fastest stays."""
+    """Merge databases into your own, keeping the fastest schedule of each workload, target and machine."""
     with bad_input():
         from autotune.tuner.database import ScheduleDatabase
         from autotune.tuner.database.place import own_path
@@ -93,10 +100,14 @@ def merge(
 def verify(
     name: Name = "own",
     match: Match = "",
-    most: Annotated[int | None, typer.Option("--most", min=1, help="Entries to look at.")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0, help="After which no further entry is begun.")] = None,
+    most: Annotated[
+        int | None, typer.Option("--most", min=1, help="Number of entries to measure; by default all.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Minutes after which no further entry starts; by default no limit.")
+    ] = None,
 ) -> None:
-    """Measures entries that fit this machine beside what would be chosen without them: right, and faster?"""
+    """Measure the entries that fit this machine against the schedules chosen without them, and check their outputs."""
     with bad_input():
         from autotune.tuner.database import open_schedules
         from autotune.tuner.verification import verify as check

@@ -17,17 +17,17 @@ def lower(
     config: Config,
     trace: Annotated[
         Path | None,
-        typer.Option(help="A trace (JSON list) or a summary.json; by default a schedule of our own."),
+        typer.Option(help="Trace (JSON list) or summary.json; by default a schedule chosen without trials."),
     ] = None,
     stage: Annotated[
         list[str] | None,
-        typer.Option(help="schedule, program, or the target's own, such as assembly; again for more; by default all."),
+        typer.Option(help="Stage to print: schedule, program, or one of the target, such as assembly; by default all."),
     ] = None,
     target: str | None = None,
-    task: Annotated[str | None, typer.Option(help="Task of a model; the first by default.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="Task of a model; by default the first.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Prints the program of a schedule at every stage, without running it."""
+    """Print the program of a schedule at every stage, without running it."""
     with bad_input(config=config):
         from autotune.run.workloads import settings_of, tasks_of_any
         from autotune.tuner import stages, untimed
@@ -48,10 +48,12 @@ def lower(
 def tasks(
     ctx: typer.Context,
     config: Config,
-    passes: Annotated[bool, typer.Option("--passes", help="Print what each graph pass does, and its time.")] = False,
+    passes: Annotated[
+        bool, typer.Option("--passes", help="Print the changes and the time of each graph pass.")
+    ] = False,
     overrides: Overrides = None,
 ) -> None:
-    """Lists the tasks of a configuration, without tuning them."""
+    """List the tasks of a configuration, without tuning them."""
     with bad_input(config=config):
         from autotune.compiler.tasks import types_of
         from autotune.report.tables import Column, print_table
@@ -87,7 +89,7 @@ def tasks(
 
 
 def models() -> None:
-    """Lists the networks that commands and `model` know by name."""
+    """List the networks that have a name for commands and for `model`."""
     with bad_input():
         from autotune.graph.frontends.onnx.model import ZOO
         from autotune.graph.zoo import BUILDERS
@@ -101,13 +103,13 @@ def models() -> None:
 
 def devices(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document.")] = False,
-    probe_again: Annotated[bool, typer.Option(help="Measure the processor's figures anew.")] = False,
+    probe_again: Annotated[bool, typer.Option(help="Measure the processor's figures again.")] = False,
     figures: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Take the figures of a file from now on, `processor.json` of a run."),
+        typer.Option(metavar="FILE", help="File of figures to use from now on, such as `processor.json` of a run."),
     ] = None,
 ) -> None:
-    """Shows processor, C compiler, GPUs and simulators as targets, and what was probed of the processor."""
+    """Show processor, C compiler, GPUs and simulators as targets, and the probed figures of the processor."""
     with bad_input():
         if probe_again and figures is not None:
             fail(f"`--probe-again` must stand without `--figures`, but got --figures {figures}")
@@ -121,9 +123,9 @@ def devices(
 
 
 def schema(
-    output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File to write; by default standard output.")] = None,
 ) -> None:
-    """Prints the JSON schema of configuration files."""
+    """Print the JSON schema of configuration files."""
     with bad_input():
         from autotune.config import json_schema
 

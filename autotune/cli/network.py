@@ -14,14 +14,14 @@ from autotune.cli.options import Config, Overrides, load, tell
 def compile_command(
     ctx: typer.Context,
     config: Config,
-    records: Annotated[Path | None, typer.Option(help="Records; by default those of the run folder.")] = None,
+    records: Annotated[Path | None, typer.Option(help="Records file; by default that of the run folder.")] = None,
     folder: Annotated[
-        Path | None, typer.Option("--output", help="Folder to write; `network` in the run folder by default.")
+        Path | None, typer.Option("--output", help="Folder to write; by default `network` in the run folder.")
     ] = None,
     lock: str | None = None,
     overrides: Overrides = None,
 ) -> None:
-    """Compiles a model from records alone, and without them by what is chosen without trials."""
+    """Compile a model with the schedules of records, or with schedules chosen without trials."""
     with bad_input(config=config):
         from autotune.compiler.compile_from_records import compile_model
         from autotune.run.workloads import job_of
@@ -36,15 +36,23 @@ def compile_command(
 def bench(
     ctx: typer.Context,
     config: Config,
-    network: Annotated[Path | None, typer.Option(help="Folder of the executable; that of the run by default.")] = None,
+    network: Annotated[Path | None, typer.Option(help="Folder of the executable; by default that of the run.")] = None,
     against: Annotated[
-        str, typer.Option(help="Of onnxruntime, openvino and openvino-as-installed, those installed.")
-    ] = ("onnxruntime,openvino"),
-    also: Annotated[str, typer.Option(help="Run folders of the same model in other precisions, comma-separated.")] = "",
-    turns: Annotated[int, typer.Option(min=1, help="Turns that each runtime takes.")] = 20,
+        str,
+        typer.Option(
+            metavar="NAME,NAME", help="Runtimes to compare with, where installed; also: openvino-as-installed."
+        ),
+    ] = "onnxruntime,openvino",
+    also: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER,FOLDER", help="Run folders of the same model in other precisions; none by default."
+        ),
+    ] = "",
+    turns: Annotated[int, typer.Option(min=1, help="Number of turns of each runtime.")] = 20,
     overrides: Overrides = None,
 ) -> None:
-    """Times the executable of a model beside other runtimes, taking turns; decibels are against ONNX Runtime."""
+    """Time the executable of a model in turns with other runtimes, and compare its outputs with ONNX Runtime's."""
     with bad_input(config=config):
         from autotune.compiler.deploy import compare
         from autotune.run.workloads import job_of

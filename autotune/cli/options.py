@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
     from autotune.config import RunConfig
 
+USE = "Use"
+MACHINES = "Measure on other machines"
+RESEARCH = "Research"
+"""Title of a panel of commands in `autotune --help`, as the two above."""
+
 KEYS = {
     "trials": "trials",
     "seed": "seed",
@@ -35,14 +40,17 @@ Config = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any configuration key, dotted; again for more."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Configuration key, dotted, and its value; repeat for more."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show nothing but problems.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print problems only.")]
 DatasetFolder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
-Track = Annotated[str | None, typer.Option(help="Where models are tracked: mlflow or none.")]
-Uri = Annotated[str | None, typer.Option(help="sqlite:///FILE or a server; by default runs/mlflow.db.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="File for the figures as JSON.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+Track = Annotated[str | None, typer.Option(help="Tracking of models: mlflow or none; by default mlflow if installed.")]
+Uri = Annotated[
+    str | None,
+    typer.Option(help="Tracking store: sqlite:///FILE or the address of a server; by default runs/mlflow.db."),
+]
 
 
 class KeyCommand(TyperCommand):
@@ -58,12 +66,14 @@ class KeyCommand(TyperCommand):
 
 
 def help_of(key: str) -> str:
-    """Makes the help of an option from the description of the dotted key that it sets, in Rich's markup."""
+    """Makes the help of an option from the description and default of the key that it sets, in Rich's markup."""
     from rich.markup import escape
 
-    from autotune.config import description_of
+    from autotune.config import description_of, find_default
 
-    return escape(description_of(key).replace("; null: ", "; by default "))
+    default = find_default(key)
+    shown = "" if default is None else f" [default: {default}]"
+    return escape(description_of(key).replace("; null: ", "; by default ") + shown)
 
 
 def load(ctx: typer.Context, given: Mapping[str, Any] | None = None) -> RunConfig:

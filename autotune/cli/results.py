@@ -11,9 +11,9 @@ from autotune.cli.errors import bad_input
 
 
 def track(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folder; more than one will do.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, one or more.")],
 ) -> None:
-    """Uploads what a tracking server has missed of a run."""
+    """Upload the parts of a run that the tracking server lacks."""
     with bad_input():
         from autotune.tracking.browser import track as upload
 
@@ -24,12 +24,15 @@ def track(
 def ui(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="[FOLDER]", help="Folder that run folders lie in, or one of them.", show_default=True),
+        typer.Argument(metavar="[FOLDER]", help="Folder of run folders, or one of them.", show_default=True),
     ] = Path("runs"),
-    uri: Annotated[str | None, typer.Option(help="Store to show; by default that of the folder.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="To listen on; 0: any that is free.")] = 5000,
+    uri: Annotated[
+        str | None,
+        typer.Option(help="Store to show: sqlite:///FILE or the address of a server; by default that of the folder."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 5000,
 ) -> None:
-    """Shows runs in MLflow's browser until Ctrl-C."""
+    """Show runs in MLflow's browser until Ctrl-C."""
     with bad_input():
         from autotune.tracking.browser import show
 
@@ -39,10 +42,11 @@ def ui(
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or records files.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; report.html in the first run by default.")
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; by default report.html in the first run's folder."),
     ] = None,
 ) -> None:
-    """Writes a page of HTML on one or more runs: tuning curves, tables, failures, and how they compare."""
+    """Write an HTML report on one or more runs, with tuning curves, tables, failures and comparisons."""
     with bad_input():
         from autotune.report.html import write_report
 

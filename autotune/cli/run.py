@@ -25,16 +25,16 @@ def run(
     track: str | None = None,
     tracking_uri: str | None = None,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="End without waiting for the upload, which goes on by itself.")
+        bool, typer.Option("--no-wait", help="Exit without waiting for the upload, which continues by itself.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the records of an earlier run.")] = False,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", help="Write the summary here too; - for standard output."),
+        typer.Option("--json", metavar="FILE", help="File for the summary as JSON; - for standard output."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Tunes a network or an operator."""
+    """Tune a network or an operator."""
     hint = f"To go on: autotune {' '.join([*sys.argv[1:], *([] if resume else ['--resume'])])}"
     with bad_input(hint, config):
         from autotune.report.progress import LiveProgress
@@ -83,13 +83,19 @@ def sweep(
     config: Config,
     vary: Annotated[
         list[str] | None,
-        typer.Option("--vary", metavar="FIELD=VALUE,VALUE", help="Field of the design and its values; again for more."),
+        typer.Option(
+            "--vary", metavar="FIELD=VALUE,VALUE", help="Field of the design and its values; repeat for more."
+        ),
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Candidates to measure on each design.")] = None,
-    output: Annotated[str | None, typer.Option(help="Folder of designs, records and the picture.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Candidates to measure on each design; by default `trials` of CONFIG.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Folder of all results; by default the run folder with _sweep.")
+    ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Tunes for many designs of an accelerator: latency against memory."""
+    """Tune for many designs of an accelerator, and compare their latency and memory."""
     with bad_input(config=config):
         from autotune.run import sweep as designs
         from autotune.units import latency

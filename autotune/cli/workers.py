@@ -13,28 +13,43 @@ from autotune.cli.errors import bad_input
 if TYPE_CHECKING:
     from measure.rpc.service import Listen
 
-Token = Annotated[Path, typer.Option(metavar="FILE", help="File with the token that clients must have.")]
-Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM of the server's certificate: encrypts.")]
-CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM of the certificate's key.")]
+Token = Annotated[Path, typer.Option(metavar="FILE", help="File with the token that clients must send.")]
+Certificate = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="PEM file of the server's certificate, which encrypts.")
+]
+CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file of the certificate's key.")]
 
 
 def worker(
     token_file: Token,
-    target: Annotated[str, typer.Option(help="What to serve: a name of targets.registry.")] = "cpu",
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: any free one.")] = "127.0.0.1:0",
-    key: Annotated[str, typer.Option(help="By which runs ask for this device.")] = "",
-    tracker: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Register at this tracker.")] = None,
+    target: Annotated[
+        str, typer.Option(help="Target to serve: cpu, c, cuda or vta, with a variant behind a colon.")
+    ] = "cpu",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: any free port.")
+    ] = "127.0.0.1:0",
+    key: Annotated[
+        str, typer.Option(metavar="NAME", help="Key by which runs ask for this device; none by default.")
+    ] = "",
+    tracker: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Tracker to register at; none by default.")
+    ] = None,
     announce: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where clients reach this device, if not where it listens.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address at which clients reach this device; by default --listen."),
     ] = None,
     tls_cert: Certificate = None,
     tls_key: CertificateKey = None,
-    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM that signs the tracker's.")] = None,
-    memory_mb: Annotated[int | None, typer.Option(min=1, help="Most address space of a kernel's process.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM file of the certificates that sign the tracker's.")
+    ] = None,
+    memory_mb: Annotated[
+        int | None, typer.Option(min=1, help="Megabytes (2^20 bytes) of a kernel's address space; by default no limit.")
+    ] = None,
     executor: Annotated[str | None, typer.Option(hidden=True)] = None,
     host_lock: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Serves a device of this machine to runs elsewhere, until it is told to end."""
+    """Serve a device of this machine to runs elsewhere, until it is stopped."""
     with bad_input("", None, ValueError):
         from measure.fleet.local import LocalDevice
         from measure.rpc.serve import serve_device
@@ -56,12 +71,16 @@ def worker(
 
 def tracker(
     token_file: Token,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: any free one.")] = "127.0.0.1:0",
-    lease: Annotated[float, typer.Option(help="Seconds after which silent workers and clients are forgotten.")] = 10.0,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: any free port.")
+    ] = "127.0.0.1:0",
+    lease: Annotated[
+        float, typer.Option(help="Seconds of silence after which workers and clients are dropped.")
+    ] = 10.0,
     tls_cert: Certificate = None,
     tls_key: CertificateKey = None,
 ) -> None:
-    """Gives out the devices of workers by key and priority, until it is told to end."""
+    """Lend the devices of workers to runs by key and priority, until it is stopped."""
     with bad_input("", None, ValueError):
         from measure.rpc.serve import serve_tracker
 

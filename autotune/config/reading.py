@@ -89,6 +89,16 @@ def description_of(key: str) -> str:
     return _joined(fields_at(RunConfig, parents)[name].description or "")
 
 
+def find_default(key: str) -> Any:
+    """Finds the default of a dotted key; None for a key whose description says it behind "null:".
+
+    Raises:
+        KeyError: no such key.
+    """
+    *parents, name = key.split(".")
+    return fields_at(RunConfig, parents)[name].default
+
+
 def json_schema() -> dict[str, Any]:
     """The published JSON schema of a configuration file, in which `name` may be left out."""
     schema = RunConfig.model_json_schema()

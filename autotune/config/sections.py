@@ -153,9 +153,9 @@ class Measure(Section):
     """Measurement of candidates."""
 
     pool: Named[str | MeasurePool] = "local"
-    """local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file; see docs/measurement.md."""
+    """Measurement pool: local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file."""
     token_file: str | None = None
-    """File with the token of RPC workers and trackers."""
+    """File with the token of RPC workers and trackers; null: none."""
     tls_ca: str | None = None
     """PEM file of certificates that sign those of RPC servers; null: no encryption."""
     cache: Literal["warm", "network"] = "warm"
@@ -351,11 +351,10 @@ class Tracking(Section):
     """Tracking of runs besides the run folder."""
 
     backend: str | None = None
-    """mlflow, or none; null: what the environment variable AUTOTUNE_TRACKING says, else mlflow where it is
-    installed."""
+    """Tracking: mlflow or none; null: AUTOTUNE_TRACKING of the environment, else mlflow if it is installed."""
     uri: str | None = None
-    """sqlite:///FILE, or http[s]://HOST of a tracking server; null: what MLFLOW_TRACKING_URI says, else mlflow.db
-    beside the run folder."""
+    """Tracking store: sqlite:///FILE, or http[s]://HOST of a server; null: MLFLOW_TRACKING_URI of the environment, else
+    mlflow.db beside the run folder."""
     experiment: str | None = Field(default=None, min_length=1)
     """Experiment that the run belongs to; null: its name."""
     live_after_s: float | None = Field(default=None, ge=0)
@@ -372,19 +371,17 @@ class CompileConfig(Section):
     model: str | None = None
     """A network: a name of the onnx model zoo, or a file."""
     target: str = "cpu"
-    """A name of targets.registry; an accelerator such as vta computes those layers of a model that it can, and the CPU
-    the rest."""
+    """Target: cpu, c, cuda or vta, with a variant behind a colon; the CPU runs the layers that an accelerator lacks."""
     trials: int = Field(default=64, ge=0)
-    """Candidates to measure; the tasks of a model share them. 0, of a model: its kernels are what the
-    roofline chooses."""
+    """Candidates to measure, shared by the tasks of a model; 0, for a model alone: the roofline chooses."""
     seed: int = Field(default=0, ge=0)
-    """Seed of every random draw, and of the inputs."""
+    """Random seed of the search and of the inputs."""
     measure: Measure = Measure()
     network: Network = Network()
     output: str | None = None
-    """The run folder; null: runs/<name>."""
+    """Run folder; null: runs/<name>."""
     lock: str | None = Field(default=None, min_length=1)
-    """Lock file of a model, as a run writes it: its kernels have the schedules that it says; without trials."""
+    """Lock file of an earlier run, whose schedules the kernels of a model take, without trials; null: none."""
     cache: str | None = Field(default=None, min_length=1)
     """Folder of what compiling has found out before, or none; null: what the environment variable AUTOTUNE_CACHE says,
     else the user's cache folder."""

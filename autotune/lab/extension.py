@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 def add_commands(app: typer.Typer) -> None:
     """Adds `collect`, `dataset` and `costmodel`."""
-    from autotune.cli.options import KeyCommand
+    from autotune.cli.options import RESEARCH, KeyCommand
     from autotune.lab.cli import collect, costmodel, dataset
 
-    app.command(cls=KeyCommand)(collect.collect)
-    app.add_typer(dataset.app, name="dataset")
-    app.add_typer(costmodel.app, name="costmodel")
+    app.command(cls=KeyCommand, rich_help_panel=RESEARCH)(collect.collect)
+    app.add_typer(dataset.app, name="dataset", rich_help_panel=RESEARCH)
+    app.add_typer(costmodel.app, name="costmodel", rich_help_panel=RESEARCH)
 
 
 def tasks_of(config: RunConfig) -> list[Task] | None:

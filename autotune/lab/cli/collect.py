@@ -15,14 +15,16 @@ from autotune.cli.options import Overrides, Quiet, console_for, load
 def collect(
     ctx: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML) with `collect`.")],
-    minutes: Annotated[float | None, typer.Option(min=0, help="Minutes after which this session ends.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Minutes after which this session ends; by default no limit.")
+    ] = None,
     overrides: Overrides = None,
     pool: str | None = None,
     token_file: str | None = None,
     output: str | None = None,
     quiet: Quiet = False,
 ) -> None:
-    """Collects a dataset of measured programs; goes on with what an earlier session measured."""
+    """Collect a dataset of measured programs, continuing an earlier session."""
     with bad_input(config=config):
         from autotune.lab.cli.dataset import summary_tables
         from autotune.lab.collect.collection import collect as measure

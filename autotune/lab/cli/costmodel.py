@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from autotune.lab.evaluate import Comparison, Evaluation
     from costmodel.dataset import Dataset, Split
 
-app = typer.Typer(no_args_is_help=True, help="Cost models: train, eval, compare, tune, study, test, pretrain.")
+app = typer.Typer(
+    no_args_is_help=True, help="Train and evaluate cost models: train, eval, compare, tune, study, test, pretrain."
+)
 app.command("study")(study.study_command)
 app.command("test")(study.test_command)
 app.command("curve")(study.curve_command)
@@ -28,25 +30,29 @@ app.command("importance")(study.importance_command)
 app.command("pretrain")(pretrain.pretrain_command)
 app.command("sequences")(sequences.sequences_command)
 
-SplitFile = Annotated[Path | None, typer.Option("--split", metavar="FILE", help="What `autotune dataset split` wrote.")]
+SplitFile = Annotated[Path | None, typer.Option("--split", metavar="FILE", help="File of `autotune dataset split`.")]
 HoldOut = Annotated[
     list[str] | None,
-    typer.Option("--hold-out", metavar="NETWORK", help="Network to evaluate on, in place of --split; again for more."),
+    typer.Option("--hold-out", metavar="NETWORK", help="Network to evaluate on, in place of --split; repeat for more."),
 ]
-Target = Annotated[str | None, typer.Option("--target", help="Leave out what was measured on others.")]
+Target = Annotated[
+    str | None, typer.Option("--target", metavar="NAME", help="Target whose programs are used; by default all.")
+]
 Options = Annotated[
-    list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Option of the model; again for more.")
+    list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Option of the model; repeat for more.")
 ]
 OptionsFile = Annotated[
-    Path | None, typer.Option("--options", metavar="FILE", help="What `autotune costmodel tune` wrote.")
+    Path | None, typer.Option("--options", metavar="FILE", help="File of `autotune costmodel tune`.")
 ]
-ModelName = Annotated[str, typer.Option("--model", help="lightgbm, ridge, ..., module:Class or FILE.py:Class.")]
+ModelName = Annotated[
+    str, typer.Option("--model", help="Cost model: lightgbm, ridge, ..., module:Class or FILE.py:Class.")
+]
 
 
 @app.command()
 def train(
     dataset: DatasetFolder,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the model, to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the model to.")],
     model: ModelName = "lightgbm",
     split: SplitFile = None,
     hold_out: HoldOut = None,
@@ -57,7 +63,7 @@ def train(
     track: Track = None,
     tracking_uri: Uri = None,
 ) -> None:
-    """Trains a model on what a dataset holds, and evaluates it on what a split holds back of it."""
+    """Train a model on a dataset, and evaluate it on the test part of a split."""
     with bad_input():
         from autotune.lab import tracked
         from autotune.lab.evaluate import Comparison, compare, evaluate, fitted, samples
@@ -91,11 +97,14 @@ def evaluate_command(
     hold_out: HoldOut = None,
     target: Target = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Name of the model, where it is one of your own: its code is run.")
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME", help="Name of a model of your own, whose code is run; none by default."
+        ),
     ] = None,
     json_file: Json = None,
 ) -> None:
-    """Evaluates a model on the test part of a split, or on everything."""
+    """Evaluate a model on the test part of a split, or on everything."""
     with bad_input():
         from autotune.lab.evaluate import Comparison, evaluate
         from autotune.run_files import write_json
@@ -121,18 +130,19 @@ def compare_command(
     hold_out: HoldOut = None,
     target: Target = None,
     models: Annotated[
-        str | None, typer.Option("--models", metavar="NAME,NAME", help="All of the package by default.")
+        str | None,
+        typer.Option("--models", metavar="NAME,NAME", help="Models to compare; by default all of the package."),
     ] = None,
     own: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="NAME", help="One more: module:Class or FILE.py:Class; again for more."),
+        typer.Option("--model", metavar="NAME", help="Another model: module:Class or FILE.py:Class; repeat for more."),
     ] = None,
     seed: Seed = 0,
     json_file: Json = None,
     track: Track = None,
     tracking_uri: Uri = None,
 ) -> None:
-    """Trains and evaluates models on one split: a table, with random choice and the roofline alone in it."""
+    """Train models on one split, and compare them with random choice and the roofline."""
     with bad_input():
         from autotune.lab import tracked
         from autotune.lab.evaluate import compare
@@ -167,17 +177,16 @@ def tune(
     split: SplitFile = None,
     hold_out: HoldOut = None,
     target: Target = None,
-    trials: Annotated[int, typer.Option(min=1, help="Options to try.")] = 30,
-    metric: Annotated[str, typer.Option(help="top1, top5, pairwise, recall or peak.")] = "top1",
-    folds: Annotated[int, typer.Option(min=2, help="Parts that the tasks are split in.")] = 3,
+    trials: Annotated[int, typer.Option(min=1, help="Number of option sets to try.")] = 30,
+    metric: Annotated[str, typer.Option(help="Metric to maximise: top1, top5, pairwise, recall or peak.")] = "top1",
+    folds: Annotated[int, typer.Option(min=2, help="Number of parts that the tasks are split into.")] = 3,
     settings: Options = None,
     seed: Seed = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="JSON file to write the best options to.")
     ] = None,
 ) -> None:
-    """Searches for the options with which a model does best on tasks that it has not learned; --split's test part is
-    left alone."""
+    """Find the options with which a model does best on tasks outside its training data."""
     with bad_input():
         from autotune.lab.hyperparameters import Trial
         from autotune.lab.hyperparameters import tune as search

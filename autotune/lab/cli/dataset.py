@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from costmodel.dataset.stats import TaskStats
 
 app = typer.Typer(
-    no_args_is_help=True, help="Datasets of measured programs: build, stats, merge, split; import, export, replay."
+    no_args_is_help=True,
+    help="Make and read datasets of measured programs: build, stats, merge, split, import, export, replay.",
 )
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")]
@@ -37,10 +38,10 @@ class Kind(StrEnum):
 
 @app.command()
 def build(
-    records: Annotated[list[Path], typer.Argument(metavar="RECORDS", help="Records files; more than one will do.")],
+    records: Annotated[list[Path], typer.Argument(metavar="RECORDS", help="Records files, one or more.")],
     output: Output,
 ) -> None:
-    """Makes a dataset of records, with what `autotune collect` wrote beside them."""
+    """Build a dataset from records and the files of `autotune collect` beside them."""
     with bad_input():
         from autotune.lab.collect.collection import tasks_beside
         from costmodel.dataset.build import build as of_records
@@ -60,10 +61,10 @@ def build(
 @app.command()
 def stats(
     folder: DatasetFolder,
-    each: Annotated[bool, typer.Option("--tasks", help="A row for each task, too.")] = False,
+    each: Annotated[bool, typer.Option("--tasks", help="Print a row for each task, too.")] = False,
     json_file: Json = None,
 ) -> None:
-    """Shows what a dataset holds."""
+    """Show the contents of a dataset."""
     with bad_input():
         from autotune.run_files import write_json
         from costmodel.dataset import Dataset
@@ -88,7 +89,7 @@ def sequences(
     ],
     output: Output,
 ) -> None:
-    """Makes sequences of schedule primitives of auto_scheduler's records, as TenSet keeps them."""
+    """Convert records of TVM's auto_scheduler, such as TenSet's, to sequences of schedule primitives."""
     with bad_input():
         from autotune.lab.sequences import write_shards
 
@@ -106,7 +107,7 @@ def merge(
     folders: Annotated[list[Path], typer.Argument(metavar="DATASET", help="Folders of datasets; two or more.")],
     output: Output,
 ) -> None:
-    """Makes one dataset of several; each program is in it once."""
+    """Merge datasets into one that has each program once."""
     with bad_input():
         from costmodel.dataset import Dataset
         from costmodel.dataset.build import merge as of_datasets
@@ -124,13 +125,13 @@ def split(
         Kind, typer.Option(help="within: programs of every task; task: workloads; target and network: those held out.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="JSON file to write.")],
-    share: Annotated[float, typer.Option(help="Of programs (within) or workloads (task) that are tested on.")] = 0.2,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw of programs or workloads.")] = 0,
+    share: Annotated[float, typer.Option(help="Share of programs (within) or workloads (task) to test on.")] = 0.2,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the split.")] = 0,
     hold_out: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Target or network to test on; again for more.")
+        list[str] | None, typer.Option(metavar="NAME", help="Target or network to test on; repeat for more.")
     ] = None,
 ) -> None:
-    """Writes which tasks of a dataset to learn from and which to be evaluated on."""
+    """Split the tasks of a dataset into a part to learn from and a part to test on."""
     with bad_input():
         from autotune.config import ConfigError
         from autotune.run_files import write_json
@@ -158,10 +159,10 @@ def import_(
     results: Annotated[Path, typer.Argument(metavar="T4", help="Results in the T4 format, .json or .json.gz.")],
     output: Output,
     space: Annotated[
-        Path | None, typer.Option(metavar="T1", help="Its space in the T1 format; without, of the values that occur.")
+        Path | None, typer.Option(metavar="T1", help="Space in the T1 format; by default the values that occur.")
     ] = None,
 ) -> None:
-    """Makes a measured space of another tuner's results."""
+    """Import the results of another tuner as a measured space."""
     with bad_input():
         from costmodel.dataset.t4 import read_t4
 
@@ -174,10 +175,12 @@ def import_(
 def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A measured space, or a dataset with --task.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="T4", help="File to write, .json or .json.gz.")],
-    task: Annotated[str | None, typer.Option(help="Name or key of the task of a dataset.")] = None,
-    space: Annotated[Path | None, typer.Option(metavar="T1", help="File for the space.")] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name or key of a task, if FOLDER is a dataset; none by default.")
+    ] = None,
+    space: Annotated[Path | None, typer.Option(metavar="T1", help="File to write the space to.")] = None,
 ) -> None:
-    """Writes results in the T4 format, and the space in T1, for other tuners to read."""
+    """Export a measured space for other tuners, with results in the T4 format and the space in T1."""
     with bad_input():
         from costmodel.dataset import Dataset
         from costmodel.dataset.knob_space import of_task
@@ -192,17 +195,19 @@ def export(
 @app.command()
 def replay(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A measured space.")],
-    strategy: Annotated[str, typer.Option(help="A search strategy.")] = "listing",
-    model: Annotated[str, typer.Option(help="The cost model that it asks.")] = "matern",
-    trials: Annotated[int, typer.Option(min=1, help="Configurations that a search may ask for.")] = 200,
-    seeds: Annotated[int, typer.Option(min=1, help="Searches.")] = 10,
-    batch: Annotated[int, typer.Option(min=1, help="Configurations asked for at a time.")] = 1,
+    strategy: Annotated[str, typer.Option(help="Search strategy: listing, evolution, random, ...")] = "listing",
+    model: Annotated[str, typer.Option(help="Cost model: matern, lightgbm, ...")] = "matern",
+    trials: Annotated[int, typer.Option(min=1, help="Number of configurations that a search may try.")] = 200,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of searches, each with its own seed.")] = 10,
+    batch: Annotated[int, typer.Option(min=1, help="Number of configurations in a round.")] = 1,
     exploration: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Standard deviations added to scores; 2 for models that know them, or none."),
+        typer.Option(
+            min=0.0, help="Number of standard deviations added to scores; by default 2 if the model has them, else 0."
+        ),
     ] = None,
 ) -> None:
-    """Plays searches on a measured space: what they find, beside random search."""
+    """Replay a search strategy on a measured space, and compare it with random search."""
     with bad_input():
         import numpy as np
         from rich.console import Console

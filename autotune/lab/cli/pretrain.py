@@ -14,16 +14,14 @@ from autotune.cli.options import Seed, tell
 def pretrain_command(
     datasets: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[DATASET]...", help="Folders of datasets; by default what the shipped one learned from."
-        ),
+        typer.Argument(metavar="[DATASET]...", help="Folders of datasets; by default those of the shipped model."),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The model, to write; its name ends with .npz.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, ending in .npz.")
     ] = Path("pretrained.npz"),
     seed: Seed = 0,
 ) -> None:
-    """Learns from all programs of datasets what the roofline misses, for layers that nothing is known of."""
+    """Learn the ratio of time to roofline from datasets, for tasks without any measurement."""
     with bad_input():
         from autotune.lab.learn_pretrained import learn, shipped_sources
         from costmodel.dataset import Dataset

@@ -12,18 +12,18 @@ from autotune.cli.options import Json, check_json, tell
 
 
 def sequences_command(
-    folder: Annotated[Path, typer.Argument(metavar="SEQUENCES", help="What `autotune dataset sequences` wrote.")],
-    share: Annotated[float, typer.Option(help="Of the tasks that are scored on, drawn by --split-seed.")] = 0.1,
-    split_seed: Annotated[int, typer.Option(min=0, help="Of that draw.")] = 0,
+    folder: Annotated[Path, typer.Argument(metavar="SEQUENCES", help="Folder of `autotune dataset sequences`.")],
+    share: Annotated[float, typer.Option(help="Share of the tasks to test on, drawn by --split-seed.")] = 0.1,
+    split_seed: Annotated[int, typer.Option(min=0, help="Random seed of that draw.")] = 0,
     weights: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON in place of --share: network → workload key → how often it occurs."),
+        typer.Option(metavar="FILE", help="JSON file in place of --share: network → workload key → count."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Of the model.")] = 1,
-    steps: Annotated[int, typer.Option(min=1, help="Of training.")] = 1500,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of models, each with its own seed.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Number of training steps.")] = 1500,
     json_file: Json = None,
 ) -> None:
-    """Learns the order of programs from their schedule primitives, as TLP does, and scores it on tasks held back."""
+    """Train TLP's model, which ranks programs by their schedule primitives, and test it on other tasks."""
     with bad_input():
         from rich.console import Console
 

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 PoolsFolder = Annotated[Path, typer.Argument(metavar="POOLS", help="Folder of pools, or: shipped.")]
 Models = Annotated[
-    str | None, typer.Option("--models", metavar="NAME,NAME", help="Models; all are compared with the first.")
+    str | None,
+    typer.Option(
+        "--models", metavar="NAME,NAME", help="Models, compared with the first; by default six of the package."
+    ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Random seeds of each model.")]
-Each = Annotated[bool, typer.Option("--tasks", help="A row for each task, too.")]
-Plots = Annotated[Path | None, typer.Option("--plots", metavar="FOLDER", help="Draw predicted against measured.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of random seeds for each model.")]
+Each = Annotated[bool, typer.Option("--tasks", help="Print a row for each task, too.")]
+Plots = Annotated[
+    Path | None, typer.Option("--plots", metavar="FOLDER", help="Folder for plots of predicted against measured times.")
+]
 
 
 class By(StrEnum):
@@ -40,7 +45,7 @@ def study_command(
     track: Track = None,
     tracking_uri: Uri = None,
 ) -> None:
-    """Learns models from pools and scores them on the networks to validate with, with intervals."""
+    """Train models on pools, and score them on the validation networks."""
     with bad_input():
         from autotune.lab import tracked
         from autotune.lab.protocol import Pools, study
@@ -63,7 +68,7 @@ def test_command(
     track: Track = None,
     tracking_uri: Uri = None,
 ) -> None:
-    """Scores models on the networks to test with: to be run once everything was chosen without them."""
+    """Score the final models on the test networks, once all choices are made without these."""
     with bad_input():
         from autotune.lab import tracked
         from autotune.lab.test import test
@@ -79,12 +84,12 @@ def test_command(
 
 def curve_command(
     folder: PoolsFolder = Path("shipped"),
-    model: Annotated[str, typer.Option("--model", help="Its name.")] = "lightgbm",
-    by: Annotated[By, typer.Option(help="Quantity of the training data that is varied.")] = By.programs,
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Cost model to study.")] = "lightgbm",
+    by: Annotated[By, typer.Option(help="Quantity of the training data to vary.")] = By.programs,
     seeds: Seeds = 5,
     json_file: Json = None,
 ) -> None:
-    """Shows how a model's scores on the networks to validate with grow with what it learns from."""
+    """Show the validation scores of a model against the size of its training data."""
     with bad_input():
         from rich.console import Console
 
@@ -103,11 +108,11 @@ def curve_command(
 
 def importance_command(
     folder: PoolsFolder = Path("shipped"),
-    model: Annotated[str, typer.Option("--model", help="Its name.")] = "lightgbm",
-    most: Annotated[int, typer.Option("--most", min=1, help="Features to show.")] = 20,
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Cost model to study.")] = "lightgbm",
+    most: Annotated[int, typer.Option("--most", min=1, help="Number of features to show.")] = 20,
     json_file: Json = None,
 ) -> None:
-    """Lists the features a model depends on: what it loses when one is shuffled among programs."""
+    """List the features that a model depends on, by its loss when one is shuffled among programs."""
     with bad_input():
         from autotune.lab.evaluate import fitted, samples
         from autotune.lab.protocol import Pools

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -65,6 +66,18 @@ def test_help_and_version_are_quick():
     assert call("--version").output == f"autotune {__version__}\n"
 
 
+def test_help_groups_commands_by_their_use():
+    panels = re.split(r"─ ([A-Z][a-z ]+) ─", call("--help").output)
+    commands = {
+        title: re.findall(r"^│ (\w+) ", text, re.MULTILINE)
+        for title, text in zip(panels[1::2], panels[2::2], strict=True)
+    }
+    assert list(commands) == ["Options", "Use", "Measure on other machines", "Research"]
+    assert commands["Use"][:3] == ["run", "compile", "bench"] and "database" in commands["Use"]
+    assert commands["Measure on other machines"] == ["worker", "tracker"]
+    assert commands["Research"] == ["sweep", "collect", "dataset", "costmodel"]
+
+
 def test_importing_the_package_imports_no_library():
     code = "import autotune, sys; print({'numpy', 'pydantic', 'rich', 'onnx'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -96,7 +109,7 @@ def test_options_that_set_keys_take_what_the_keys_take_and_are_described_as_they
         config = RunConfig.model_validate({**data, section: {last: value}} if section else {**data, last: value})
         assert (getattr(config, section) if section else config).model_dump()[last] == value, (name, key)
     shown = {(name, key): option.help for name, option, _, key in found}
-    assert shown["run", "seed"] == description_of("seed") == "Seed of every random draw, and of the inputs."
+    assert shown["run", "seed"] == f"{description_of('seed')} \\[default: 0]"
     assert "http[s]://HOST" in call("run", "--help").output, "brackets are no markup"
 
 
