@@ -17,11 +17,15 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.compiler.executable.graph_family import GraphFamily
-from autotune.compiler.executable.open_kernels import Packed, choose_kernels
+from autotune.compiler.executable.open_kernels import OpenKernels, Packed, choose_kernels
 from autotune.compiler.executable.shapes import FIXED, NotOpen, Range, ShapeSet
 from autotune.config import ConfigError
 from autotune.graph.ir import Builder, Graph
 from autotune.graph.types import TensorType
+from autotune.schedule import Schedule
+from search_space.schedule.trace import Trace
+from search_space.workloads import Workload
+from targets import registry
 from targets.manifest import MANIFEST, ExecutableError, read_manifest, write_manifest
 from targets.native_executable import FORMAT, NativeExecutable
 
@@ -352,6 +356,20 @@ def test_a_kernel_that_takes_next_to_no_time_has_its_best_schedule_too() -> None
     seconds[1, :2, 5:] = seconds[1, 2, :5] = 1.5
     found = choose_kernels(cells(*range(2, 29)), seconds, np.array([1, 20]), [[ALIKE] * 3] * 2)
     assert [places for _, places in found] == [[0, 0], [2, 2]]
+
+
+def test_a_kernel_without_a_size_takes_as_long_at_all_sizes() -> None:
+    def two(n: int) -> Graph:
+        builder = Builder("graph", {"x": TensorType((n, 4), "float32"), "fixed": TensorType((8, 4), "float32")})
+        return builder.finish([builder.add("softmax", ["x"]), builder.add("softmax", ["fixed"])])
+
+    def plain(workload: Workload) -> Schedule:
+        return Schedule(workload.algorithms[0], Trace(()))
+
+    ranges = OpenKernels(family(two), plain, registry.get("cpu"), 1, False).choose()
+    fixed = [candidate for _, kernels in ranges for candidate in kernels if not candidate.terms]
+    assert len(fixed) == len(ranges) and all(candidate is fixed[0] for candidate in fixed)
+    assert np.ptp(fixed[0].seconds) == 0 and fixed[0].seconds[0] < 1e-3
 
 
 def test_of_several_sizes_each_cell_is_a_range() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.tuner.open_traces import open_trace
 from autotune.tuner.settings import Settings
 from autotune.tuner.sizes.choice import Timed, choose_schedules, divide_sizes, mean_of
-from autotune.tuner.sizes.opening import Opening, opened, openings
+from autotune.tuner.sizes.opening import Opening, opened, openings, state_at
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import by_roofline
 from costmodel.features.extractor import FeatureExtractor
@@ -265,3 +266,10 @@ def test_a_schedule_of_one_size_runs_there_alone() -> None:
     every, one = tiles(1, 1, {1: 2, 4: 8, 9: 18}, 9), tiles(4, 4, {4: 1.0}, 4)
     assert divide_sizes([1, 4, 9], [every, one]) == [(1, 3, 0), (4, 4, 1), (5, 9, 0)]
     assert divide_sizes([4], [one]) == [(4, 4, 0)]
+
+
+def test_a_program_without_a_size_is_estimated_like_one_of_that_size() -> None:
+    hardware = registry.get("cpu").hardware
+    open_sizes, known = (open_trace(Trace(()), state_at(layer, low, high, "n")) for low, high in ((2, 64), (8, 8)))
+    alone = known.seconds(np.zeros((0, 3)), hardware, False, 1)
+    np.testing.assert_allclose(alone, open_sizes.seconds(np.full((1, 3), 8.0), hardware, False, 1), rtol=0.01)
