@@ -44,10 +44,8 @@ class OpenTrace:
             threads: that it runs on.
 
         Returns:
-            Seconds, (points,); all are one second where the program has no size.
+            Seconds, (points,).
         """
-        if not self.program.sizes:
-            return np.ones(columns.shape[1])
         extractor = extractor_of(self.program, tuple(self.program.sizes), hardware, cold, threads)
         return np.maximum(extractor.roofline(columns), LEAST_SECONDS)
 

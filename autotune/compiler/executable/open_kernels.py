@@ -1,13 +1,14 @@
 """Kernels of a network of open sizes: candidates, and the ranges of sizes in which each is called.
 
-Each schedule was found at some sizes, so that its tiles fit there, and is open from these on; of those a range has the
-ones that are estimated best.
+Each schedule was found at some sizes. It holds from there on, as its tiles fit in there, and its time at any size is
+estimated: a tile of 8 rows computes 16 for 9, one of 5 computes 10. `tuner.size_ranges` divides sizes into few ranges,
+each with the schedules that are estimated best there, such that the network loses the least over all sizes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 
 from autotune.compiler.cache.kernels import symbol_of_open
 from autotune.compiler.executable.graph_family import GraphFamily
-from autotune.compiler.executable.ranges import Packed, divided, doubted
 from autotune.compiler.executable.shapes import NotOpen, Range
 from autotune.schedule import OpenKernel, Schedule
 from autotune.tuner.open_traces import OpenTrace, open_trace
+from autotune.tuner.size_ranges import choose_candidates, choose_ranges
 from search_space import te_json
 from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import LoopProgram
@@ -29,6 +30,29 @@ from search_space.schedule.state import State, initial_state
 from search_space.terms import Point, Term
 from search_space.workloads import Workload
 from targets.base import Target
+
+MOST = 16
+"""Ranges of an open size."""
+LEAST_GAIN = 0.001
+"""Share of the time that one more range must save."""
+COPY = 0.005
+"""Share of the time that another copy of all weights must save; kernels that pack in their own ways have one each."""
+DOUBT = 0.02
+"""Share of its time by which a schedule is taken to be slower for each doubling from where it was found: what is
+searched at a size is the best there of what the estimate tells apart, and of what it does not."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The way in which a kernel packs its constants.
+
+    Attributes:
+        how: equal for kernels that pack alike.
+        nbytes: of what is packed.
+    """
+
+    how: str
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -76,13 +100,12 @@ class OpenKernels:
         every = {call: self._candidates(call) for call in family.distinct}
         alike = [family.first_alike(call) for call in range(family.count)]
         seconds = np.full((len(every), max(map(len, every.values())), len(cells)), np.inf)
-        for row, candidates in zip(seconds, every.values(), strict=True):
-            for number, candidate in enumerate(candidates):
-                row[number] = candidate.seconds
+        for rows, candidates in zip(seconds, every.values(), strict=True):
+            rows[: len(candidates)] = [candidate.seconds for candidate in candidates]
         counts = np.array([alike.count(call) for call in every])
         packed = [[candidate.packed for candidate in candidates] for candidates in every.values()]
         ranges = []
-        for within, numbers in divided(cells, seconds, counts, packed):
+        for within, numbers in choose_kernels(cells, seconds, counts, packed):
             best = {call: every[call][number] for call, number in zip(every, numbers, strict=True)}
             ranges.append((within, tuple(best[call] for call in alike)))
         return ranges
@@ -146,9 +169,47 @@ class OpenKernels:
         ends = opened.seconds(
             columns.reshape(len(sizes), len(points)), self._target.hardware, self._cold, self._threads
         )
-        seconds = ends.reshape(-1, 2).mean(1)
-        holds = [all(a <= b for a, b in zip(least, cell.least, strict=True)) for cell in cells]
-        return np.where(holds, doubted(seconds, least, cells), np.inf)
+        begins = np.array([cell.least for cell in cells])  # (cells, sizes)
+        doubt = 1 + DOUBT * np.log2(begins / least).sum(1) * bool(sizes)  # what has no size is the same everywhere
+        return np.where((begins >= least).all(1), ends.reshape(-1, 2).mean(1) * doubt, np.inf)
+
+
+def choose_kernels(
+    cells: Sequence[Range], seconds: NDArray[np.float64], counts: NDArray[np.int64], packed: Sequence[Sequence[Packed]]
+) -> list[tuple[Range, list[int]]]:
+    """Chooses ranges of sizes, and the candidate of each kernel there.
+
+    The cost of a candidate is its share of the time of all kernels by the fastest candidates; each cell counts by the
+    logarithm of its sizes.
+
+    Args:
+        cells: of `ShapeSet`. Where several sizes are open each is a range.
+        seconds: estimated, (kernels, candidates, cells); infinite where a candidate does not hold. Each kernel has one
+            that holds in each cell.
+        counts: how often each kernel is called: (kernels,).
+        packed: by kernel and candidate.
+    """
+    weights = np.array([sum(math.log((b + 1) / a) for a, b in each.spans) for each in cells])
+    of_all = (seconds.min(1) * counts[:, None]).sum(0)  # (cells,)
+    costs = seconds * counts[:, None, None] / of_all * (weights / weights.sum())
+    once = sum(min(p.nbytes for p in each) * count for each, count in zip(packed, counts.tolist(), strict=True))
+    for rows, each, count in zip(costs, packed, counts.tolist(), strict=True):
+        rows[: len(each)][_rare(rows[: len(each)], each, COPY * count / max(1, once))] = np.inf
+    if len(cells[0].least) > 1:
+        return list(zip(cells, costs.argmin(1).T.tolist(), strict=True))
+    return [
+        (Range(cells[begin].least, cells[end - 1].greatest), best.tolist())
+        for begin, end, best in choose_ranges(costs, LEAST_GAIN, MOST)
+    ]
+
+
+def _rare(costs: NDArray[np.float64], packed: Sequence[Packed], price: float) -> NDArray[np.bool_]:
+    """Tells which candidates of a kernel pack in a way that is not worth its memory, at a price of each byte."""
+    ways = {p.how: p.nbytes for p in packed}
+    way = np.array([list(ways).index(p.how) for p in packed])
+    least = np.full((len(ways), costs.shape[1]), np.inf)  # (ways, cells)
+    np.minimum.at(least, way, costs)
+    return ~np.isin(way, choose_candidates(least, price * np.array([*ways.values()])))
 
 
 def _packed(program: LoopProgram) -> Packed:

@@ -9,7 +9,8 @@ One row, one image, one token make another graph more often than not, and are po
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -79,12 +80,13 @@ class ShapeSet:
             if high <= low:
                 raise NotOpen(f"`sizes` must have several of 2 and more, but {name} ends at {high}")
             samples = [low, *(n for n in LEAST if low < n < high)]
-            cells = [Range((a,), (b,)) for a, b in _cells(low, high)]
+            spans = _divided((low, high), lambda n: n + max(1, (1 << (n.bit_length() - 1)) // CELLS))
+            cells = [Range((a,), (b,)) for a, b in spans]
             return cls(sizes, exact, tuple((n,) for n in samples), tuple(cells))
         if ones := [name for name, (low, _) in sizes.items() if low == 1]:
             raise NotOpen(f"of several sizes each must be at least 2, but got {ones[0]} from 1")
-        factor = FACTOR if len(sizes) == 2 else None
-        every = [_divided(span, factor) for span in sizes.values()]
+        factor = FACTOR if len(sizes) == 2 else math.inf
+        every = [_divided(span, lambda n: n * factor) for span in sizes.values()]
         ranges = [Range(tuple(low for low, _ in spans), tuple(high for _, high in spans)) for spans in product(*every)]
         return cls(sizes, (), tuple(each.least for each in ranges), tuple(ranges))
 
@@ -109,18 +111,9 @@ FIXED = ShapeSet({}, ((),))
 """The set of one shape."""
 
 
-def _cells(low: int, high: int) -> list[Span]:
-    least = [low]
-    while (following := least[-1] + max(1, (1 << (least[-1].bit_length() - 1)) // CELLS)) <= high:
-        least.append(following)
-    return list(zip(least, [*(n - 1 for n in least[1:]), high], strict=True))
-
-
-def _divided(span: Span, factor: int | None) -> Sequence[Span]:
-    low, high = span
-    if factor is None:
-        return [span]
-    least = [low]
-    while least[-1] * factor <= high:
-        least.append(least[-1] * factor)
+def _divided(span: Span, following: Callable[[int], float]) -> list[Span]:
+    """Divides a range of sizes into several; `following` gives the least size of the next one."""
+    least, high = [span[0]], span[1]
+    while (begin := following(least[-1])) <= high:
+        least.append(int(begin))
     return list(zip(least, [*(n - 1 for n in least[1:]), high], strict=True))

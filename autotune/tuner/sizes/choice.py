@@ -1,12 +1,11 @@
-"""Which of many schedules to keep for a distribution of sizes, and at which size each of these runs.
+"""Costs by which `tuner.size_ranges` chooses schedules of an operator for a distribution of one size.
 
-That k schedules be chosen of many such that the best of them at each size is good over all sizes is a problem of
-covers: taking them greedily, each time the one that gains the most, is near the optimum (Nemhauser, Wolsey and Fisher,
-1978); here exchanges of one for another follow. DietCode (Zheng et al., MLSys 2022) chooses by the shape, too.
+DietCode (Zheng et al., MLSys 2022) chooses by the shape, too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -14,17 +13,16 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.tuner.size_ranges import Matrix, choose_candidates, choose_ranges
 from autotune.tuner.sizes.opening import Opening
 
 LEAST_GAIN = 0.005
-"""Share of the objective that one more schedule must save."""
+"""Share of the objective that one more schedule must save; of the mean, share of the least that there can be."""
 CLEARLY = 0.03
 """Share of its time that another schedule must be estimated to save at a size that was not timed."""
 
 Objective = Literal["geomean", "mean"]
 """`geomean`: of seconds over those of the fastest that is known at a size. `mean`: of seconds. Both weighted."""
-
-Matrix = NDArray[np.float64]
 
 
 def check_objective(objective: str) -> None:
@@ -34,64 +32,34 @@ def check_objective(objective: str) -> None:
 
 
 def mean_of(objective: str, weights: Matrix, seconds: Matrix, best: Matrix) -> Matrix:
-    """What is to be small: weights (sizes,), seconds (..., sizes), best known seconds (sizes,) → (...)."""
-    shares = weights / weights.sum()
-    if objective == "mean":
-        found: Matrix = seconds @ shares
-    else:
-        found = np.exp(np.log(seconds / best) @ shares)
-    return found
+    """Computes the objective: weights (sizes,), seconds (..., sizes), best seconds (sizes,) → (...)."""
+    total: Matrix = _costs(objective, weights, seconds, best).sum(-1)
+    return total if objective == "mean" else np.exp(total)
 
 
-def chosen(
-    everywhere: Sequence[bool],
-    seconds: Matrix,
-    weights: Matrix,
-    count: int,
-    objective: str = "geomean",
+def _costs(objective: str, weights: Matrix, seconds: Matrix, best: Matrix) -> Matrix:
+    """Computes parts of the objective, or of its logarithm, that sum up to it: (..., sizes)."""
+    parts: Matrix = (seconds if objective == "mean" else np.log(seconds / best)) * (weights / weights.sum())
+    return parts
+
+
+def choose_schedules(
+    everywhere: Sequence[bool], seconds: Matrix, weights: Matrix, limit: int, objective: str = "geomean"
 ) -> list[int]:
-    """Places of at most `count` schedules that together make the objective small.
+    """Chooses at most `limit` schedules that together make the objective small.
 
     Args:
         everywhere: whether each schedule holds for all of the range; one of those that do is chosen, so that there
             is a kernel for the sizes between those that were timed.
         seconds: (schedules, sizes); infinite where one does not hold.
         weights: (sizes,).
-        count: at least 1.
+        limit: at least 1.
         objective: see `Objective`.
     """
-    best = seconds.min(axis=0)
-    allowed = np.asarray(everywhere)
-
-    def with_one_more(taken: Sequence[int]) -> Matrix:
-        rest = seconds[list(taken)].min(axis=0) if taken else np.full(len(weights), np.inf)
-        values = mean_of(objective, weights, np.minimum(rest, seconds), best)
-        return values if any(allowed[place] for place in taken) else np.where(allowed, values, np.inf)
-
-    taken: list[int] = []
-    value = np.inf
-    while len(taken) < count:
-        values = with_one_more(taken)
-        place = int(values.argmin())
-        if not values[place] < value * (1 - LEAST_GAIN):
-            break
-        taken.append(place)
-        value = float(values[place])
-        value = _exchanged(taken, value, with_one_more)
-    return taken
-
-
-def _exchanged(taken: list[int], value: float, with_one_more: Callable[[Sequence[int]], Matrix]) -> float:
-    """Exchanges schedules that are taken for others, one at a time, as long as that gains; the value then."""
-    gained = len(taken) > 1
-    while gained:
-        gained = False
-        for number in range(len(taken)):
-            values = with_one_more([*taken[:number], *taken[number + 1 :]])
-            place = int(values.argmin())
-            if values[place] < value * (1 - LEAST_GAIN):
-                taken[number], value, gained = place, float(values[place]), True
-    return value
+    costs = _costs(objective, weights, seconds, seconds.min(axis=0))
+    price = costs.min(axis=0).sum() * LEAST_GAIN if objective == "mean" else -math.log1p(-LEAST_GAIN)
+    between = np.where(everywhere, 0.0, np.inf)  # the sizes that are not listed: they weigh nothing
+    return choose_candidates(np.column_stack([costs, between]), np.full(len(seconds), price), limit)
 
 
 @dataclass(frozen=True)
@@ -120,24 +88,22 @@ class Timed:
         return np.where(holds, self.work(sizes) * np.exp(np.interp(np.log(sizes), np.log(known), over)), np.inf)
 
 
-def ranges(low: int, high: int, listed: Sequence[int], kept: Sequence[Timed]) -> list[tuple[int, int, int]]:
-    """(least size, greatest size, place in `kept`) in order, which together have all sizes from `low` to `high`.
+def divide_sizes(listed: Sequence[int], schedules: Sequence[Timed]) -> list[tuple[int, int, int]]:
+    """Divides all sizes from the first to the last one listed into ranges, each with a schedule.
 
-    At a listed size it is the fastest schedule. At others it is that of the nearest listed size below or above, unless
-    another is estimated to be clearly faster.
+    A listed size has the fastest schedule. Others have that of the nearest listed size below or above, unless another
+    is estimated to be clearly faster.
+
+    Returns:
+        Least size, greatest size and place in `schedules` of each range, in order.
     """
-    every = np.arange(low, high + 1)
-    seconds = np.stack([timed.at(every) for timed in kept])  # (kept, sizes)
-    fastest = seconds.argmin(axis=0)  # (sizes,)
-    marks = np.asarray(listed) - low  # (listed,)
-    exact = np.array([[timed.seconds.get(n, np.inf) for n in listed] for timed in kept]).argmin(axis=0)
-    places = np.arange(len(every))
-    below = np.clip(np.searchsorted(marks, places, side="right") - 1, 0, len(marks) - 1)
-    above = np.clip(below + 1, 0, len(marks) - 1)
-    near = np.stack([exact[below], exact[above]])  # (2, sizes)
-    near = near[seconds[near, places].argmin(axis=0), places]
-    winners = np.where(seconds[fastest, places] < seconds[near, places] * (1 - CLEARLY), fastest, near)
-    winners[marks] = exact
-    starts = np.flatnonzero(np.diff(winners, prepend=-1))
-    ends = np.append(starts[1:], len(every))
-    return [(low + int(a), low + int(b) - 1, int(winners[a])) for a, b in zip(starts, ends, strict=True)]
+    low, marks, every = listed[0], np.asarray(listed), np.arange(listed[0], listed[-1] + 1)
+    measured = np.array([[timed.seconds.get(n, np.inf) for n in listed] for timed in schedules])
+    fastest = measured.argmin(axis=0)  # (listed,)
+    below = np.searchsorted(marks, every, side="right") - 1
+    above = np.minimum(below + 1, len(marks) - 1)
+    rows = np.arange(len(schedules))[:, None]
+    near = (rows == fastest[below]) | (rows == fastest[above])  # (schedules, sizes)
+    costs = np.stack([timed.at(every) for timed in schedules]) / np.where(near, 1, 1 - CLEARLY)
+    costs[:, marks - low] = measured
+    return [(low + begin, low + end - 1, int(best[0])) for begin, end, best in choose_ranges(costs[None])]

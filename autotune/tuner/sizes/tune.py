@@ -32,7 +32,7 @@ from autotune.tuner.result import TuneResult
 from autotune.tuner.schedulers import TaskScheduler
 from autotune.tuner.settings import Settings
 from autotune.tuner.sizes.carry import Carried, InOrder, like_neighbours
-from autotune.tuner.sizes.choice import Objective, check_objective, chosen, ranges
+from autotune.tuner.sizes.choice import Objective, check_objective, choose_schedules, divide_sizes
 from autotune.tuner.sizes.clock import Clock
 from autotune.tuner.sizes.family import workload_at
 from autotune.tuner.sizes.opening import Define, Opening, openings
@@ -239,12 +239,12 @@ def _kept(
         raise ScheduleError(f"a kernel must hold for {size} from {low} to {high}, but none of {len(timed)} does")
     seconds = np.array([[t.seconds.get(n, math.inf) for n in sizes] for t in timed])  # (timed, sizes)
     best = dict(zip(sizes, seconds.min(axis=0).tolist(), strict=True))
-    taken = chosen(everywhere, seconds, np.array([*plan.weights.values()]), plan.schedules, plan.objective)
+    taken = choose_schedules(everywhere, seconds, np.array([*plan.weights.values()]), plan.schedules, plan.objective)
     kept = [timed[place] for place in taken]
-    found_ranges = ranges(low, high, sizes, kept)
-    order = list(dict.fromkeys(place for _, _, place in found_ranges))
+    ranges = divide_sizes(sizes, kept)
+    order = list(dict.fromkeys(place for _, _, place in ranges))
     schedules = tuple(kept[place].opening for place in order)
-    parts = tuple(Part(a, b, kept[place].opening.trace, order.index(place)) for a, b, place in found_ranges)
+    parts = tuple(Part(a, b, kept[place].opening.trace, order.index(place)) for a, b, place in ranges)
     times = dict(zip(sizes, seconds[taken].min(axis=0).tolist(), strict=True))
     name, objective = settings.target.name, plan.objective
     return SizesResult(define, name, size, schedules, parts, plan.weights, times, best, tuned, objective, interrupted)

@@ -17,11 +17,15 @@ from typer.testing import CliRunner
 import autotune
 from autotune.cli.app import app
 from autotune.compiler.executable.graph_family import GraphFamily
-from autotune.compiler.executable.ranges import Packed, divided
+from autotune.compiler.executable.open_kernels import OpenKernels, Packed, choose_kernels
 from autotune.compiler.executable.shapes import FIXED, NotOpen, Range, ShapeSet
 from autotune.config import ConfigError
 from autotune.graph.ir import Builder, Graph
 from autotune.graph.types import TensorType
+from autotune.schedule import Schedule
+from search_space.schedule.trace import Trace
+from search_space.workloads import Workload
+from targets import registry
 from targets.manifest import MANIFEST, ExecutableError, read_manifest, write_manifest
 from targets.native_executable import FORMAT, NativeExecutable
 
@@ -319,7 +323,7 @@ def test_each_range_has_the_schedules_that_lose_the_least() -> None:
             [[1.0, 1.0, 1.0, 1.0], [inf, 1.0, 1.0, 1.0], [inf, inf, 1.0, 1.0]],
         ]
     )
-    found = divided(cells(2, 4, 8, 16), seconds, np.array([1, 3]), [[ALIKE] * 3] * 2)
+    found = choose_kernels(cells(2, 4, 8, 16), seconds, np.array([1, 3]), [[ALIKE] * 3] * 2)
     assert [(each.least, each.greatest) for each, _ in found] == [((2,), (3,)), ((4,), (7,)), ((8,), (16,))]
     assert [places[0] for _, places in found] == [0, 1, 2]
     assert found[0][1][1] == 0  # the others do not hold there
@@ -327,24 +331,50 @@ def test_each_range_has_the_schedules_that_lose_the_least() -> None:
 
 def test_a_range_that_saves_next_to_nothing_is_none() -> None:
     seconds = np.array([[[1.0, 1.0001, 1.0], [np.inf, 1.0, 1.0001]]])
-    assert divided(cells(2, 4, 8), seconds, np.array([1]), [[ALIKE] * 2]) == [(Range((2,), (8,)), [0])]
+    assert choose_kernels(cells(2, 4, 8), seconds, np.array([1]), [[ALIKE] * 2]) == [(Range((2,), (8,)), [0])]
 
 
 def test_another_way_to_pack_must_be_worth_its_memory() -> None:
     def packings(gain: float) -> set[int]:
         seconds = np.array([[[1.0, 1.0 + gain], [np.inf, 1.0]]])
-        found = divided(cells(2, 4), seconds, np.array([1]), [[ALIKE, Packed("columns", 1000)]])
+        found = choose_kernels(cells(2, 4), seconds, np.array([1]), [[ALIKE, Packed("columns", 1000)]])
         return {places[0] for _, places in found}
 
     assert packings(0.5) == {0, 1}
     assert packings(0.012) == {0}  # where it is alike, this is a range of its own
     seconds = np.array([[[1.0, 1.012], [np.inf, 1.0]]])
-    assert len(divided(cells(2, 4), seconds, np.array([1]), [[ALIKE] * 2])) == 2
+    assert len(choose_kernels(cells(2, 4), seconds, np.array([1]), [[ALIKE] * 2])) == 2
+
+
+def test_a_kernel_that_takes_next_to_no_time_has_its_best_schedule_too() -> None:
+    """Though others take ten thousand million times as long, and costs of schedules that do not hold are higher yet."""
+    seconds = np.ones((2, 3, 27))
+    seconds[0] = np.inf
+    seconds[0, 0], seconds[0, 1, 3:], seconds[0, 2, 5:] = 1.002e-10, 1.001e-10, 1e-10
+    found = choose_kernels(cells(*range(2, 29)), seconds, np.array([1, 20]), [[ALIKE] * 3] * 2)
+    assert [places for _, places in found] == [[0, 0]]  # ranges of its own would save nothing
+    seconds[1, :2, 5:] = seconds[1, 2, :5] = 1.5
+    found = choose_kernels(cells(*range(2, 29)), seconds, np.array([1, 20]), [[ALIKE] * 3] * 2)
+    assert [places for _, places in found] == [[0, 0], [2, 2]]
+
+
+def test_a_kernel_without_a_size_takes_as_long_at_all_sizes() -> None:
+    def two(n: int) -> Graph:
+        builder = Builder("graph", {"x": TensorType((n, 4), "float32"), "fixed": TensorType((8, 4), "float32")})
+        return builder.finish([builder.add("softmax", ["x"]), builder.add("softmax", ["fixed"])])
+
+    def plain(workload: Workload) -> Schedule:
+        return Schedule(workload.algorithms[0], Trace(()))
+
+    ranges = OpenKernels(family(two), plain, registry.get("cpu"), 1, False).choose()
+    fixed = [candidate for _, kernels in ranges for candidate in kernels if not candidate.terms]
+    assert len(fixed) == len(ranges) and all(candidate is fixed[0] for candidate in fixed)
+    assert np.ptp(fixed[0].seconds) == 0 and fixed[0].seconds[0] < 1e-3
 
 
 def test_of_several_sizes_each_cell_is_a_range() -> None:
     every = ShapeSet.of({"b": (2, 40), "n": (3, 70)}).cells
     seconds = np.ones((1, 2, len(every)))
     seconds[0, 1, 1] = 0.5
-    found = divided(every, seconds, np.array([1]), [[ALIKE] * 2])
+    found = choose_kernels(every, seconds, np.array([1]), [[ALIKE] * 2])
     assert [each for each, _ in found] == list(every) and found[1][1] == [1] and found[0][1] == [0]

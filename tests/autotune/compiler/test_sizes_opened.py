@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.tuner.open_traces import open_trace
 from autotune.tuner.settings import Settings
-from autotune.tuner.sizes.choice import Timed, chosen, mean_of, ranges
-from autotune.tuner.sizes.opening import Opening, opened, openings
+from autotune.tuner.sizes.choice import Timed, choose_schedules, divide_sizes, mean_of
+from autotune.tuner.sizes.opening import Opening, opened, openings, state_at
 from autotune.tuner.task import Task
 from autotune.tuner.untimed import by_roofline
 from costmodel.features.extractor import FeatureExtractor
@@ -223,7 +224,7 @@ def places(
     seconds: list[list[float]], weights: list[float], count: int, objective: str, every: Any = None
 ) -> list[int]:
     everywhere = [not math.isinf(row[0]) for row in seconds] if every is None else every
-    return chosen(everywhere, np.array(seconds), np.array(weights), count, objective)
+    return choose_schedules(everywhere, np.array(seconds), np.array(weights), count, objective)
 
 
 def test_schedules_are_chosen_by_the_objective() -> None:
@@ -253,7 +254,7 @@ def tiles(rows: int, low: int, seconds: dict[int, float], high: int = 40) -> Tim
 
 def test_a_size_between_others_runs_by_what_is_estimated_there() -> None:
     five, eight = tiles(5, 1, {1: 5, 8: 10, 40: 40}), tiles(8, 8, {8: 8, 40: 40})
-    found = ranges(1, 40, [1, 8, 40], [five, eight])
+    found = divide_sizes([1, 8, 40], [five, eight])
     by_size = {n: place for low, high, place in found for n in range(low, high + 1)}
     assert sorted(by_size) == list(range(1, 41)) and len(found) == len({low for low, _, _ in found})
     assert all(by_size[n] == 0 for n in range(1, 8))  # where the other does not hold
@@ -263,5 +264,12 @@ def test_a_size_between_others_runs_by_what_is_estimated_there() -> None:
 
 def test_a_schedule_of_one_size_runs_there_alone() -> None:
     every, one = tiles(1, 1, {1: 2, 4: 8, 9: 18}, 9), tiles(4, 4, {4: 1.0}, 4)
-    assert ranges(1, 9, [1, 4, 9], [every, one]) == [(1, 3, 0), (4, 4, 1), (5, 9, 0)]
-    assert ranges(4, 4, [4], [one]) == [(4, 4, 0)]
+    assert divide_sizes([1, 4, 9], [every, one]) == [(1, 3, 0), (4, 4, 1), (5, 9, 0)]
+    assert divide_sizes([4], [one]) == [(4, 4, 0)]
+
+
+def test_a_program_without_a_size_is_estimated_like_one_of_that_size() -> None:
+    hardware = registry.get("cpu").hardware
+    open_sizes, known = (open_trace(Trace(()), state_at(layer, low, high, "n")) for low, high in ((2, 64), (8, 8)))
+    alone = known.seconds(np.zeros((0, 3)), hardware, False, 1)
+    np.testing.assert_allclose(alone, open_sizes.seconds(np.full((1, 3), 8.0), hardware, False, 1), rtol=0.01)
