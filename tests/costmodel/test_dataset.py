@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from costmodel.dataset import Dataset, DatasetError, symbolic
+from costmodel.dataset import SHIPPED, Dataset, DatasetError, symbolic
 from costmodel.dataset.build import build, merge
 from costmodel.dataset.schema import COLUMNS
 from costmodel.dataset.stats import stats, to_json
@@ -372,3 +372,12 @@ def test_every_column_is_documented():
         table = name or table
         documented.setdefault(table, []).append(column)
     assert documented == {name: list(columns) for name, columns in COLUMNS.items()}
+
+
+def test_the_dataset_that_comes_along_for_transfer_is_balanced() -> None:
+    data = Dataset.open(SHIPPED)
+    assert {task.target for task in data.tasks} == {"cpu", "cpu:haswell", "vta"}
+    large = [task for task in data.tasks if data.count(task) >= 300]
+    assert len(large) >= 20
+    assert all(0.4 < (data.origin(task) == "random").mean() < 0.6 for task in large)
+    assert sum(path.stat().st_size for path in (ROOT / "costmodel").rglob("*.parquet")) < 10 << 20
