@@ -21,7 +21,7 @@ def check_former_name(former: str, new: str, monkeypatch: pytest.MonkeyPatch) ->
     """Imports a module by its former name, anew, and expects that of the new name and a warning."""
     import_module(former.partition(".")[0])
     for name in [name for name in sys.modules if former == name or former.startswith(f"{name}.")]:
-        if name not in ("autotune", "autotune.graph", "costmodel"):
+        if name not in ("autotune", "autotune.graph", "costmodel", "costmodel.dataset"):
             monkeypatch.delitem(sys.modules, name)
     with pytest.warns(DeprecationWarning, match=f"^{former} is now {new}$"):
         assert import_module(former) is import_module(new)

@@ -13,7 +13,6 @@ import pytest
 from costmodel.dataset import SHIPPED, Dataset, DatasetError, symbolic
 from costmodel.dataset.build import build, merge
 from costmodel.dataset.schema import COLUMNS
-from costmodel.dataset.stats import stats, to_json
 from costmodel.features import NAMES, FeatureExtractor
 from measure.errors import ErrorClass
 from measure.outcome import Outcome
@@ -163,9 +162,6 @@ def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
     assert data.errors(task).tolist() == [str(record.error) for record in of]
     assert data.origin(task).tolist() == ["random", "search"] * 12
     assert [program.order for program in data.programs(task)] == list(range(24))
-    (figures,) = stats(data)
-    assert (figures.programs, figures.valid, figures.errors) == (24, 20, {"wrong_output": 4})
-    assert to_json([figures])["valid"] == 20 and figures.machine == task.machine
 
 
 def test_a_schedule_that_its_space_does_not_give_is_kept_as_it_is():

@@ -16,8 +16,8 @@ from autotune.cli.options import DatasetFolder, Json, tell
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from costmodel.dataset.measured_space import MeasuredSpace
-    from costmodel.dataset.stats import TaskStats
+    from autotune.lab.dataset.measured_space import MeasuredSpace
+    from autotune.lab.dataset.stats import TaskStats
 
 app = typer.Typer(
     no_args_is_help=True, help="Datasets of measured programs: build, stats, merge, split; import, export, replay."
@@ -43,9 +43,9 @@ def build(
     """Makes a dataset of records, with what `autotune collect` wrote beside them."""
     with bad_input():
         from autotune.lab.collect.collection import tasks_beside
+        from autotune.lab.dataset.stats import stats as figures
         from costmodel.dataset.build import build as of_records
         from costmodel.dataset.build import merge as of_datasets
-        from costmodel.dataset.stats import stats as figures
         from measure.database import Database
 
         parts = []
@@ -65,11 +65,11 @@ def stats(
 ) -> None:
     """Shows what a dataset holds."""
     with bad_input():
+        from autotune.lab.dataset.stats import stats as figures
+        from autotune.lab.dataset.stats import to_json
         from autotune.run_files import write_json
         from costmodel.dataset import Dataset
         from costmodel.dataset.dataset import place_of
-        from costmodel.dataset.stats import stats as figures
-        from costmodel.dataset.stats import to_json
 
         found = figures(Dataset.open(folder))
         if json_file is not None:
@@ -108,9 +108,9 @@ def merge(
 ) -> None:
     """Makes one dataset of several; each program is in it once."""
     with bad_input():
+        from autotune.lab.dataset.stats import stats as figures
         from costmodel.dataset import Dataset
         from costmodel.dataset.build import merge as of_datasets
-        from costmodel.dataset.stats import stats as figures
 
         data = of_datasets([Dataset.open(folder) for folder in folders])
         data.write(output)
@@ -163,7 +163,7 @@ def import_(
 ) -> None:
     """Makes a measured space of another tuner's results."""
     with bad_input():
-        from costmodel.dataset.t4 import read_t4
+        from autotune.lab.dataset.t4 import read_t4
 
         measured = read_t4(results, space)
         measured.write(output)
@@ -179,10 +179,10 @@ def export(
 ) -> None:
     """Writes results in the T4 format, and the space in T1, for other tuners to read."""
     with bad_input():
+        from autotune.lab.dataset.knob_space import of_task
+        from autotune.lab.dataset.measured_space import MeasuredSpace
+        from autotune.lab.dataset.t4 import write_t4
         from costmodel.dataset import Dataset
-        from costmodel.dataset.knob_space import of_task
-        from costmodel.dataset.measured_space import MeasuredSpace
-        from costmodel.dataset.t4 import write_t4
 
         measured = MeasuredSpace.open(folder) if task is None else of_task(Dataset.open(folder), task)
         write_t4(measured, output, space)
@@ -207,10 +207,10 @@ def replay(
         import numpy as np
         from rich.console import Console
 
+        from autotune.lab.dataset.measured_space import MeasuredSpace
         from autotune.lab.methodology import Yardstick
         from autotune.lab.replay import EXPLORATION, Method, play
         from autotune.units import latency
-        from costmodel.dataset.measured_space import MeasuredSpace
         from costmodel.models import registry
         from costmodel.models.base import UncertainModel
 

@@ -9,6 +9,7 @@ from tests.test_former_names import check_former_name
 NAMES = {
     "autotune.collect": "autotune.lab.collect",
     "autotune.graph.substitutions": "autotune.lab.substitutions",
+    "costmodel.dataset.t4": "autotune.lab.dataset.t4",
     "costmodel.evaluate": "autotune.lab.evaluate",
     "costmodel.protocol": "autotune.lab.protocol",
     "costmodel.sequences.ansor": "autotune.lab.sequences.ansor",
