@@ -16,7 +16,7 @@ READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 BENCH := $(VENV)/.bench
 
-.PHONY: help run test fuzz lint types check format bench bench-quick tables clean gpu-wheels test-gpu
+.PHONY: help run test test-core fuzz lint types check format bench bench-quick tables clean gpu-wheels test-gpu
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -31,12 +31,15 @@ run: $(READY) ## tune and compile ResNet-50 on this machine (at most 15 minutes)
 # Tests start hundreds of processes: none of them should compile the modules again, and threads of libraries that wait
 # for each other would take the processors from other tests. A process of tests that dies ends the run with the name of
 # its test: pytest-xdist would wait for one in its place for ever.
-test: export PYTHONDONTWRITEBYTECODE =
-test: export OMP_NUM_THREADS = 1
-test: export OPENBLAS_NUM_THREADS = 1
+PYTEST_WORDS = -n $(PROCESSES) --maxprocesses=4 --dist=loadgroup --max-worker-restart=0 --durations=20 $(ARGS)
+test test-core: export PYTHONDONTWRITEBYTECODE =
+test test-core: export OMP_NUM_THREADS = 1
+test test-core: export OPENBLAS_NUM_THREADS = 1
 test: $(READY) ## run every test
-	$(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses=4 --dist=loadgroup --max-worker-restart=0 --durations=20 \
-		$(ARGS)
+	$(BIN)/python -m pytest $(PYTEST_WORDS)
+
+test-core: $(READY) ## run the tests of the core, in a copy without the laboratory (autotune/lab)
+	$(BIN)/python -m tests.without_lab $(PYTEST_WORDS)
 
 fuzz: $(READY) ## hold programs, graphs, PyTorch's operators and VTA streams against other evaluators (at most 10 minutes)
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from autotune.lab.dataset.t4 import read_t4
 from autotune.lab.methodology import Yardstick
 from autotune.lab.replay import EXPLORATION, Method, play
 from benchmarks.collected import add_options, collect
 from benchmarks.hub_table import DEFAULT, hub
 from benchmarks.kernel_tuner_peer import STRATEGIES, searches
-from costmodel.dataset.t4 import read_t4
 from costmodel.models.program_model import one_thread
 from measure.host import allowed_cores
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.dataset.measured_space import MeasuredSpace
+from autotune.lab.dataset.measured_space import MeasuredSpace
 
 STRATEGIES = (
     "random_sample",

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from autotune.config import RunConfig
-from autotune.lab.collect.items import items_of
+from autotune.run.workloads import tasks_of_any
 from autotune.tuner.database import ScheduleDatabase
 from autotune.tuner.database.entry import lanes_of, place_of
 from autotune.tuner.database.place import shipped_file
@@ -109,9 +109,9 @@ def missing(config: RunConfig, database: ScheduleDatabase, threads: int) -> list
     target = registry.get(config.target)
     lanes = lanes_of(target.hardware)
     return [
-        item.name
-        for item in items_of(config)
-        if not database.exact(place_of(item.workload, target.name, lanes, threads, "network"))
+        task.name
+        for task in tasks_of_any(config)
+        if not database.exact(place_of(task.workload, target.name, lanes, threads, "network"))
     ]
 
 

@@ -172,12 +172,15 @@ def _network(threads: int, records: Path, pool: type, images: Any) -> None:
 
 
 def _collect(threads: int, records: Path, pool: type, images: Any) -> None:
-    from autotune.config import check_config
+    from typer.testing import CliRunner
 
-    collect = first_module("autotune.lab.collect.collection", "autotune.collect.collection").collect
+    from autotune.cli.app import app
+
     operators = [{"operator": "matmul", "m": 24, "n": 64, "k": 48}, {"operator": "softmax", "rows": 8, "columns": 64}]
     sources = [{"workload": workload, "programs": 24} for workload in operators]
-    collect(check_config(_document(records, threads, collect={"sources": sources, "rounds": 0}), "case"))
+    config = records.parent.with_suffix(".yaml")
+    config.write_text(json.dumps(_document(records, threads, collect={"sources": sources, "rounds": 0})))
+    CliRunner().invoke(app, ["collect", str(config), "--quiet"], catch_exceptions=False)
 
 
 def _sweep(threads: int, records: Path, pool: type, images: Any) -> None:

@@ -9,25 +9,27 @@ import pytest
 
 NAMES = {
     "autotune.graph.onnx_model": "autotune.graph.frontends.onnx.model",
-    "autotune.graph.substitutions": "autotune.lab.substitutions",
     "autotune.network.compiled": "autotune.api",
     "autotune.network.options": "autotune.compiler.options",
     "autotune.search": "autotune.tuner.search",
     "autotune.search.base": "autotune.tuner.search.base",
     "autotune.tuning.loop": "autotune.tuner.loop",
-    "costmodel.protocol": "autotune.lab.protocol",
-    "costmodel.sequences.ansor": "autotune.lab.sequences.ansor",
 }
+
+
+def check_former_name(former: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports a module by its former name, anew, and expects that of the new name and a warning."""
+    import_module(former.partition(".")[0])
+    for name in [name for name in sys.modules if former == name or former.startswith(f"{name}.")]:
+        if name not in ("autotune", "autotune.graph", "costmodel", "costmodel.dataset"):
+            monkeypatch.delitem(sys.modules, name)
+    with pytest.warns(DeprecationWarning, match=f"^{former} is now {new}$"):
+        assert import_module(former) is import_module(new)
 
 
 @pytest.mark.parametrize("former", NAMES)
 def test_a_former_name_is_the_module_with_a_warning(former: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import_module(former.partition(".")[0])
-    for name in [name for name in sys.modules if former == name or former.startswith(f"{name}.")]:
-        if name not in ("autotune", "autotune.graph", "costmodel"):
-            monkeypatch.delitem(sys.modules, name)
-    with pytest.warns(DeprecationWarning, match=f"^{former} is now {NAMES[former]}$"):
-        assert import_module(former) is import_module(NAMES[former])
+    check_former_name(former, NAMES[former], monkeypatch)
 
 
 def test_a_module_that_never_was_is_not_found() -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.dataset.measured_space import MeasuredSpace
+from autotune.lab.dataset.measured_space import MeasuredSpace
 
 CUTOFF = 0.95
 """Part of the way from the median to the best that random search has gone when time is up."""

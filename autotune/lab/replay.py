@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.lab.dataset.measured_space import MeasuredSpace
 from autotune.tuner import search
 from autotune.tuner.scorer import ModelScorer
-from costmodel.dataset.measured_space import MeasuredSpace
 from costmodel.models import registry
 
 EXPLORATION = 2.0

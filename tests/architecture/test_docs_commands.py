@@ -13,6 +13,7 @@ import typer.main
 
 from autotune.cli.app import app
 from tests.architecture.test_docs import PAGES, ROOT
+from tests.without_lab import COMMANDS, has_lab
 
 SHOWN = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`|^(?: {4}|\$ )((?:[^\n\\]|\\\n|\\.)+)$", re.MULTILINE)
 """Code within a line, which may go on in the next, and lines of code by themselves."""
@@ -35,6 +36,8 @@ def problem_of(words: list[str]) -> str | None:
     words = list(words)
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         name = words.pop(0)
+        if name in COMMANDS and not has_lab():
+            return None  # there are no options to compare with
         if name not in command.commands:
             return f"no command {name}"
         command = command.commands[name]

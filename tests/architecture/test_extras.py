@@ -134,12 +134,14 @@ assert np.array_equal(autotune.load("run/network")(given), np.maximum(given[:, :
         ("lab", "run configs/matmul.yaml --set search.strategy=tpe --output RUN"),
         ("lab", "run configs/matmul.yaml --set cost_model.name=ridge --output RUN"),
         ("lab", "run configs/matmul.yaml --set cost_model.transfer.source=shipped --output RUN"),
-        ("lab", "dataset stats shipped"),
-        ("lab", "collect configs/collect_cpu.yaml --set output=RUN"),
-        ("lab", "costmodel compare shipped --target cpu --hold-out resnet18"),
     ],
 )
 def test_what_needs_an_extra_says_so(extra: str, arguments: str, tmp_path: Path) -> None:
+    check_refusal(extra, arguments, tmp_path)
+
+
+def check_refusal(extra: str, arguments: str, tmp_path: Path) -> None:
+    """Runs a command without any extra, with `RUN` replaced by a path, and expects it to name the one that it needs."""
     (tmp_path / "run.db").touch()
     said = python(tmp_path, "-m", "autotune", *arguments.replace("RUN", str(tmp_path / "run")).split())
     assert said.returncode == 2, said.stdout + said.stderr

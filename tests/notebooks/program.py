@@ -8,7 +8,7 @@ import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
-HEAVY = ["autotune.tuner.tuner", "autotune.run.sweep", "autotune.lab.evaluate", "lightgbm", "matplotlib.pyplot"]
+HEAVY = ["autotune.tuner.tuner", "autotune.run.sweep", "costmodel.dataset", "lightgbm", "matplotlib.pyplot"]
 """What notebooks import and a process takes seconds for."""
 
 

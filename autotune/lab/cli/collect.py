@@ -30,8 +30,8 @@ def collect(
         from autotune.lab.collect.collection import collect as measure
         from autotune.lab.collect.items import collect_of
         from autotune.lab.collect.pooled import collect_pools
+        from autotune.lab.dataset.stats import stats
         from autotune.report.progress import LiveProgress
-        from costmodel.dataset.stats import stats
 
         loaded = load(ctx)
         console = console_for(120)

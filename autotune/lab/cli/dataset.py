@@ -16,8 +16,8 @@ from autotune.cli.options import DatasetFolder, Json, tell
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from costmodel.dataset.measured_space import MeasuredSpace
-    from costmodel.dataset.stats import TaskStats
+    from autotune.lab.dataset.measured_space import MeasuredSpace
+    from autotune.lab.dataset.stats import TaskStats
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,9 +44,9 @@ def build(
     """Build a dataset from records and the files of `autotune collect` beside them."""
     with bad_input():
         from autotune.lab.collect.collection import tasks_beside
+        from autotune.lab.dataset.stats import stats as figures
         from costmodel.dataset.build import build as of_records
         from costmodel.dataset.build import merge as of_datasets
-        from costmodel.dataset.stats import stats as figures
         from measure.database import Database
 
         parts = []
@@ -66,11 +66,11 @@ def stats(
 ) -> None:
     """Show the contents of a dataset."""
     with bad_input():
+        from autotune.lab.dataset.stats import stats as figures
+        from autotune.lab.dataset.stats import to_json
         from autotune.run_files import write_json
         from costmodel.dataset import Dataset
         from costmodel.dataset.dataset import place_of
-        from costmodel.dataset.stats import stats as figures
-        from costmodel.dataset.stats import to_json
 
         found = figures(Dataset.open(folder))
         if json_file is not None:
@@ -109,9 +109,9 @@ def merge(
 ) -> None:
     """Merge datasets into one that has each program once."""
     with bad_input():
+        from autotune.lab.dataset.stats import stats as figures
         from costmodel.dataset import Dataset
         from costmodel.dataset.build import merge as of_datasets
-        from costmodel.dataset.stats import stats as figures
 
         data = of_datasets([Dataset.open(folder) for folder in folders])
         data.write(output)
@@ -164,7 +164,7 @@ def import_(
 ) -> None:
     """Import the results of another tuner as a measured space."""
     with bad_input():
-        from costmodel.dataset.t4 import read_t4
+        from autotune.lab.dataset.t4 import read_t4
 
         measured = read_t4(results, space)
         measured.write(output)
@@ -182,10 +182,10 @@ def export(
 ) -> None:
     """Export a measured space for other tuners, with results in the T4 format and the space in T1."""
     with bad_input():
+        from autotune.lab.dataset.knob_space import of_task
+        from autotune.lab.dataset.measured_space import MeasuredSpace
+        from autotune.lab.dataset.t4 import write_t4
         from costmodel.dataset import Dataset
-        from costmodel.dataset.knob_space import of_task
-        from costmodel.dataset.measured_space import MeasuredSpace
-        from costmodel.dataset.t4 import write_t4
 
         measured = MeasuredSpace.open(folder) if task is None else of_task(Dataset.open(folder), task)
         write_t4(measured, output, space)
@@ -212,10 +212,10 @@ def replay(
         import numpy as np
         from rich.console import Console
 
+        from autotune.lab.dataset.measured_space import MeasuredSpace
         from autotune.lab.methodology import Yardstick
         from autotune.lab.replay import EXPLORATION, Method, play
         from autotune.units import latency
-        from costmodel.dataset.measured_space import MeasuredSpace
         from costmodel.models import registry
         from costmodel.models.base import UncertainModel
 

@@ -16,8 +16,8 @@ from autotune.lab.hyperparameters import folds_of, tune
 from costmodel.dataset import Part, split_by_network
 from costmodel.models import folder as folders
 from costmodel.models import registry
-from tests.costmodel import fixture
-from tests.costmodel.fixture import FIXTURE
+from tests.autotune.lab.shared_dataset import share
+from tests.costmodel.fixture import FIXTURE, opened
 
 pytestmark = pytest.mark.xdist_group("dataset")
 HELD = ("--hold-out", "squeezenet")
@@ -31,14 +31,14 @@ def call(*arguments):
 
 @pytest.fixture
 def data():
-    return fixture.opened()
+    return opened()
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working directory; the dataset is opened, and its features are made, once for all tests."""
     monkeypatch.chdir(tmp_path)
-    fixture.share(monkeypatch)
+    share(monkeypatch)
     return tmp_path
 
 

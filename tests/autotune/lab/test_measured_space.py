@@ -11,18 +11,18 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
+from autotune.lab.dataset.knob_space import of_task
+from autotune.lab.dataset.measured_space import MeasuredSpace
+from autotune.lab.dataset.t4 import read_t4, write_t4
 from autotune.lab.replay import Method, play
 from autotune.tuner.scorer import ModelScorer
 from autotune.tuner.search.base import Candidate
 from costmodel.dataset import Dataset
 from costmodel.dataset.errors import DatasetError
-from costmodel.dataset.knob_space import of_task
-from costmodel.dataset.measured_space import MeasuredSpace
-from costmodel.dataset.t4 import read_t4, write_t4
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models import registry
 from costmodel.models.registry import MODELS
-from tests.costmodel.measured_files import files, results
+from tests.autotune.lab.measured_files import files, results
 
 
 def test_a_file_of_results_is_read_in_seconds(tmp_path: Path) -> None:

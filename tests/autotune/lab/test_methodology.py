@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from autotune.lab.dataset.measured_space import MeasuredSpace
 from autotune.lab.methodology import Yardstick
-from costmodel.dataset.measured_space import MeasuredSpace
 from search_space.parameters import Parameter, ParameterSpace
 
 

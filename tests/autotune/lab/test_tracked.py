@@ -14,8 +14,8 @@ from autotune.lab import tracked
 from autotune.tracking.store import StoreError
 from autotune.tracking.view import LAB
 from costmodel.models import folder as folders
-from tests.costmodel import fixture
-from tests.costmodel.fixture import FIXTURE
+from tests.autotune.lab.shared_dataset import share
+from tests.costmodel.fixture import FIXTURE, opened
 
 pytestmark = [pytest.mark.xdist_group("mlflow"), pytest.mark.timeout(300)]
 
@@ -29,8 +29,8 @@ def test_models_that_are_kept_are_registered_and_load_from_the_registry(mlflow_d
     from mlflow.tracking import MlflowClient
 
     monkeypatch.chdir(tmp_path)
-    whole = fixture.opened()
-    data = fixture.share(monkeypatch, whole.select([whole.tasks[1], whole.tasks[4]]))  # a layer of each network
+    whole = opened()
+    data = share(monkeypatch, whole.select([whole.tasks[1], whole.tasks[4]]))  # a layer of each network
     uri = f"sqlite:///{mlflow_database}"
     to = ("--hold-out", "squeezenet", "--track", "mlflow", "--tracking-uri", uri)
     for version in ("1", "2"):

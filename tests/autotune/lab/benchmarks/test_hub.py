@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.lab.dataset.t4 import read_t4
 from benchmarks import hub
 from benchmarks.hub_table import DEFAULT
 from benchmarks.kernel_tuner_peer import cache_of
-from costmodel.dataset.t4 import read_t4
-from tests.costmodel.measured_files import files
+from tests.autotune.lab.measured_files import files
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from autotune.lab.dataset.measured_space import OK, MeasuredSpace
 from costmodel.dataset.errors import DatasetError
-from costmodel.dataset.measured_space import OK, MeasuredSpace
 from search_space.parameters import Parameter, ParameterSpace, T1Error, read_t1, write_t1
 
 MOST_BYTES = 2 << 30

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autotune.lab.dataset.measured_space import MeasuredSpace
 from costmodel.dataset.dataset import Dataset, TaskData
 from costmodel.dataset.errors import DatasetError
-from costmodel.dataset.measured_space import MeasuredSpace
 from search_space.parameters import Parameter, ParameterSpace
 
 SKETCH = "sketch"

@@ -1,14 +1,11 @@
-"""Cost models by the protocol: both tables, and the dataset that comes along for transfer."""
+"""Cost models by the protocol: both tables."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from autotune.lab.protocol import Pools
 from benchmarks import models, results, tables
-from costmodel.dataset import SHIPPED, Dataset
 from tests.autotune.lab.protocol import made
 
 pytestmark = pytest.mark.xdist_group("dataset")
@@ -30,13 +27,3 @@ def test_models_are_validated_and_tested(tmp_path, capsys):
     assert table.count("\n| ceiling | ") == 1 and "ridge is ahead in normalised top-1 of: roofline" in table
     value, low, high = document["rows"]["test"]["models"]["ridge"]["pairwise"]
     assert f"{value:.3f} ({low:.3f}–{high:.3f})" in table and low <= value <= high
-
-
-def test_the_dataset_that_comes_along_for_transfer_is_balanced():
-    data = Dataset.open(SHIPPED)
-    assert {task.target for task in data.tasks} == {"cpu", "cpu:haswell", "vta"}
-    large = [task for task in data.tasks if data.count(task) >= 300]
-    assert len(large) >= 20
-    assert all(0.4 < (data.origin(task) == "random").mean() < 0.6 for task in large)
-    folder = Path(models.__file__).parents[1] / "costmodel"
-    assert sum(path.stat().st_size for path in folder.rglob("*.parquet")) < 10 << 20
