@@ -106,7 +106,8 @@ def _whole(module: GraphModule, known: Known, apart: Set[Node]) -> Split | None:
     computed = [node for node in module.graph.nodes if node.op == "call_function" and node not in apart]
     taken = [node for node in inputs if node.name not in known.arrays and not _calls_of(node) <= apart]
     output = module.graph.output_node()
-    ends = [node for user in (*apart, output) for node in user.all_input_nodes]
+    readers = [node for node in module.graph.nodes if node in apart]
+    ends = [node for user in (*readers, output) for node in user.all_input_nodes]
     given = [node for node in dict.fromkeys(ends) if node not in inputs and node not in apart]
     name = f"{_PREFIX}0"
     if not all(node.op == "call_function" for node in given) or laid_out_before(module.graph, known):

@@ -203,7 +203,7 @@ def conjuncts(test: Expr, holds: bool = True) -> Iterator[Expr]:
 def _fewest(paths: Sequence[Guards]) -> list[Guards]:
     """The paths without those whose conditions include all of another; what they have in common where they are many."""
     kept: list[Guards] = []
-    for path in sorted(set(paths), key=len):
+    for path in sorted(dict.fromkeys(paths), key=len):
         if not any(other <= path for other in kept):
             kept.append(path)
     return kept if len(kept) <= MOST_PATHS else [frozenset.intersection(*kept)]

@@ -2,9 +2,14 @@
 
 A polynomial maps a monomial (a sorted tuple of atoms: variables, divisions, minima, ...) to an integer. Candidates'
 numbers make the atoms constants, so the same code serves symbolic and concrete programs.
+
+Atoms are sorted by their text. The age of a node depends on what else a process has made, and on when it freed that;
+nothing that is concluded or written may depend on it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from search_space.ir.expr import Expr, const, make, product
 
@@ -12,8 +17,21 @@ Monomial = tuple[Expr, ...]
 Poly = dict[Monomial, int]
 
 
-def _serial(e: Expr) -> int:
-    return e.serial
+def _place(atom: Expr) -> tuple[str, int]:
+    """Where an atom stands in a monomial; of two with one text, which no program holds together, the older first."""
+    return atom._text or str(atom), atom.serial
+
+
+def monomial_of(atoms: Iterable[Expr]) -> Monomial:
+    """The product of atoms, in the one order that monomials have."""
+    return tuple(sorted(atoms, key=_place))
+
+
+def ordered(p: Poly) -> list[Monomial]:
+    """Monomials of a polynomial, those with most factors first and the constant last, in textual order."""
+    if len(p) < 2:
+        return list(p)
+    return sorted(p, key=lambda m: (-len(m), [a._text or str(a) for a in m]))
 
 
 def poly(e: Expr) -> Poly:
@@ -46,29 +64,20 @@ def poly_mul(a: Poly, b: Poly) -> Poly:
     out: Poly = {}
     for m, c in a.items():
         for n, d in b.items():
-            key = tuple(sorted(m + n, key=_serial)) if m and n else m or n
+            key = monomial_of(m + n) if m and n else m or n
             out[key] = out.get(key, 0) + c * d
     return {m: c for m, c in out.items() if c}
 
 
-def factors(m: Monomial) -> list[Expr]:
-    """The atoms of a monomial in textual order, in which code is written: a monomial's own order is that of their age.
-
-    The age of a node depends on what else a process has made, and code must not.
-    """
-    return sorted(m, key=str) if len(m) > 1 else list(m)
-
-
 def from_poly(p: Poly) -> Expr:
-    """The canonical expression: monomials in textual order, the constant last."""
-    ordered = sorted(p, key=lambda m: (not m, -len(m), sorted(map(str, m)))) if len(p) > 1 else p
+    """The canonical expression of a polynomial."""
     out: Expr | None = None
-    for m in ordered:
+    for m in ordered(p):
         c = p[m]
         if not m:
             term = const(abs(c))
         else:
-            term = product(factors(m)) if len(m) > 1 else m[0]
+            term = product(m) if len(m) > 1 else m[0]
             if abs(c) != 1:
                 term = make("mul", term, const(abs(c)))
         if out is None:
@@ -90,10 +99,11 @@ def rejoined(e: Expr) -> Expr:
     if e.op not in ("add", "sub"):
         return e
     terms = poly(e)
-    for monomial, number in terms.items():
+    for monomial in ordered(terms):
         for atom in monomial:
             if atom.op != "mod":
                 continue
+            number = terms[monomial]
             dividend, divisor = atom.args
             others = list(monomial)
             others.remove(atom)
@@ -120,11 +130,13 @@ def nonpositive(p: Poly) -> bool:
         return True
     if any(not positive(atom) for m in p for atom in m):
         return all(not m for m in p) and p.get((), 0) <= 0
-    # Each positive monomial must be covered by a negative one that it divides, for all atoms are >= 1.
-    credit = {m: -c for m, c in p.items() if c < 0}
-    for m in sorted((m for m, c in p.items() if c > 0), key=len, reverse=True):
-        need = p[m]
-        for n in sorted(credit, key=len):
+    # Each positive monomial must be covered by a negative one that it divides, for all atoms are >= 1. In one order, or
+    # equal polynomials would be proved or not by how they came about.
+    order = ordered(p)
+    credit = {m: -p[m] for m in sorted(order, key=len) if p[m] < 0}
+    for m in order:
+        need = max(p[m], 0)
+        for n in credit:
             if need and credit[n] and _divides(m, n):
                 used = min(need, credit[n])
                 credit[n] -= used

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import gcd
 
 from search_space.ir.expr import Expr, const, make, transform
-from search_space.ir.polynomial import Poly, canon, factors, from_poly, poly, poly_add, poly_mul
+from search_space.ir.polynomial import Poly, canon, from_poly, poly, poly_add, poly_mul
 from search_space.ir.simplify import ONE, Simplifier
 
 
@@ -109,7 +109,7 @@ def pulled_apart(e: Expr, simplify: Simplifier) -> Expr:
 
 def _whole(terms: Poly, monomial: tuple[Expr, ...], c: int, simplify: Simplifier) -> Poly | None:
     """The terms with one remainder and its quotient put together, if this monomial holds such a remainder."""
-    for atom in factors(monomial):
+    for atom in monomial:
         if atom.op != "mod" or not atom.args[1].is_const:
             continue
         x, b = atom.args

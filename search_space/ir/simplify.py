@@ -10,7 +10,18 @@ from itertools import product as cartesian
 
 from search_space.ir.expr import BOOL, Expr, const, is_size, make, maximum, minimum, product, transform, variables, walk
 from search_space.ir.findings import Context, Findings, reached
-from search_space.ir.polynomial import Poly, canon, from_poly, nonpositive, poly, poly_add, poly_mul, positive, rejoined
+from search_space.ir.polynomial import (
+    Poly,
+    canon,
+    from_poly,
+    monomial_of,
+    nonpositive,
+    poly,
+    poly_add,
+    poly_mul,
+    positive,
+    rejoined,
+)
 
 MAX_CHOICES = 8
 Ranges = Mapping[str, Expr]  # loop variable → extent: the variable runs over range(extent)
@@ -266,7 +277,8 @@ class Simplifier:
         it is negative; atoms that are not variables by their own bound.
         """
         bounds = {atom: self.atom_range(atom) for m in terms for atom in m}
-        minima = [a for a, bound in bounds.items() if bound.varies and len(bound.highs) > 1]
+        # In one order, as no more than a few choices are looked at.
+        minima = monomial_of(a for a, bound in bounds.items() if bound.varies and len(bound.highs) > 1)
         highs = {a: bound.highs[0] if bound.highs else None for a, bound in bounds.items()}
         for choice in islice(cartesian(*(bounds[a].highs for a in minima)), MAX_CHOICES):
             found = self._upper(terms, bounds, {**highs, **dict(zip(minima, choice, strict=True))})

@@ -8,7 +8,7 @@ from typing import Any
 
 from search_space.ir.expr import Expr, const, var, variables, walk
 from search_space.ir.flat import flat_index
-from search_space.ir.polynomial import Monomial, Poly, canon, factors, from_poly, poly
+from search_space.ir.polynomial import Monomial, Poly, canon, from_poly, poly
 from search_space.ir.sizes import is_sized
 from targets.cpu.integers import Integers
 from targets.cpu.storage import Loops, Storage
@@ -70,11 +70,11 @@ class Addresses:
         self.text, self.integers, self.loops, self.storage, self.env = integers.text, integers, loops, storage, env
         self.pointers: dict[str, str] = {}
         self._fixed = fixed
-        self._plans: dict[tuple[str, tuple[int, ...], int], Plan] = {}
+        self._plans: dict[tuple[str, tuple[Expr, ...], int], Plan] = {}
         self._lanes = {LANE, *loops.lanes}
 
     def plan(self, buffer: str, indices: tuple[Expr, ...]) -> Plan:
-        key = (buffer, tuple(i.serial for i in indices), self.integers.extents)
+        key = (buffer, indices, self.integers.extents)
         plan = self._plans.get(key)
         if plan is None:
             # Where lanes lie within a row of several vectors, which of them it is does not depend on the lane.
@@ -115,7 +115,7 @@ class Addresses:
         for monomial, c in plan.mixed:
             # Numbers put in, divisions fall away, and what is left may add up with the other terms.
             whole = const(c)
-            for atom in factors(monomial):
+            for atom in monomial:
                 whole = whole * self._fixed(atom)
             for m, d in poly(canon(whole)).items():
                 if m:
@@ -152,8 +152,8 @@ class Addresses:
         key: tuple[Any, ...] = ("pointer", buffer)
         for depth in sorted(levels):
             # In one order, or the same address would not be found again.
-            part = sorted(levels[depth], key=lambda t: str(factors(t[0])))
-            key = (*key, tuple((tuple(a.serial for a in m), c) for m, c in part))
+            part = sorted(levels[depth], key=lambda t: str(list(t[0])))
+            key = (*key, tuple(part))
             known = self.text.lookup(key)
             if known is None:
                 scope = self.text.scopes[depth]

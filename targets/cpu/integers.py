@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_space.ir.expr import Expr, variables
-from search_space.ir.polynomial import Monomial, Poly, factors, poly
+from search_space.ir.polynomial import Monomial, Poly, poly
 from search_space.ir.simplify import Simplifier
 from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
@@ -44,7 +44,7 @@ class Integers:
             return str(int(e.value))
         if e.op == "var":
             return self._variable(e)
-        key = ("int", e.serial)
+        key = ("int", e)
         known = self.text.lookup(key)
         if known is None:
             scope = self.text.scopes[self.depth(e)]
@@ -109,7 +109,7 @@ class Integers:
         return out
 
     def monomial(self, monomial: Monomial, at: Scope | None) -> str:
-        first, *others = factors(monomial)
+        first, *others = monomial
         out = self.scalar(first)
         for atom in others:
             out = self.text.value(f"mul nsw i64 {out}, {self.scalar(atom)}", "int64", at=at).text
@@ -119,7 +119,7 @@ class Integers:
         """The i1 text of a condition that is the same for all lanes."""
         if e.op == "const":
             return "true" if e.value else "false"
-        key = ("condition", e.serial)
+        key = ("condition", e)
         known = self.text.lookup(key)
         if known is None:
             scope = self.text.scopes[self.depth(e)]

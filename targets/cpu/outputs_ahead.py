@@ -76,7 +76,7 @@ def outputs_beside(program: LoopProgram, held: int) -> Mapping[int, tuple[str, t
         if not isinstance(loop, For) or loop.kind != "parallel":
             continue
         stores = [s for s in walk_stmt(loop.body) if isinstance(s, Store)]
-        for output in large & {s.buffer for s in stores if s.reducer is None}:
+        for output in dict.fromkeys(s.buffer for s in stores if s.reducer is None and s.buffer in large):
             first = next(i for i, s in enumerate(stores) if s.buffer == output)
             made_of = {
                 e.args[0] for e in walk(stores[first].value) if e.op == "load" and e.args[1:] == stores[first].indices

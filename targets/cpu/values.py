@@ -6,7 +6,7 @@ from typing import Any
 
 from search_space.hardware import columns_of
 from search_space.ir.expr import Expr, const, substitute, var, variables, walk
-from search_space.ir.polynomial import Poly, canon, factors, poly_add
+from search_space.ir.polynomial import Poly, canon, poly_add
 from search_space.ir.rounding import limited
 from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
@@ -47,21 +47,21 @@ class Values:
         self.epoch = 0
         self.constants: set[str] = set()
         self.prefetch_bytes = 0
-        self._facts: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
-        self._indices: dict[int, bool] = {}
+        self._facts: dict[Expr, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
+        self._indices: dict[Expr, bool] = {}
         self._apart: dict[Any, tuple[Poly, tuple[int, ...]] | None] = {}
-        self._numbers: dict[tuple[int, tuple[int, ...]], Expr] = {}
+        self._numbers: dict[tuple[Expr, tuple[int, ...]], Expr] = {}
 
     # ------------------------------------------------------------------ facts about nodes
     def facts(self, e: Expr) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
         """Unrolled variables, buffers read, and whether the vectorized loop is mentioned."""
-        known = self._facts.get(e.serial)
+        known = self._facts.get(e)
         if known is None:
             names = variables(e)
             unrolled = tuple(sorted(names & self.loops.unrolled))
             buffers = tuple(sorted({n.args[0] for n in walk(e) if n.op == "load"}))
             known = (unrolled, buffers, bool(names & self.loops.lanes.keys()))
-            self._facts[e.serial] = known
+            self._facts[e] = known
         return known
 
     def fixed(self, e: Expr) -> Expr:
@@ -70,7 +70,7 @@ class Values:
         if not unrolled:
             return e
         if len(unrolled) == len(variables(e)):  # a number, whatever the loops around do
-            key = (e.serial, tuple(self.env[n] for n in unrolled))
+            key = (e, tuple(self.env[n] for n in unrolled))
             if key not in self._numbers:
                 self._numbers[key] = substitute(e, {n: self.env[n] for n in unrolled})
             return self._numbers[key]
@@ -84,7 +84,7 @@ class Values:
             # Reused only at the same unrolled point, while nothing was stored to what it reads, and under the same
             # mask.
             "value",
-            e.serial,
+            e,
             tuple(self.env[n] for n in unrolled),
             tuple(self.versions.get(b, 0) for b in buffers),
             (self.mask, self.epoch) if buffers else None,
@@ -158,10 +158,10 @@ class Values:
 
     def is_index(self, e: Expr) -> bool:
         """Whether `e` is integer arithmetic over loop variables alone."""
-        known = self._indices.get(e.serial)
+        known = self._indices.get(e)
         if known is None:
             known = all(n.op in INDEX_OPS and n.dtype in ("int64", "bool") for n in walk(e))
-            self._indices[e.serial] = known
+            self._indices[e] = known
         return known
 
     def index_value(self, e: Expr) -> Value:
@@ -344,7 +344,7 @@ class Values:
         """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""
         for monomial, c in plan.loaded:
             offset = Value(str(c), "int64")
-            for atom in factors(monomial):
+            for atom in monomial:
                 factor = self.ops.cast(self.value(atom), "int64")
                 offset = self.text.value(f"mul i64 {offset.text}, {factor.text}", "int64")
             element = LLVM_TYPE[self.storage[name].dtype]
@@ -368,7 +368,7 @@ class Values:
         offsets = Value("<" + ", ".join(f"i32 {i * plan.lane}" for i in range(width)) + ">", "int32", width)
         for monomial, c in plan.gather:
             value = Value(f"splat (i32 {c})", "int32", width)
-            for atom in factors(monomial):
+            for atom in monomial:
                 index = self.value(atom) if holds_load(atom) else self.index_value(self.fixed(atom))
                 factor = self._narrow(index, width)
                 value = self.text.value(f"mul {value.type} {value.text}, {factor.text}", "int32", width)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import gcd
 
 from search_space.ir.expr import Expr, const, substitute
-from search_space.ir.polynomial import Poly, canon, factors, poly, poly_add
+from search_space.ir.polynomial import Poly, canon, poly, poly_add
 from targets.cpu.addresses import Terms
 from targets.cpu.text import Value, llvm_type
 from targets.cpu.vector_math import VectorMath
@@ -62,7 +62,7 @@ def apart(gather: Terms, lane: tuple[str, int], fixed: Callable[[Expr], Expr]) -
         here: Poly = {}
         for monomial, coefficient in gather:
             whole = const(coefficient)
-            for atom in factors(monomial):
+            for atom in monomial:
                 whole = whole * fixed(substitute(atom, {variable: position}))
             here = poly_add(here, poly(canon(whole)))
         first = here if position == 0 else first

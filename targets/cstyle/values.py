@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from search_space.ir.expr import BOOL, FLOATS, INT, Expr, const, total
-from search_space.ir.polynomial import Poly, factors, poly
+from search_space.ir.polynomial import Poly, poly
 from search_space.ir.regroup import Regrouping, pulled_apart, recombined
 from search_space.ir.rounding import limited
 from search_space.ir.stmt import Buffer
@@ -122,7 +122,7 @@ class Values(ABC):
 
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """Elements from the buffer's first one; axes that a fused loop took apart are one again."""
-        key = (buffer.name, *(i.serial for i in indices))
+        key = (buffer.name, *indices)
         if key not in self._offsets:
             place = self.simplify(total(i * s for i, s in zip(indices, buffer.strides, strict=True)))
             self._offsets[key] = pulled_apart(recombined(place, self.simplify), self.simplify)
@@ -160,7 +160,7 @@ class Values(ABC):
         """A polynomial."""
         out = ""
         for monomial, c in terms.items():
-            texts = [self.index(a) for a in factors(monomial)]
+            texts = [self.index(a) for a in monomial]
             if abs(c) != 1 or not texts:
                 texts.append(self.number(abs(c)))
             sign = ("-" if c < 0 else "") if not out else (" - " if c < 0 else " + ")

@@ -25,7 +25,7 @@ from search_space.ir.expr import (
     variables,
 )
 from search_space.ir.findings import Findings
-from search_space.ir.polynomial import canon, factors, from_poly, poly
+from search_space.ir.polynomial import canon, from_poly, poly
 from search_space.ir.simplify import Simplifier, Unbounded, interval
 from tests.interpreter import evaluate
 from tests.properties.running import examples
@@ -248,11 +248,3 @@ def test_the_quotient_of_a_fused_index_is_within_the_outer_loop(rows: int) -> No
         if rows > 1:
             kept = simplify(minimum(var("i") // inner, const(rows - 2)))
             assert kept.op == "min"
-
-
-def test_factors_stand_in_an_order_that_no_history_changes() -> None:
-    for names in (("factor_z", "factor_a"), ("factor_b", "factor_y")):  # made in one order of names, and the other
-        first, second = (var(name) for name in names)
-        (monomial,) = poly(first * second)
-        assert [str(atom) for atom in factors(monomial)] == sorted(names)
-        assert factors(next(iter(poly(first)))) == [first]
