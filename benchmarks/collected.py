@@ -230,9 +230,18 @@ def said_of(document: Mapping[str, Any]) -> str:
     return f"{said}{_noise(document)} {versions}.\n\n"
 
 
+def brief_of(document: Mapping[str, Any]) -> str:
+    """Returns processor, threads, commit, dates and measurement noise of a table of one state, as sentences."""
+    state, days = document["state"], sorted({row["made"]["date"] for row in document["rows"].values()})
+    machines = " and ".join(dict.fromkeys(row["made"]["cpu"] for row in document["rows"].values()))
+    threads = f", {count} thread{'s' * (count > 1)}" if (count := state["settings"].get("threads")) else ""
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"{machines}{threads}; commit {document.get('at') or state['commit']}, {when}.{_noise(document)}"
+
+
 def _noise(document: Mapping[str, Any]) -> str:
-    """How far apart the first and the second half of the turns are, where something took turns."""
+    """Says by how much the halves of the turns differ, if something took turns."""
     found = [row["unsteady"] for row in document["rows"].values() if "unsteady" in row]
     if not found:
         return ""
-    return f" Halves of turns differ by {median(found):.0%} in the median row, by {max(found):.0%} at most."
+    return f" Measurement noise: {median(found):.0%} in the median row, {max(found):.0%} at most."

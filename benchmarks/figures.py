@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.compiler.checking.process import NetworkProcess, time_in_turns
+from benchmarks.interleave import geometric_mean
 from measure.steadiness import disagreement, halves_of, spread_of, steady_seconds
 
 
@@ -58,6 +59,12 @@ def ratio_text(ratio: float | None, noise: float = 0.0) -> str:
     if ratio is None:
         return ""
     return f"{'≈' if max(ratio, 1 / ratio) <= 1 + noise else ''}{ratio:.2f}x"
+
+
+def mean_and_ends(ratios: Sequence[tuple[float, float]]) -> list[object]:
+    """Returns cells of a table: geometric mean, lowest and highest of ratios with their noise, and their number."""
+    mean = geometric_mean([ratio for ratio, _ in ratios])
+    return [f"{mean:.2f}x", *(ratio_text(*end(ratios)) for end in (min, max)), len(ratios)]
 
 
 def with_processors(

@@ -1,6 +1,6 @@
-"""The table of README: every claim of a speed beside peers in one line, from the result files.
+"""The first table of docs/benchmarks.md: every claim of a speed beside peers in one line, from the result files.
 
-A line is of all rows of a table, those that lost, too. Tables of before results knew where they come from have none.
+A line covers all rows of a table, slower ones included. Result files without provenance have no line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 Ratio = tuple[float | None, float]
 """Seconds of the fastest peer over ours, None where either was not timed, and the noise of the two."""
 
-HEADER = ["what", "processor", "threads", "trials", "its time / ours", "held out", "of", "fastest of", "halves apart"]
+HEADER = ["what", "processor", "threads", "trials", "speed-up", "held out", "rows", "fastest of", "noise"]
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from benchmarks.collected import add_options, collect
-from benchmarks.figures import beside, figures, milliseconds, with_processors
+from benchmarks.figures import beside, figures, milliseconds, noise_of, with_processors
 from benchmarks.interleave import FEWEST_ROUNDS, Timed, turns_of
 from benchmarks.llama_cpp_peer import installed
 from benchmarks.markdown import table
@@ -178,10 +178,32 @@ def language(document: Mapping[str, Any]) -> str:
     said = f"Compiling without a cache: {max(row['seconds_to_compile'] for row in rows):.1f} s. "
     said += f"Logits in floats differ by {worst:.0e} of the largest at most."
     head = f"{facts}. {said}"
-    parts = [_part(rows, several, "floats", ("ours",), PEERS, "read")]
-    for bits, ours in FEW_BITS.items():
-        parts.append(_part(rows, several, f"{bits} bits", ours, FEW_BITS_PEERS[bits], f"read{bits}"))
-    return "\n\n".join((head, *parts))
+    return "\n\n".join((head, *(_part(rows, several, kind) for kind in kinds())))
+
+
+def kinds() -> dict[str, tuple[Sequence[str], Sequence[str], str]]:
+    """Returns kind of weights → names of ours, of the peers that have them, and of a plain read of them."""
+    few = {f"{bits} bits": (ours, FEW_BITS_PEERS[bits], f"read{bits}") for bits, ours in FEW_BITS.items()}
+    return {"floats": (("ours",), PEERS, "read"), **few}
+
+
+def fastest_of(row: Mapping[str, Any], kind: str) -> tuple[str | None, str | None]:
+    """Returns the fastest of ours and of the peers with weights of a kind; None where none was timed."""
+    ours, peers = (
+        min((who for who in each if who in row["seconds"]), key=row["seconds"].__getitem__, default=None)
+        for each in kinds()[kind][:2]
+    )
+    return ours, peers
+
+
+def ratios_of(rows: Iterable[Mapping[str, Any]], kind: str) -> list[tuple[float, float]]:
+    """Returns seconds of the fastest peer over ours, with weights of a kind, and the noise of the two; none untimed."""
+    found = [(row, *fastest_of(row, kind)) for row in rows]
+    return [
+        (row["seconds"][peer] / row["seconds"][ours], noise_of(row, ours, peer))
+        for row, ours, peer in found
+        if ours is not None and peer is not None
+    ]
 
 
 TITLES = {"ours": "ours", "onnxruntime": "ONNX Runtime", "torch": "PyTorch"}
@@ -190,29 +212,16 @@ TITLES |= {f"onnxruntime{bits}": "ONNX Runtime, data in bytes" for bits in FEW_B
 TITLES |= {f"llama_cpp{bits}": "llama.cpp, data in bytes" for bits in FEW_BITS}
 
 
-def _part(
-    rows: Sequence[Mapping[str, Any]],
-    several: bool,
-    title: str,
-    ours: Sequence[str],
-    peers: Sequence[str],
-    read: str,
-) -> str:
-    """The table of one kind of weights.
-
-    Args:
-        several: whether rows are of several models.
-        ours, peers: names of what took turns.
-        read: that of a plain read of the weights.
-    """
+def _part(rows: Sequence[Mapping[str, Any]], several: bool, kind: str) -> str:
+    """Returns the table of one of `kinds`; `several`: rows are of several models."""
+    ours, peers, read = kinds()[kind]
     lines: list[list[object]] = []
     for row in rows:
         took, (what, count) = row["seconds"], row["case"]
         of = f"prompt of {count}" if what == "prefill" else f"step behind {count - 1}"
         of = f"{row['model']}: {of}" if several else of
         tokens = count if what == "prefill" else 1
-        fastest = min((who for who in ours if who in took), key=took.__getitem__, default=None)
-        best = min((peer for peer in peers if peer in took), key=took.__getitem__, default=None)
+        fastest, best = fastest_of(row, kind)
         cells: list[str] = []
         for who in (*ours, *peers):
             error = f" ({row['errors'][who]:.1%})" if who in row["errors"] and ours != ("ours",) else ""
@@ -221,7 +230,7 @@ def _part(
         cells.append(beside(row, fastest, best) if best and fastest else "")
         cells.append(f"{took[read] / took[fastest]:.0%}" if read in took and fastest else "")
         lines.append([of, *cells])
-    head = [title, *(f"{TITLES[who]} ms" for who in (*ours, *peers))]
+    head = [kind, *(f"{TITLES[who]} ms" for who in (*ours, *peers))]
     head += ["our tokens/s", "ratio to best peer", "of a plain read's rate"]
     return table(*with_processors(head, lines, rows))
 

@@ -26,11 +26,12 @@ NARROW_PEERS = {
 }
 """Peer that rounds to 16 bits, or may."""
 SAID = (
-    "Milliseconds. `ratio` is the time of the fastest peer of those in float32 over ours{}; ≈ stands where it is "
-    "within what the two halves of the turns differ by. `built` counts tuning, where there are trials; `MiB` are "
-    "resident in a process that has run."
+    "Milliseconds. `ratio`: time of the fastest float32 peer divided by ours.{} ≈: within measurement noise. `built` "
+    "includes tuning, if there are trials. `MiB`: resident memory of a process that has run."
 )
-SAID_OF_NARROW = ", `ratio in bfloat16` that of the fastest of all peers, whatever they round, over ours in bfloat16"
+SAID_OF_NARROW = (
+    " `ratio in bfloat16`: time of the fastest of all peers, in float32 or 16 bits, divided by ours in bfloat16."
+)
 
 
 def best_of(row: Row, peers: Sequence[str]) -> str | None:
@@ -61,33 +62,36 @@ def networks(document: Mapping[str, Any]) -> str:
     header += ["autotune bfloat16", *(NARROW_PEERS[p] for p in narrow), "ratio in bfloat16"] if both else []
     header += ["kernels", "built s", "MiB on disk", "MiB", "ONNX Runtime MiB"]
     lines: list[list[object]] = []
-    means: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        seconds, built = row["seconds"], row["built"].get(OURS)
+        built = row["built"].get(OURS)
         found, noise = ratio(row, OURS, peers)
         cells: list[object] = [row["title"], "yes" if row["held_out"] else "", _ms(row, OURS)]
         cells += [*(_ms(row, peer) for peer in peers), ratio_text(found, noise)]
-        kinds = {"float32": found}
         if both:
             found, noise = ratio(row, NARROW, [*peers, *narrow])
             cells += [_ms(row, NARROW), *(_ms(row, peer) for peer in narrow), ratio_text(found, noise)]
-            kinds["bfloat16"] = found
         resident = row["resident_bytes"]
         cells += [row["tasks"], f"{built['seconds']:.0f}" if built else "", _mib(built and built["bytes"])]
         lines.append([*cells, _mib(resident.get(OURS)), _mib(resident.get("onnxruntime"))])
-        for kind, value in kinds.items():
-            if value is not None and seconds:
-                for group in ("all", "held out" if row["held_out"] else "learned from"):
-                    means.setdefault((kind, group), []).append(value)
-    summary = [
-        [kind, group, f"{geometric_mean(of):.2f}x", f"{min(of):.2f}x", f"{max(of):.2f}x", len(of)]
-        for (kind, group), of in sorted(means.items(), key=lambda item: (item[0][0] != "float32", item[0][1] != "all"))
-    ]
-    parts = [
-        table(["ours in", "networks", "geometric mean", "lowest", "highest", "rows"], summary),
-        table(*with_processors(header, lines, rows)),
-    ]
+    parts = [means(document), table(*with_processors(header, lines, rows))]
     return "\n\n".join([SAID.format(SAID_OF_NARROW if both else ""), *parts, *_missing(rows)])
+
+
+def means(document: Mapping[str, Any]) -> str:
+    """Returns geometric means in each precision: of all networks, of those that are held out, and of the others."""
+    wide, narrow = peers_of(document)
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in document["rows"].values():
+        for kind, ours, peers in (("float32", OURS, wide), ("bfloat16", NARROW, [*wide, *narrow])):
+            value, _ = ratio(row, ours, peers)
+            if value is not None:
+                for group in ("all", "held out" if row["held_out"] else "learned from"):
+                    found.setdefault((kind, group), []).append(value)
+    lines = [
+        [kind, group, f"{geometric_mean(of):.2f}x", f"{min(of):.2f}x", f"{max(of):.2f}x", len(of)]
+        for (kind, group), of in sorted(found.items(), key=lambda item: (item[0][0] != "float32", item[0][1] != "all"))
+    ]
+    return table(["ours in", "networks", "geometric mean", "lowest", "highest", "rows"], lines)
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:

@@ -19,8 +19,8 @@ PEERS = {
 }
 """Peer → its column."""
 DIRECT = (
-    "Rates count the operations of the direct algorithm; one above the processor's peak (*) was reached with fewer. "
-    "≈ stands where the ratio is within what the two halves of the turns differ by."
+    "Rates count the operations of the direct algorithm. A rate above the processor's peak (*) was reached with fewer "
+    "operations. ≈: within measurement noise."
 )
 
 
@@ -50,14 +50,10 @@ def operators(document: Mapping[str, Any]) -> str:
         "weights",
     ]
     lines: list[list[object]] = []
-    ratios: dict[str, list[float]] = {}
     for row in document["rows"].values():
         seconds, peak = row["seconds"], row["peak_flops"]
         rate = row["flops"] / seconds["ours"]
         ratio, noise = ratio_to_best(row)
-        if ratio is not None:
-            for kind in ("all", row["class"]):
-                ratios.setdefault(kind, []).append(ratio)
         above = "*" if rate > peak else ""
         lines.append(
             [
@@ -71,14 +67,23 @@ def operators(document: Mapping[str, Any]) -> str:
                 "constant" if row["constant_weight"] else "",
             ]
         )
-    means = [
+    note = DIRECT if informed else f"{DIRECT} {INFORMED}"
+    return "\n\n".join([table(header, lines), means(document), note])
+
+
+def means(document: Mapping[str, Any]) -> str:
+    """Returns the geometric mean of the ratios in each class."""
+    ratios: dict[str, list[float]] = {}
+    for row in document["rows"].values():
+        ratio, _ = ratio_to_best(row)
+        if ratio is not None:
+            for kind in ("all", row["class"]):
+                ratios.setdefault(kind, []).append(ratio)
+    lines = [
         [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", f"{max(found):.2f}x", len(found)]
         for kind, found in ratios.items()
     ]
-    note = DIRECT if informed else f"{DIRECT} {INFORMED}"
-    return "\n\n".join(
-        [table(header, lines), table(["class", "geometric mean", "lowest", "highest", "rows"], means), note]
-    )
+    return table(["class", "geometric mean", "lowest", "highest", "rows"], lines)
 
 
 def _ms(seconds: float | None) -> str:

@@ -1,7 +1,7 @@
-"""The pictures of docs/benchmarks.md, from the result files: `python -m benchmarks.pictures`.
+"""The pictures of README and docs/benchmarks.md, from the result files: `python -m benchmarks.pictures`.
 
-Networks beside every peer, what more trials are worth, and cost models with their intervals. What was not measured yet
-is not drawn.
+The speed-ups of README's table, searches, networks beside every peer, more trials, and cost models with their
+intervals. A picture whose results are missing is not drawn.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results, tvm_table
+import numpy as np
+
+from benchmarks import readme_table, results, tvm_table
 from benchmarks.collected import UNFINISHED
 from benchmarks.interleave import geometric_mean
 from benchmarks.networks_table import OURS, PEERS
+from benchmarks.search.statistics import kinds_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 METRICS = {"normalised1": "normalised top-1", "top1": "top-1", "pairwise": "pairwise", "tau": "Kendall's τ"}
@@ -59,7 +62,7 @@ def draw_networks(documents: Documents) -> Any | None:
     axes.set(
         yticks=range(len(names)),
         yticklabels=[f"{name} (held out)" if name in held_out else name for name in names],
-        xlabel="its time / autotune's, float32, no trial",
+        xlabel="time of the peer / time of autotune; float32, no trials",
         ylim=(-0.6, len(names) - 0.4),
     )
     axes.set_xscale("log")
@@ -120,7 +123,7 @@ def _networks_over_trials(panel: Any, lines: Mapping[tuple[str, str], Sequence[f
     means = [geometric_mean([line[place] for line in lines.values()]) for place in range(len(BUDGETS))]
     _with_values(panel, range(len(BUDGETS)), means, "C0", f"geometric mean of {len(lines)} networks")
     panel.set(
-        xticks=range(len(BUDGETS)), xticklabels=list(BUDGETS), xlabel="trials", title="time / time after no trial"
+        xticks=range(len(BUDGETS)), xticklabels=list(BUDGETS), xlabel="trials", title="time / time without trials"
     )
     panel.legend(fontsize=8, frameon=False, loc="lower left")
 
@@ -176,7 +179,79 @@ def draw_models(documents: Documents) -> Any | None:
     return figure
 
 
+SEARCHES = {
+    "uniform": "random search",
+    "evolution + lightgbm, no estimate": "evolution, cost model trained in the search",
+    "evolution + lightgbm": "the same, with the roofline estimate",
+    "evolution + lightgbm, pretrained": "the same, and the pretrained model",
+}
+"""Method of `benchmarks.search` → its name in the picture."""
+MOST_TRIALS = 1000
+
+
+def draw_search(documents: Documents) -> Any | None:
+    """Lines: speed of the best schedule so far over trials, a mean of all spaces, on each kind of machine."""
+    document = documents["search"]
+    if document is None:
+        return None
+    kinds = kinds_of(document["rows"])
+    figure = _figure(9.0, 3.4)
+    panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+    titles = {"CPU": "measured on a CPU", "VTA": "on the simulated VTA"}
+    for panel, (kind, names) in zip(panels, kinds.items(), strict=True):
+        rows = [document["rows"][name] for name in names]
+        for place, (method, title) in enumerate(SEARCHES.items()):
+            curves = [row["methods"][method]["curve"] for row in rows if method in row["methods"]]
+            if not curves:
+                continue
+            at = sorted({trials for curve in curves for trials in curve["trials"] if trials <= MOST_TRIALS})
+            lines = [np.interp(at, curve["trials"], curve["mean"]) for curve in curves]
+            panel.plot(at, np.mean(lines, axis=0), color=f"C{place}", label=title)
+        panel.set_xscale("log")
+        panel.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+        panel.set(xlabel="trials", title=f"{len(rows)} search spaces, {titles.get(kind, kind)}", ylim=(0.3, 1.02))
+        panel.grid(alpha=0.25, linewidth=0.5)
+        panel.tick_params(labelsize=8)
+        panel.title.set_fontsize(9)
+    panels[0].set_ylabel("speed of the best so far / best known", fontsize=9)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=8, frameon=False
+    )
+    return figure
+
+
+def draw_speedups(documents: Documents) -> Any | None:
+    """Points: every case of README's table, and the speed-up over all cases of a line."""
+    found = readme_table.lines_from({name: document for name, document in documents.items() if document is not None})
+    if not found:
+        return None
+    figure = _figure(8.0, 0.42 * len(found) + 1.0)
+    axes = figure.subplots()
+    for place, (_, _, cases) in enumerate(reversed(found)):
+        ratios = [ratio for ratio, _ in cases.ratios]
+        axes.plot(ratios, [place] * len(ratios), "o", color="C0", alpha=0.35, markersize=5, markeredgewidth=0)
+        mean = readme_table.speed_up(cases)
+        axes.plot([mean], [place], "|", color="C3", markersize=18, markeredgewidth=2.5)
+    axes.axvline(1.0, color="0.2", linewidth=1.0)
+    axes.set_xscale("log")
+    ticks = [0.5, 1, 2, 4, 8, 16, 32, 64, 128]
+    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    axes.minorticks_off()
+    axes.set(
+        yticks=range(len(found)),
+        yticklabels=[line.title.replace("`", "") for line, _, _ in reversed(found)],
+        xlabel="speed-up of each case (points) and of all (bar); left of 1x autotune is slower",
+        xlim=(0.6, 140),
+    )
+    axes.tick_params(labelsize=9)
+    axes.xaxis.label.set_fontsize(9)
+    axes.grid(alpha=0.25, linewidth=0.5, axis="x")
+    return figure
+
+
 PICTURES: Mapping[str, tuple[Callable[[Documents], Any | None], Sequence[str]]] = {
+    "speedups.png": (draw_speedups, tuple(dict.fromkeys(line.table for line in readme_table.LINES))),
+    "search.png": (draw_search, ("search",)),
     "networks.png": (draw_networks, ("networks_0_2",)),
     "trials.png": (draw_trials, (*BUDGETS.values(), "tvm", "tvm_long")),
     "models.png": (draw_models, ("models",)),

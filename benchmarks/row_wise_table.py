@@ -12,36 +12,52 @@ from benchmarks.row_kinds import KINDS
 
 PEERS = ("torch", "onnxruntime", "openvino")
 SAID = (
-    "The cost of an empty call is taken off for all peers. A time in parentheses is of turns whose quartiles differ by "
-    "more than their median, and counts in no ratio."
+    "The cost of an empty call is subtracted for all peers. A time in parentheses has an interquartile range above its "
+    "median, and counts in no ratio."
 )
 
 
 def row_wise(document: Mapping[str, Any]) -> str:
     """The table: a line for each kind and length, then what is least and the geometric mean of each kind."""
-    order = {kind: place for place, kind in enumerate(KINDS)}
-    rows = sorted(document["rows"].values(), key=lambda row: (order[row["kind"]], row["length"]))
     lines: list[list[object]] = []
-    ratios: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
+    for row in _in_order(document):
         took = row["seconds"]
-        known = {who: seconds for who, seconds in took.items() if is_known(row, who)}
-        best = min((peer for peer in PEERS if peer in known), key=known.__getitem__, default=None)
+        known, best = _known(row)
         shown = [_us(took[who], who in known) if who in took else "" for who in ("untimed", "tuned", *PEERS)]
         for who in ("untimed", "tuned"):
             ratio = known[best] / known[who] if best is not None and who in known else None
             shown.append(ratio_text(ratio, noise_of(row, who, best or who)))
-            if ratio is not None:
-                ratios.setdefault(row["kind"], {}).setdefault(who, []).append(ratio)
         lines.append([row["kind"], f"{row['rows']}x{row['length']}", *shown])
-    means = []
-    for kind, found in ratios.items():
-        of = [found.get(who, []) for who in ("untimed", "tuned")]
-        means.append([kind, *(text for some in of for text in _summary(some)), len(of[0])])
     head = ["kind", "rows", "without trials µs", "with trials µs", "PyTorch µs", "ONNX Runtime µs", "OpenVINO µs"]
     body = table([*head, "without trials to best", "with trials to best"], lines)
-    head = ["kind", "without trials: least", "geometric mean", "with trials: least", "geometric mean", "lengths"]
-    return f"{body}\n\n{table(head, means)}\n\n{SAID}"
+    return f"{body}\n\n{means(document)}\n\n{SAID}"
+
+
+def means(document: Mapping[str, Any]) -> str:
+    """Returns the least and the geometric mean of the ratios of each kind."""
+    ratios: dict[str, dict[str, list[float]]] = {}
+    for row in _in_order(document):
+        known, best = _known(row)
+        for who in ("untimed", "tuned"):
+            if best is not None and who in known:
+                ratios.setdefault(row["kind"], {}).setdefault(who, []).append(known[best] / known[who])
+    lines = []
+    for kind, found in ratios.items():
+        of = [found.get(who, []) for who in ("untimed", "tuned")]
+        lines.append([kind, *(text for some in of for text in _summary(some)), len(of[0])])
+    head = ["kind", "without trials: lowest", "geometric mean", "with trials: lowest", "geometric mean", "lengths"]
+    return table(head, lines)
+
+
+def _in_order(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    order = {kind: place for place, kind in enumerate(KINDS)}
+    return sorted(document["rows"].values(), key=lambda row: (order[row["kind"]], row["length"]))
+
+
+def _known(row: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
+    """Returns the seconds that are known, and the fastest peer among them."""
+    known = {who: seconds for who, seconds in row["seconds"].items() if is_known(row, who)}
+    return known, min((peer for peer in PEERS if peer in known), key=known.__getitem__, default=None)
 
 
 def _us(seconds: float, known: bool) -> str:

@@ -1,6 +1,7 @@
 """Puts tables of `benchmarks/results` into README and docs, between `<!-- table:NAME -->` and `<!-- /table -->`.
 
-Tables of a second processor lie in a folder of it: `<!-- table:FOLDER/NAME -->`. `headline` is of all of them.
+`<!-- summary:NAME -->` to `<!-- /summary -->` takes the summary of a table. Tables of a second processor lie in a
+folder: `<!-- table:FOLDER/NAME -->`. `table:headline` and `table:readme` cover all result files.
 
 `python -m benchmarks.table [FILE...] [--check]`: `--check` writes nothing; code 1 where a table is stale.
 """
@@ -14,15 +15,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.collected import check, said_of
+from benchmarks.collected import brief_of, check, said_of
 from benchmarks.headline import headline
+from benchmarks.readme_table import readme
 from benchmarks.stages import STAGES
+from benchmarks.summaries import SUMMARIES
 from benchmarks.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_MANY_STATES = ("survey",)
 """Tables whose rows say themselves where they come from."""
-_MARKED = re.compile(r"(<!-- table:(?P<name>(?:[\w-]+/)?(?P<kind>[\w-]+)) -->\n).*?(?P<end><!-- /table -->)", re.DOTALL)
+OF_ALL = {"headline": headline, "readme": readme}
+"""Table of all result files → its text, of their folder."""
+_MARKED = re.compile(
+    r"(<!-- (?P<sort>table|summary):(?P<name>(?:[\w-]+/)?(?P<kind>[\w-]+)) -->\n).*?(?P<end><!-- /(?P=sort) -->)",
+    re.DOTALL,
+)
 
 
 def regenerate(text: str, folder: Path = results.FOLDER) -> str:
@@ -35,21 +43,32 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
 
     def filled(match: re.Match[str]) -> str:
         name, kind = match["name"], match["kind"]
-        if name == "headline":
-            return f"{match[1]}{headline(folder)}\n{match['end']}"
-        if kind not in TABLES:
-            raise ValueError(f"`table` must be one of {', '.join(TABLES)}, but got table:{name}")
+        if match["sort"] == "table" and name in OF_ALL:
+            return f"{match[1]}{OF_ALL[name](folder)}\n{match['end']}"
+        if kind not in (texts := SORTS[match["sort"]]):
+            raise ValueError(f"`{match['sort']}` must be one of {', '.join(texts)}, but got {match['sort']}:{name}")
         document = results.load(name, folder)
         if document is not None:
             check(name, document)
-        body = (
-            f"Not measured yet: `{command_of(kind)}`."
-            if document is None
-            else _said(kind, document) + TABLES[kind](document)
-        )
+        if document is None:
+            body = f"Not measured yet: `{command_of(kind)}`."
+        elif match["sort"] == "summary":
+            body = f"{texts[kind](document)}\n\n{_brief(kind, document)}"
+        else:
+            body = _said(kind, document) + texts[kind](document)
         return f"{match[1]}{body}\n{match['end']}"
 
     return _MARKED.sub(filled, text)
+
+
+SORTS = {"table": TABLES, "summary": SUMMARIES}
+
+
+def _brief(kind: str, document: dict[str, object]) -> str:
+    """Returns where a summary comes from: machine, commit and command."""
+    said = brief_of(document) if "state" in document else _said(kind, document).strip()
+    device = f"{document['device']}." if "device" in document else ""
+    return " ".join(part for part in (device, said, f"`{command_of(kind)}`.") if part)
 
 
 def command_of(name: str) -> str:
@@ -81,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; code 1 where a table is stale")
     options = parser.parse_args(arguments)
     stale = []
-    for page in options.files or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in options.files or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         before = page.read_text()
         after = regenerate(before)
         if after != before:

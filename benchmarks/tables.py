@@ -213,7 +213,7 @@ def models(document: Document) -> str:
         header = ["model", *STUDY_HEADS.values(), "programs/s", "learned in s"]
         lines: list[list[object]] = []
         for name, model in row["models"].items():
-            figures = [_with_ends(*model[m]) for m in metrics]
+            figures = [with_ends(*model[m]) for m in metrics]
             learned = f"{model['fit_seconds']:.1f}" if model["fit_seconds"] else ""
             lines.append([name, *figures, _number(model["programs_per_second"], ",.0f"), learned])
         networks = ", ".join(f"{name} ({count} layers)" for name, count in row["networks"].items())
@@ -224,11 +224,11 @@ def models(document: Document) -> str:
             if found is not None and name != "ceiling"
         ]
         parts += [
-            f"**To {'test' if role == 'test' else 'validate'} with**: {networks}; {sum(row['tasks']['programs']):,} "
-            f"programs, learned from {row['learned_from']:,} others, {row['seeds']} seeds ({row['machine']}; pools "
+            f"**{'Test' if role == 'test' else 'Validation'} networks**: {networks}; {sum(row['tasks']['programs']):,} "
+            f"programs, trained on {row['learned_from']:,} others, {row['seeds']} seeds ({row['machine']}; pools "
             f"{row['registered']}).",
             table(header, lines),
-            f"{first} is ahead in normalised top-1 of: {', '.join(behind)}.",
+            f"{first} leads in normalised top-1 over {', '.join(behind)}.",
         ]
     return "\n\n".join(parts)
 
@@ -245,7 +245,7 @@ STUDY_HEADS = {
 """Metric → column of the table of cost models."""
 
 
-def _with_ends(value: float, low: float | None, high: float | None) -> str:
+def with_ends(value: float, low: float | None, high: float | None) -> str:
     """A figure and its interval, where there is one."""
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f}–{high:.3f})"
 

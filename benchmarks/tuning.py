@@ -28,8 +28,8 @@ KNOWLEDGE: Mapping[str, Mapping[str, Any]] = {
 """Knowledge → arguments of `tune`."""
 
 INFORMED = (
-    "Our searches in this table began with up to eight shipped schedules and with the pretrained model, which may hold "
-    "the very layer. Tables that are measured today begin from nothing; a column shows what shipped knowledge adds."
+    "Our searches in this table started from up to eight shipped schedules and the pretrained model, which may include "
+    "the very layer. Newer tables start from nothing, and a column shows what shipped knowledge adds."
 )
 """Sentences under tables that were measured before searches began from nothing."""
 

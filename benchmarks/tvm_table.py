@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from benchmarks.figures import noise_of, ratio_text, with_processors
@@ -11,8 +11,8 @@ from benchmarks.markdown import table
 from benchmarks.tuning import INFORMED
 
 NEARLY = (
-    "`nearly there` is where the best so far has 95 % of the speed of the best in the end, by what each search timed "
-    "itself; trials count as equally long."
+    "`nearly there`: seconds until the best schedule so far reaches 95 % of the final speed, by each search's own "
+    "timings. All trials of a search count as equally long."
 )
 
 
@@ -42,7 +42,6 @@ def tvm(document: Mapping[str, Any]) -> str:
     header += ["nearly there after s", "TVM after s"]
     lines: list[list[object]] = []
     of: list[Mapping[str, Any]] = []
-    ratios: dict[tuple[int, str], list[float]] = {}
     refused = []
     for row in document["rows"].values():
         if "refused" in row:
@@ -54,8 +53,6 @@ def tvm(document: Mapping[str, Any]) -> str:
             found, noise = ratio(row, trials)
             if found is None:
                 continue
-            for kind in ("all", row["class"]):
-                ratios.setdefault((trials, kind), []).append(found)
             last = trials == counts[-1]
             of.append(row)
             lines.append(
@@ -70,15 +67,26 @@ def tvm(document: Mapping[str, Any]) -> str:
                     *(_nearly(took[name]) if last else "" for name in ("ours", "tvm")),
                 ]
             )
-    means = [
+    parts = [means(document), table(*with_processors(header, lines, of))]
+    parts += [said, NEARLY] if (said := cost(document)) else []
+    parts += [INFORMED] if said and not informed else []
+    return "\n\n".join(parts + ([f"Refused by TVM's definitions here: {'; '.join(refused)}."] if refused else []))
+
+
+def means(document: Mapping[str, Any], single: bool = True) -> str:
+    """Returns the geometric mean of the ratios after every number of trials, of all rows and of `single` classes."""
+    ratios: dict[tuple[int, str], list[float]] = {}
+    for row in document["rows"].values():
+        for trials in counts_of([row]):
+            found, _ = ratio(row, trials)
+            if found is not None:
+                for kind in ("all", row["class"])[: 1 + single]:
+                    ratios.setdefault((trials, kind), []).append(found)
+    lines = [
         [f"{kind}, {trials:,} trials", f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", len(found)]
         for (trials, kind), found in sorted(ratios.items(), key=lambda item: (item[0][1] != "all", item[0]))
     ]
-    parts = [table(["class", "geometric mean", "lowest", "rows"], means), table(*with_processors(header, lines, of))]
-    searched = [row["tuning"] for row in document["rows"].values() if "tuning" in row]
-    parts += [_cost(searched), NEARLY] if searched else []
-    parts += [INFORMED] if searched and not informed else []
-    return "\n\n".join(parts + ([f"Refused by TVM's definitions here: {'; '.join(refused)}."] if refused else []))
+    return table(["class", "geometric mean", "lowest", "rows"], lines)
 
 
 def tvm_threads(document: Mapping[str, Any]) -> str:
@@ -86,33 +94,49 @@ def tvm_threads(document: Mapping[str, Any]) -> str:
     header = ["operator", "trials", "autotune ms", "TVM ms", "unbound ms", "TVM over unbound"]
     lines: list[list[object]] = []
     of: list[Mapping[str, Any]] = []
-    ratios: dict[tuple[str, int], list[float]] = {}
     for row in document["rows"].values():
         for trials in counts_of([row]):
             labels = [f"{who} {trials}" for who in ("ours", "bound", "free")]
             ours, bound, free = (row["seconds"][label] for label in labels)
-            ratios.setdefault(("TVM over unbound", trials), []).append(bound / free)
-            ratios.setdefault(("the faster of both over ours", trials), []).append(min(bound, free) / ours)
             of.append(row)
             shown = [f"{seconds * 1e3:.3f}" for seconds in (ours, bound, free)]
             lines.append([row["title"], trials, *shown, ratio_text(bound / free, noise_of(row, *labels[1:]))])
-    means = [
+    took = {way: sum(row["tuning"][way]["seconds"] for row in document["rows"].values()) for way in ("bound", "free")}
+    searches = f"Searches took {took['bound']:,.0f} s as installed, {took['free']:,.0f} s unbound."
+    return "\n\n".join([threads_means(document), table(*with_processors(header, lines, of)), searches])
+
+
+def threads_means(document: Mapping[str, Any]) -> str:
+    """Returns the geometric means of `tvm_threads`."""
+    ratios: dict[tuple[str, int], list[float]] = {}
+    for row in document["rows"].values():
+        for trials in counts_of([row]):
+            ours, bound, free = (row["seconds"][f"{who} {trials}"] for who in ("ours", "bound", "free"))
+            ratios.setdefault(("TVM over unbound", trials), []).append(bound / free)
+            ratios.setdefault(("the faster of both over ours", trials), []).append(min(bound, free) / ours)
+    lines = [
         [f"{trials:,}, {what}", f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", f"{max(found):.2f}x", len(found)]
         for (what, trials), found in sorted(ratios.items())
     ]
-    summary = table(["trials, ratio", "geometric mean", "lowest", "highest", "rows"], means)
-    took = {way: sum(row["tuning"][way]["seconds"] for row in document["rows"].values()) for way in ("bound", "free")}
-    searches = f"Searches took {took['bound']:,.0f} s as installed, {took['free']:,.0f} s unbound."
-    return "\n\n".join([summary, table(*with_processors(header, lines, of)), searches])
+    return table(["trials, ratio", "geometric mean", "lowest", "highest", "rows"], lines)
 
 
-def _cost(took: Sequence[Mapping[str, Any]]) -> str:
-    """How long the searches took, and how many times as many trials a second ours made."""
-    ours, theirs = (sum(each[who]["seconds"] for each in took) for who in ("ours", "tvm"))
+def search_seconds(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Returns the seconds of our search of a row and of TVM's."""
+    return row["tuning"]["ours"]["seconds"], row["tuning"]["tvm"]["seconds"]
+
+
+def cost(document: Mapping[str, Any]) -> str:
+    """Says how long the searches took, and how many times as many trials a second ours made; "" without searches."""
+    searched = [row for row in document["rows"].values() if "tuning" in row]
+    if not searched:
+        return ""
+    ours, theirs = map(sum, zip(*map(search_seconds, searched), strict=True))
+    took = [row["tuning"] for row in searched]
     rates = [each["ours"]["trials_per_second"] / each["tvm"]["trials_per_second"] for each in took]
     return (
-        f"All searches took ours {ours:,.0f} s, TVM {theirs:,.0f} s: {theirs / ours:.1f} times as long. Trials a "
-        f"second are {geometric_mean(rates):.1f} times TVM's ({min(rates):.1f} to {max(rates):.1f})."
+        f"All our searches took {ours:,.0f} s, TVM's {theirs:,.0f} s: {theirs / ours:.1f} times as long. We measure "
+        f"{geometric_mean(rates):.1f} times as many trials a second ({min(rates):.1f} to {max(rates):.1f})."
     )
 
 

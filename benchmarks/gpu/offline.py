@@ -1,7 +1,7 @@
 """What the search for GPU kernels costs on the host, on one core and with no GPU: `python -m benchmarks.gpu.offline`.
 
-Writes `benchmarks/results/gpu_offline.json` and the table in the README: kernels compiled to cubins a second, where the
-time of one goes, candidates scored by the learned model and checked for legality a second. It takes a minute.
+Writes `benchmarks/results/gpu_offline.json`, for docs/benchmarks/gpus.md: kernels compiled to cubins a second, where
+the time of one goes, candidates scored by the learned model and checked for legality a second. It takes a minute.
 """
 
 from __future__ import annotations

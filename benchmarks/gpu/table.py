@@ -14,7 +14,7 @@ def beside_torch(document: dict[str, Any]) -> str:
     """Each workload's time beside PyTorch's best, with warm and with cold caches, and geometric means by kind."""
     said = f"On {document['device']} ({document['arch']}), {document['date']}; microseconds."
     said += f" {document['note']}" if "note" in document else ""
-    rows, means = document["rows"], document["means"]
+    rows = document["rows"]
     times = [f"{what}, {state}" for state in STATES for what in ("ours", "PyTorch", "ratio")]
     single = table(
         ["workload", *times, "registers", "spilled"],
@@ -25,8 +25,13 @@ def beside_torch(document: dict[str, Any]) -> str:
             for name, row in rows.items()
         ],
     )
-    kinds = dict.fromkeys(row["kind"] for row in rows.values())
-    together = table(
+    return f"{said}\n\n{single}\n\n{kinds(document)}"
+
+
+def kinds(document: dict[str, Any]) -> str:
+    """Returns the geometric means of each kind of workload, and what is asked of them."""
+    rows, means = document["rows"], document["means"]
+    return table(
         ["kind", "rows", *(f"ratio, {state}" for state in STATES), "target"],
         [
             [
@@ -35,10 +40,9 @@ def beside_torch(document: dict[str, Any]) -> str:
                 *(f"{means[key]:.2f}x" if (key := f"{kind}_{state}") in means else "" for state in STATES),
                 f"{TARGETS[kind]:.1f}x",
             ]
-            for kind in kinds
+            for kind in dict.fromkeys(row["kind"] for row in rows.values())
         ],
     )
-    return f"{said}\n\n{single}\n\n{together}"
 
 
 def _cells(row: dict[str, Any], state: str) -> list[str]:
@@ -54,11 +58,17 @@ def network_beside_torch(document: dict[str, Any]) -> str:
     (row,) = document["rows"].values()
     said = f"On {document['device']} ({document['arch']}), {row['made']['date']}; milliseconds of a CUDA graph. "
     said += f"{row['trials']} trials of all layers; `autotune run` took {row['run_seconds']:.0f} s, and no output is "
-    said += f"further than {row['max_error']:.1e} from the reference. PyTorch {row['torch']}.\n\n"
+    said += f"further than {row['max_error']:.1e} from the reference. PyTorch {row['torch']}."
+    return f"{said}\n\n{network_lines(document)}"
+
+
+def network_lines(document: dict[str, Any]) -> str:
+    """Returns the table of `network_beside_torch`."""
+    (row,) = document["rows"].values()
     rows = [
         [name.replace("_", ", ", 1).replace("_", " "), *_milliseconds(found)] for name, found in row["beside"].items()
     ]
-    return said + table(["PyTorch", "ours", "spread", "PyTorch's", "spread", "ratio"], rows)
+    return table(["PyTorch", "ours", "spread", "PyTorch's", "spread", "ratio"], rows)
 
 
 def _milliseconds(found: dict[str, Any]) -> list[str]:

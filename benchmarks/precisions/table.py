@@ -22,10 +22,10 @@ SLACK = 3.0
 """Decibels by which a peer may be less accurate in the second of the three comparisons."""
 
 SENTENCES = (
-    "Cells are milliseconds and decibels of signal to noise beside ONNX Runtime float32, which has none itself. "
-    "A ratio is a peer's time over ours. `best peer` is the fastest of those that are not less accurate than ours in "
-    "decibels, without slack, and of those in float32, which differ from each other by the order of sums alone; "
-    "`fastest` is that of all, however accurate. ≈ stands where a ratio is within what the halves of turns differ by."
+    "Cells are milliseconds and signal-to-noise ratios in decibels, relative to ONNX Runtime in float32. A ratio is a "
+    "peer's time divided by ours. `best peer` is the fastest peer with at least our decibels, without slack; float32 "
+    "peers always count, as they differ by the order of sums alone. `fastest` is the fastest of all peers, however "
+    "accurate. ≈: within measurement noise."
 )
 
 
@@ -77,6 +77,11 @@ def precisions(document: Mapping[str, Any]) -> str:
     rows = sorted(document["rows"].values(), key=lambda row: (row["name"], row["trials"]))
     parts = [SENTENCES, _lines(rows), *_means(rows), *_short(rows), *_missing(rows)]
     return "\n\n".join(part for part in parts if part)
+
+
+def means(document: Mapping[str, Any]) -> str:
+    """Returns the geometric means of the ratios; "" where no row has one."""
+    return "".join(_means(list(document["rows"].values())))
 
 
 def _labels(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
@@ -152,8 +157,8 @@ def _short(rows: Sequence[Row]) -> list[str]:
         wanted = row["decibels"].get("openvino-as-installed") if isinstance(asked, str) else asked
         got = row["decibels"].get("autotune mixed")
         if wanted is not None and got is not None and got < wanted:
-            found.append(f"{row['title']} after {row['trials']} trials ({got:.1f} for {wanted:.1f} dB)")
-    return [f"Mixed, and less accurate than asked on these inputs: {', '.join(found)}."] if found else []
+            found.append(f"{row['title']} after {row['trials']} trials ({got:.1f} instead of {wanted:.1f} dB)")
+    return [f"Mixed precision is less accurate than requested on these inputs: {', '.join(found)}."] if found else []
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:

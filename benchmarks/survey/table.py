@@ -43,15 +43,25 @@ def summary(rows: Iterable[Row]) -> str:
 
 def survey(document: Mapping[str, Any]) -> str:
     """A summary and a table for each processor, number of threads and of trials."""
+    return "\n\n".join(f"{said}\n\n{_lines(rows)}" for said, rows in _groups(document))
+
+
+def overview(document: Mapping[str, Any]) -> str:
+    """Returns the summaries alone."""
+    return "\n\n".join(said for said, _ in _groups(document))
+
+
+def _groups(document: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
+    """Returns rows of each processor, number of threads and of trials, and their summary."""
     groups: dict[tuple[str, int, str], list[Row]] = {}
     for row in document["rows"].values():
         groups.setdefault((row["cpu"], row["threads"], budget_of(row)), []).append(row)
-    parts = []
+    found = []
     for (cpu, threads, budget), rows in sorted(groups.items(), key=lambda item: item[0]):
         commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
         title = f"**{cpu}**, {threads} threads, {budget}{f' (commit {commits})' if commits else ''}."
-        parts += [f"{title} {summary(rows)}", _lines(rows)]
-    return "\n\n".join(parts)
+        found.append((f"{title} {summary(rows)}", rows))
+    return found
 
 
 def _lines(rows: Sequence[Row]) -> str:

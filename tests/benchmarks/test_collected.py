@@ -43,7 +43,7 @@ def test_rows_wait_until_all_are_there(tmp_path: Path, state: dict[str, Any]) ->
     whole["state"]["settings"] = {"precisions": ["a", "b"], "each_task": True, "inductor": False}
     for row, unsteady in zip(whole["rows"].values(), (0.02, 0.5), strict=True):
         row["unsteady"] = unsteady
-    assert " Halves of turns differ by 26% in the median row, by 50% at most. numpy" in said_of(whole)
+    assert " Measurement noise: 26% in the median row, 50% at most. numpy" in said_of(whole)
     assert "precisions a and b, each task yes, inductor no. " in said_of(whole)
     whole["state"]["settings"] = {"hardware": {"name": "small", "log_batch": 0}, "limits": {"rows": 4, "kept": True}}
     assert "hardware small, limits rows 4, kept yes. " in said_of(whole)

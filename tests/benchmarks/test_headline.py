@@ -1,4 +1,4 @@
-"""The table of README: what it claims is what result files hold, rows that lost among them."""
+"""The table of all comparisons: it claims what result files hold, slower rows included."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_networks_have_a_line_for_each_precision_and_processor(tmp_path: Path) -
     store(tmp_path, "other/networks_10_2", {"threads": 2, "trials": 10, "each_task": True}, alone, cpu="another")
     store(tmp_path, "unfinished/networks_1000_2", {"threads": 2, "trials": 1000}, ROWS)
     head, _, *lines = headline(tmp_path).splitlines()
-    assert head.startswith("| what | processor | threads | trials | its time / ours | held out | of | fastest of |")
+    assert head.startswith("| what | processor | threads | trials | speed-up | held out | rows | fastest of |")
     assert lines == [
         "| networks, float32 | a processor | 2 | none | 2.19x (≈1.20x to 4.00x) | 1.20x | 2 "
         "| ONNX Runtime, OpenVINO | 25 %, at most 25 % |",

@@ -30,11 +30,10 @@ def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
     assert pictures.ratios({"rows": rows}, "openvino") == {"a": 1.0, "b": 2.0}
     for name in ("networks_0_2", "networks_10_2"):
         (measured / f"{name}.json").write_text(json.dumps({"rows": rows}))
-    assert [path.name for path in pictures.draw(pages, measured)] == ["networks.png"]
+    assert [path.name for path in pictures.draw(pages, measured)] == ["speedups.png", "networks.png"]
     (measured / "networks_1000_2.json").write_text(json.dumps({"rows": rows}))
-    models = results.load("models")
-    assert models is not None
-    (measured / "models.json").write_text(json.dumps(models))
+    for name in ("models", "search"):
+        (measured / f"{name}.json").write_text(json.dumps(results.load(name)))
     assert {path.name for path in pictures.draw(pages, measured)} == set(pictures.PICTURES)
     alone = (pages / "trials.png").read_bytes()
     took = {"ours 64": 2e-3, "ours 256": 1e-3, "tvm 64": 3e-3, "tvm 256": 2e-3}

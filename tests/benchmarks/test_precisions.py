@@ -88,9 +88,10 @@ def test_the_table_names_every_precision_and_budgets_apart() -> None:
 def test_mixed_columns_say_what_accuracy_was_asked() -> None:
     row = {**ROW, "accuracy": "as openvino", "seconds": {**ROW["seconds"], "autotune mixed": 2e-3}}
     text = precisions({"rows": {"a": row}})
-    assert "| autotune mixed (as openvino) |" in text and "less accurate than asked" not in text
+    assert "| autotune mixed (as openvino) |" in text and "less accurate than requested" not in text
     short = {**row, "decibels": {**ROW["decibels"], "autotune mixed": 47.5}}
-    assert "asked on these inputs: net after 0 trials (47.5 for 48.0 dB)." in precisions({"rows": {"a": short}})
+    told = "requested on these inputs: net after 0 trials (47.5 instead of 48.0 dB)."
+    assert told in precisions({"rows": {"a": short}})
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,6 @@ def test_models_are_validated_and_tested(tmp_path, capsys):
     assert table in capsys.readouterr().out
     for name in ("ridge", "roofline", "random"):
         assert table.count(f"\n| {name} | ") == 2
-    assert table.count("\n| ceiling | ") == 1 and "ridge is ahead in normalised top-1 of: roofline" in table
+    assert table.count("\n| ceiling | ") == 1 and "ridge leads in normalised top-1 over roofline" in table
     value, low, high = document["rows"]["test"]["models"]["ridge"]["pairwise"]
     assert f"{value:.3f} ({low:.3f}–{high:.3f})" in table and low <= value <= high

@@ -1,0 +1,185 @@
+"""The table of README: one line for each subject, at most eight, from the result files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import headline, language, results, tvm_table
+from benchmarks.collected import check
+from benchmarks.figures import ratio_text
+from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
+
+Document = Mapping[str, Any]
+
+HEADER = ["what", "compared with", "on", "trials", "speed-up", "lowest to highest", "cases"]
+
+
+@dataclass(frozen=True)
+class Cases:
+    """What a line of the table compares.
+
+    Attributes:
+        ratios: seconds of the fastest peer over ours and the noise of the two, one for each case.
+        noun: what cases are called.
+        held_out: ratios of the cases that nothing was trained on.
+        whole: the speed-up, if it is not the geometric mean of the ratios.
+    """
+
+    ratios: Sequence[tuple[float, float]]
+    noun: str
+    held_out: Sequence[float] = ()
+    whole: float | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table.
+
+    Attributes:
+        title: what is compared.
+        table: name of the result file.
+        page: under `docs` that has all cases.
+        peers: with whom.
+        trials: of each search.
+        cases: of the name and the document of the result file.
+    """
+
+    title: str
+    table: str
+    page: str
+    peers: str
+    trials: str
+    cases: Callable[[str, Document], Cases]
+
+
+def _claimed(what: str, noun: str) -> Callable[[str, Document], Cases]:
+    """Returns the cases of a claim of `benchmarks.headline`."""
+
+    def cases(name: str, document: Document) -> Cases:
+        claims = [claim for claim in headline.CLAIMS[name](document) if claim.what == what]
+        rows = [(row, *each.ratio(row)) for each in claims for row in document["rows"].values() if each.of(row)]
+        timed = [(row, ratio, noise) for row, ratio, noise in rows if ratio is not None]
+        held_out = [ratio for row, ratio, _ in timed if row.get("held_out")]
+        return Cases([(ratio, noise) for _, ratio, noise in timed], noun, held_out)
+
+    return cases
+
+
+def _language(name: str, document: Document) -> Cases:
+    """Returns every prompt and step with every kind of weights, beside peers with the same kind of weights."""
+    rows = document["rows"].values()
+    return Cases([each for kind in language.kinds() for each in language.ratios_of(rows, kind)], "prompts and steps")
+
+
+def _search_time(name: str, document: Document) -> Cases:
+    """Returns seconds of TVM's searches over ours; the speed-up is that of all searches together."""
+    seconds = [tvm_table.search_seconds(row) for row in document["rows"].values() if "tuning" in row]
+    ours, theirs = (sum(each) for each in zip(*seconds, strict=True)) if seconds else (1.0, 1.0)
+    return Cases([(other / own, 0.0) for own, other in seconds], "operators", whole=theirs / ours)
+
+
+def _gpu(name: str, document: Document) -> Cases:
+    return Cases([(row["ratio_warm"], 0.0) for row in document["rows"].values() if "ratio_warm" in row], "kernels")
+
+
+def _vta(name: str, document: Document) -> Cases:
+    cycles = [row["cycles"] for row in document["rows"].values()]
+    return Cases([(each["published"] / each["tuned"], 0.0) for each in cycles], "layers")
+
+
+FLOATS = "ONNX Runtime, OpenVINO, PyTorch, Inductor"
+NETWORKS, INT8, TVM = (f"benchmarks/{page}.md" for page in ("networks", "int8", "tvm"))
+LINES = (
+    Line("Networks, float32", "networks_0_2", NETWORKS, FLOATS, "none", _claimed("networks, float32", "networks")),
+    Line(
+        "Networks, bfloat16",
+        "networks_0_2",
+        NETWORKS,
+        f"{FLOATS}, in float32 and bfloat16",
+        "none",
+        _claimed("networks, bfloat16", "networks"),
+    ),
+    Line(
+        "Networks, int8",
+        "quantized_networks",
+        INT8,
+        "ONNX Runtime, OpenVINO",
+        "none",
+        _claimed("networks, int8", "networks"),
+    ),
+    Line(
+        "`torch.compile`",
+        "pytorch",
+        "benchmarks/pytorch.md",
+        "Inductor, eager PyTorch",
+        "none",
+        _claimed("models by `torch.compile`", "models"),
+    ),
+    Line(
+        "Language models",
+        "language_2",
+        "language_models.md#measured",
+        "ONNX Runtime, PyTorch, llama.cpp",
+        "none",
+        _language,
+    ),
+    Line("Search time", "tvm", TVM, "TVM MetaSchedule", "256", _search_time),
+    Line("GPU kernels", "gpu", "benchmarks/gpus.md", "PyTorch (cuBLAS, cuDNN)", "48", _gpu),
+    Line("Simulated VTA, cycles", "vta", "benchmarks/vta.md", "schedules published by TVM", "128", _vta),
+)
+
+
+def lines_from(documents: Mapping[str, Document]) -> list[tuple[Line, Document, Cases]]:
+    """Returns the lines whose results are there, from result files by name."""
+    found = []
+    for line in LINES:
+        if (document := documents.get(line.table)) is not None:
+            if "state" in document:
+                check(line.table, document)
+            cases = line.cases(line.table, document)
+            found += [(line, document, cases)] if cases.ratios else []
+    return found
+
+
+def speed_up(cases: Cases) -> float:
+    """Returns the speed-up over all cases."""
+    return geometric_mean([ratio for ratio, _ in cases.ratios]) if cases.whole is None else cases.whole
+
+
+def readme(folder: Path = results.FOLDER) -> str:
+    """Returns the table, and a line with commits and days."""
+    lines, commits = [], {}
+    loaded = {line.table: results.load(line.table, folder) for line in LINES}
+    for line, document, cases in lines_from({name: each for name, each in loaded.items() if each is not None}):
+        if cases.whole is None:
+            mean, ends = f"{speed_up(cases):.2f}x", [ratio_text(*end(cases.ratios)) for end in (min, max)]
+        else:
+            mean, ends = f"{cases.whole:.1f}x", [f"{end(cases.ratios)[0]:.1f}x" for end in (min, max)]
+        held_out = f", {len(cases.held_out)} held out: {geometric_mean(cases.held_out):.2f}x" if cases.held_out else ""
+        cells = [f"[{line.title}](docs/{line.page})", line.peers, _machine_of(document), line.trials]
+        lines.append([*cells, f"**{mean}**", " to ".join(ends), f"{len(cases.ratios)} {cases.noun}{held_out}"])
+        commits[_commit_of(document)] = None
+    said = f"Commits {' and '.join(commits)}. Each link leads to all cases, the command, and the measurement noise."
+    return f"{table(HEADER, lines, left=4)}\n\n{said}"
+
+
+def _machine_of(document: Document) -> str:
+    """Returns the device, or the processors and threads; figures without threads are counted by a simulator."""
+    if "device" in document:
+        return str(document["device"])
+    threads = document["state"]["settings"].get("threads")
+    if threads is None:
+        return "simulator"
+    processors = " and ".join(dict.fromkeys(row["made"]["cpu"] for row in document["rows"].values()))
+    return f"{re.sub('znver', 'Zen ', processors)}, {threads} thread{'s' * (threads > 1)}"
+
+
+def _commit_of(document: Document) -> str:
+    if "state" in document:
+        return str(document.get("at") or document["state"]["commit"])
+    return ", ".join(dict.fromkeys(row["made"]["commit"] for row in document["rows"].values()))
