@@ -36,7 +36,7 @@ for extension in extensions():
 
 
 def main() -> None:
-    """Entry point."""
+    """Runs the command line."""
     _accept_any_text()
     app()
 

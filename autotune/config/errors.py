@@ -24,7 +24,7 @@ class ConfigError(ValueError):
 
     @classmethod
     def of(cls, mistakes: Sequence[tuple[str | None, str]]) -> ConfigError:
-        """Several mistakes at once."""
+        """Joins several mistakes in one error."""
         error = cls("")
         error.mistakes = mistakes
         return error

@@ -21,7 +21,7 @@ class LiveProgress(callbacks.Callback):
     """Trials, best GFLOP/s, share of the machine's peak, time left.
 
     Args:
-        console: where to draw.
+        console: console to draw on.
     """
 
     def __init__(self, console: Console) -> None:

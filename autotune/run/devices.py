@@ -29,7 +29,7 @@ Facts = dict[str, Any]
 
 
 def facts(again: bool = False, source: Path | None = None) -> Facts:
-    """Everything, as JSON has it.
+    """Collects the facts of this machine, as plain data for JSON.
 
     Args:
         again: whether the processor is probed anew.
@@ -167,5 +167,5 @@ def _figure_lines(found: Facts, cores: int) -> list[str]:
 
 
 def as_json(found: Facts) -> str:
-    """The facts as a JSON document."""
+    """Formats the facts as a JSON document."""
     return json.dumps(found, indent=2, allow_nan=False)
