@@ -1,4 +1,4 @@
-"""`autotune worker` and `autotune tracker`: devices for runs elsewhere. What they need is imported when they run."""
+"""`autotune worker` and `autotune tracker`: devices for runs elsewhere. Imports wait until a command runs."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class ConfigError(ValueError):
 
     Args:
         sentence: states the rule and the value.
-        at: dotted path of the key; "": the configuration as a whole; None: nothing that stands in its file.
+        at: dotted path of the key; "": the configuration as a whole; None: no key of a file.
 
     Attributes:
         mistakes: (`at`, sentence) of each.

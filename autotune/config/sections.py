@@ -65,7 +65,7 @@ class WorkloadConfig(BaseModel):
 
     operator: str
     """A function of search_space.workloads, or an operator of one's own: FILE.py:NAME or module:NAME; its arguments
-    stand beside it."""
+    are keys beside it."""
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Live progress of a run on the terminal, or a line a round where there is none."""
+"""Live progress of a run on the terminal, or a line a round without a terminal."""
 
 from __future__ import annotations
 

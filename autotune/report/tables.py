@@ -24,7 +24,7 @@ class Column:
         title: above it.
         cells: texts from top to bottom.
         rank: 0 is always shown; of the others the highest go first.
-        left: whether texts stand at the left.
+        left: whether texts are aligned at the left.
     """
 
     title: str

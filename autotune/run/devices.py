@@ -82,7 +82,7 @@ def _caches() -> list[Facts]:
 
 
 def _c_compiler() -> Facts:
-    """Describes the target `c`: its compiler, and the processor that kernels are made for; or why there is none."""
+    """Describes the target `c`: its compiler, and the processor that kernels are made for; or why it is missing."""
     target = CTarget(Compiler())
     if missing := target.unavailable():
         return {"target": target.name, "missing": missing}

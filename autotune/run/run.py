@@ -69,7 +69,7 @@ class Outcome:
     def problems(self) -> list[str]:
         """Tasks that have no legal schedule or none that works, and an executable that computes something else.
 
-        Within a network another schedule stands in for a task whose trials all failed, unless all of all tasks did.
+        Within a network another schedule replaces that of a task whose trials all failed, unless all trials did.
         """
         replaced = "network" in self.document and any(result.best is not None for result in self.results)
         return [*problems_of(self.results, replaced), *([self.wrong] if self.wrong else [])]

@@ -1,4 +1,4 @@
-"""Designs of an accelerator beside each other: each is tuned, and what it takes stands against its memory.
+"""Designs of an accelerator beside each other: each is tuned, and its latency is compared with its memory.
 
 `autotune sweep configs/vta_conv2d.yaml --vary log_inp_buffer=13,14,15 --vary log_acc_buffer=15,16,17`
 """
@@ -43,7 +43,7 @@ class Point:
         values: values of the fields that vary.
         design: file of the whole design.
         memory_bytes: size of its buffers, all together.
-        seconds: weighted sum of the best of all tasks; NaN where there is none.
+        seconds: weighted sum of the best of all tasks; NaN if a task has no schedule.
         trials: number of measured trials.
         problem: reason why `seconds` is NaN; "" if it is not.
         interrupted: whether the user stopped here.

@@ -87,7 +87,7 @@ def run_tags(where: str) -> dict[str, str]:
 def run_name(config: RunConfig, now: time.struct_time) -> str:
     """Makes a name that distinguishes a run within its experiment: `evolution 64 seed 3, 11-28 09:15`.
 
-    Strategy and trials begin it. Other values stand in it where they are not the default; the seed where it is given.
+    Strategy and trials begin it. Other values follow if they are not the default, and the seed if it is given.
     """
     search, network = config.search, config.network
     usual = RunConfig.model_fields

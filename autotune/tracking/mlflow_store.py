@@ -191,7 +191,7 @@ class MLflowStore(Store):
 
 
 def make_whole(file: Path, make: Callable[[Path], None]) -> None:
-    """Makes a file where there is none, such that nobody ever sees a part of it.
+    """Makes a missing file in one step, so that no process ever reads a part of it.
 
     A new database is migrated for seconds, in many steps: who opened it meanwhile would migrate it, too, and fail.
 

@@ -82,7 +82,7 @@ def tracker_of(config: RunConfig, where: str, say: Callable[[str], None]) -> Tra
 
 
 class SpoolTracker(Tracker):
-    """Tracks through a spool. What cannot be written ends the tracking, never the run.
+    """Tracks through a spool. A failed write ends the tracking, never the run.
 
     Args:
         config: configuration of the run.
