@@ -1,4 +1,4 @@
-"""The command line, put together of its families of commands. What a command needs is imported when it runs."""
+"""The command line, put together of its families of commands. Imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ for extension in extensions():
 
 
 def main() -> None:
-    """Entry point."""
+    """Runs the command line."""
     _accept_any_text()
     app()
 

@@ -1,4 +1,4 @@
-"""`autotune cache`: what compiling has found out before. What it needs is imported when it runs."""
+"""`autotune cache`: what compiling has found out before. Imports wait until a command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autotune database`: schedules that were found before. What it needs is imported when it runs."""
+"""`autotune database`: schedules that were found before. Imports wait until a command runs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def bad_input(hint: str = "", config: Path | None = None, *also: type[Exception]
     """Ends the program with one clear sentence where the input is to blame, or a disk that is full, or Ctrl-C.
 
     Args:
-        hint: how to go on once there is room, or after Ctrl-C.
+        hint: way to continue once there is room, or after Ctrl-C.
         config: file that mistakes at keys of the configuration are in.
         also: further exceptions whose message is such a sentence.
     """

@@ -1,4 +1,4 @@
-"""`autotune compile` and `autotune bench`: executables of networks. What they need is imported when they run."""
+"""`autotune compile` and `autotune bench`: executables of networks. Imports wait until a command runs."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def load(ctx: typer.Context, given: Mapping[str, Any] | None = None) -> RunConfi
     The argument may be a model, an .onnx file or the name of a known network, in place of a file of keys.
 
     Args:
-        ctx: of the command; its options in `KEYS` that are given win over `--set`.
+        ctx: context of the command; its options in `KEYS` that are given win over `--set`.
         given: further values by dotted key.
     """
     from autotune.config import config_of, load_config, parse_overrides

@@ -1,4 +1,4 @@
-"""`autotune track`, `ui` and `report`: runs that have ended. What they need is imported when they run."""
+"""`autotune track`, `ui` and `report`: runs that have ended. Imports wait until a command runs."""
 
 from __future__ import annotations
 

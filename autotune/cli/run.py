@@ -1,4 +1,4 @@
-"""`autotune run` and `autotune sweep`, which tune. What they need is imported when they run."""
+"""`autotune run` and `autotune sweep`, which tune. Imports wait until a command runs."""
 
 from __future__ import annotations
 

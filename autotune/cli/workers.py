@@ -1,4 +1,4 @@
-"""`autotune worker` and `autotune tracker`: devices for runs elsewhere. What they need is imported when they run."""
+"""`autotune worker` and `autotune tracker`: devices for runs elsewhere. Imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _listen(place: str, token_file: Path, certificate: Path | None, key: Path | 
 
 
 def _say(line: str) -> None:
-    """One line that a script may wait for."""
+    """Prints one line that a script may wait for."""
     print(line, flush=True)
 
 

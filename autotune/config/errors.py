@@ -12,7 +12,7 @@ class ConfigError(ValueError):
 
     Args:
         sentence: states the rule and the value.
-        at: dotted path of the key; "": the configuration as a whole; None: nothing that stands in its file.
+        at: dotted path of the key; "": the configuration as a whole; None: no key of a file.
 
     Attributes:
         mistakes: (`at`, sentence) of each.
@@ -24,7 +24,7 @@ class ConfigError(ValueError):
 
     @classmethod
     def of(cls, mistakes: Sequence[tuple[str | None, str]]) -> ConfigError:
-        """Several mistakes at once."""
+        """Joins several mistakes in one error."""
         error = cls("")
         error.mistakes = mistakes
         return error

@@ -13,7 +13,7 @@ from search_space.operators.checks import nearest
 
 
 def mistakes_of(error: ValidationError, section: type[BaseModel]) -> list[tuple[str, str]]:
-    """(dotted path of the key, sentence) of each mistake in a section."""
+    """Lists (dotted path of the key, sentence) of each mistake in a section."""
     return [(".".join(map(str, item["loc"])), _sentence(item, section)) for item in error.errors()]
 
 
@@ -54,7 +54,7 @@ def fields_at(section: type[BaseModel], place: Sequence[int | str]) -> dict[str,
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section that a key holds: itself, `or null`, or in a list."""
+    """Finds the section type in a key's annotation: itself, `or null`, or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in get_args(annotation) if (found := _section_in(part))), None)

@@ -47,7 +47,7 @@ def config_of(data: dict[str, Any], overrides: Mapping[str, Any], where: str) ->
 
 
 def check_config(data: Mapping[str, Any], where: str) -> RunConfig:
-    """Configuration of plain data; `where` is named in messages."""
+    """Checks a configuration of plain data; messages name `where`."""
     return check_section(RunConfig, data, where)
 
 
@@ -65,7 +65,7 @@ def check_section(kind: type[S], data: Mapping[str, Any], where: str) -> S:
 
 
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
-    """Dotted keys and YAML values of `key=value` texts."""
+    """Parses `key=value` texts to dotted keys and YAML values."""
     overrides: dict[str, Any] = {}
     for item in items:
         key, equals, text = item.partition("=")
@@ -100,7 +100,7 @@ def find_default(key: str) -> Any:
 
 
 def json_schema() -> dict[str, Any]:
-    """The published JSON schema of a configuration file, in which `name` may be left out."""
+    """Makes the published JSON schema of a configuration file, in which `name` may be left out."""
     schema = RunConfig.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema.pop("required", None)

@@ -65,7 +65,7 @@ class WorkloadConfig(BaseModel):
 
     operator: str
     """A function of search_space.workloads, or an operator of one's own: FILE.py:NAME or module:NAME; its arguments
-    stand beside it."""
+    are keys beside it."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Search(Section):
     database: str = "own"
     """Schedules to begin with: own (yours and what comes along), shipped, none, or a file."""
     starts: int = Field(default=8, ge=0, le=256)
-    """Such schedules that are measured first, at most."""
+    """Most schedules of the database that are measured first."""
     options: dict[str, Option] = Field(default_factory=dict)
     """Options of the strategy."""
 
@@ -112,11 +112,11 @@ class Transfer(Section):
     model_options: dict[str, Option] = Field(default_factory=dict)
     """Options of that model."""
     align: str = "none"
-    """none, machine, centred or quantile: how features of unlike tasks are compared."""
+    """Alignment of the features of unlike tasks: none, machine, centred or quantile."""
     similarity: str = "all"
     """operator, sizes, programs or all: by what tasks are alike."""
     tasks: int | None = Field(default=None, ge=1)
-    """So many of the nearest tasks are learned from; null: all, alike."""
+    """Number of nearest tasks to learn from; null: all, alike."""
     guard: bool = True
     """Drop a source that misleads."""
 
@@ -186,11 +186,11 @@ class Quantisation(Section):
     inputs: int = Field(default=4, ge=1, le=4096)
     """Random sets of inputs to calibrate on."""
     group: int | None = Field(default=32, ge=8)
-    """For weights alone: neighbours along the sum that share a scale; null: all of an output."""
+    """Neighbours along the sum that share a scale, for weights alone; null: all of an output."""
     symmetric: bool = True
-    """For weights alone: the zero is the middle, in place of one for each group."""
+    """Zero in the middle, in place of one for each group, for weights alone."""
     activations: Literal["floats", "bytes"] = "floats"
-    """For weights alone: bytes rounds their other factor in blocks of 32, as it is computed."""
+    """Type of the other factor, for weights alone; bytes: it is rounded in blocks of 32 as it is computed."""
     data: str | None = None
     """An .npz file of sets of inputs to calibrate on in place of random ones."""
 
@@ -237,8 +237,8 @@ class Network(Section):
     outputs keep the model's types. mixed: each kernel in float32 or bfloat16, and int8 beside `quantise: int8`, the
     fastest choice that keeps `accuracy`."""
     accuracy: Annotated[float, Field(ge=0, le=200)] | Literal["as openvino"] | None = None
-    """For mixed precision, decibels of signal to noise beside float32 that every output keeps on the inputs that it is
-    chosen by; as openvino: those of OpenVINO as installed; null: 40."""
+    """Least decibels of signal to noise beside float32 of every output, for mixed precision, on the inputs of the
+    choice; as openvino: those of OpenVINO as installed; null: 40."""
     tolerance: float = Field(default=1e-4, gt=0)
     """Largest error of an output, relative to its largest element."""
     check_layers: bool = False
@@ -260,7 +260,7 @@ class SourceConfig(Section):
     network: str | None = None
     """A network, as `model` of a run; its tasks by our own passes."""
     random_programs: int | None = Field(default=None, ge=1, le=1000)
-    """So many tensor programs drawn from the seed."""
+    """Number of tensor programs to draw from the seed."""
     workload: WorkloadConfig | None = None
     """An operator, as `workload` of a run."""
     programs: int | None = Field(default=None, ge=1)
@@ -398,7 +398,7 @@ class RunConfig(CompileConfig):
     workload: WorkloadConfig | None = None
     """An operator, in place of a model."""
     sizes: Sizes | None = None
-    """Beside a workload: sizes of one argument for which it is tuned together."""
+    """Sizes of one argument of a workload, for which it is tuned together."""
     collect: Collect | None = None
     """Collection of a dataset, in place of both; for `autotune collect`."""
     search: Search = Search()

@@ -22,7 +22,7 @@ _LONGEST_NUMBER = 400
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses keys that come twice, aliases that multiply, deep nesting, and numbers that no field could hold.
+    """A loader that refuses repeated keys, aliases that multiply, deep nesting, and numbers that no field could hold.
 
     Dates are text, as nothing here is a date.
     """
@@ -38,7 +38,7 @@ class _Loader(yaml.SafeLoader):
         self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        """A node, counted with all that is in it."""
+        """Composes a node, and counts it with all of its children."""
         mark, is_alias = self.peek_event().start_mark, self.check_event(AliasEvent)  # type: ignore[no-untyped-call]
         if self._depth >= MOST_DEPTH:
             raise ComposerError(None, None, f"values must be at most {MOST_DEPTH} deep in each other", mark)
@@ -57,7 +57,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
-        """A mapping whose keys are there once."""
+        """Composes a mapping, and refuses repeated keys."""
         node: MappingNode = super().compose_mapping_node(anchor)
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value:
@@ -89,7 +89,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _number("float", yaml.SafeLoa
 
 
 def loads(text: str) -> Any:
-    """The value that a text stands for.
+    """Loads the value of a YAML text.
 
     Raises:
         yaml.YAMLError: no YAML, or past the bounds of this module; `problem` and `problem_mark` say what and where.

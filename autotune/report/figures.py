@@ -17,17 +17,17 @@ class Figures:
 
     Attributes:
         name: shown; user text.
-        weight: how often the task occurs.
+        weight: number of times that the task occurs.
         flops: operations of one execution.
-        seconds: of the best candidate, see `autotune.tuner.finals`.
-        spread: of its timings, as a share.
+        seconds: latency of the best candidate, see `autotune.tuner.finals`.
+        spread: spread of its timings, as a share.
         peak_share: rate as a share of the machine's peak, in [0, 1].
-        algorithm: of the best candidate; "" where none worked.
+        algorithm: algorithm of the best candidate; "" if none worked.
         effective: whether the algorithm computes fewer operations than `flops`.
         reference: runtime that was timed beside it; "" where none was.
-        reference_seconds: of that runtime.
+        reference_seconds: latency on that runtime.
         metrics: counts and shares of the best candidate, as its target names them.
-        trials: that were measured.
+        trials: number of measured trials.
         failed: trials that did not work.
     """
 

@@ -21,7 +21,7 @@ class Row:
     """One choice or runtime.
 
     Attributes:
-        name: of the choice, or of the runtime with its precision.
+        name: name of the choice, or of the runtime with its precision.
         seconds: latency of the network.
         decibels: signal to noise of the worst output; None where nothing is rounded.
         narrow: kernels in 16 bits; None where they are another runtime's.
@@ -41,7 +41,7 @@ def rows_of(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = (
     """Lists estimated choices along the trade-off, the chosen one and timed ones; none without a mixture.
 
     Args:
-        network: that part of the summary.
+        network: part `network` of the summary.
         benched: timings that `autotune bench` has stored, which replace those of the run.
     """
     mixture = network.get("mixture")

@@ -1,4 +1,4 @@
-"""Live progress of a run on the terminal, or a line a round where there is none."""
+"""Live progress of a run on the terminal, or a line a round without a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LiveProgress(callbacks.Callback):
     """Trials, best GFLOP/s, share of the machine's peak, time left.
 
     Args:
-        console: where to draw.
+        console: console to draw on.
     """
 
     def __init__(self, console: Console) -> None:

@@ -23,11 +23,11 @@ class RooflinePoint:
     """A kernel in the roofline plot.
 
     Attributes:
-        name: of the layer.
+        name: name of the layer.
         flops: operations of one execution.
-        dram_bytes: that one execution moves.
-        seconds: of one execution.
-        single_seconds: of the same schedule with one virtual thread wherever it has several; None where it has none.
+        dram_bytes: bytes that one execution moves.
+        seconds: latency of one execution.
+        single_seconds: latency of the same schedule with one virtual thread in place of several; None without such.
     """
 
     name: str
@@ -38,7 +38,7 @@ class RooflinePoint:
 
 
 def point_of(result: TuneResult) -> RooflinePoint | None:
-    """The best kernel of a task; None where its target counts no bytes, or no candidate works.
+    """Computes the point of a task's best kernel; None if its target counts no bytes, or no candidate works.
 
     The schedule without virtual threads is built and timed anew, on the target's simulator.
     """
@@ -49,7 +49,7 @@ def point_of(result: TuneResult) -> RooflinePoint | None:
 
 
 def single_threaded(result: TuneResult) -> float | None:
-    """Seconds of the best schedule with one virtual thread wherever it has several; None where it has none.
+    """Times the best schedule with one virtual thread in place of several; None without virtual threads.
 
     Raises:
         LookupError: a result without a best schedule.
@@ -64,7 +64,7 @@ def single_threaded(result: TuneResult) -> float | None:
 
 
 def without_threads(trace: Trace) -> Trace | None:
-    """The trace with every loop of virtual threads run once, tiles as they are; None where there is none."""
+    """Reduces every loop of virtual threads to one iteration, tiles unchanged; None without such a loop."""
     threads = {(s.stage, s.axis) for s in trace.steps if isinstance(s, Annotate) and s.kind == "vthread"}
     steps: list[Step] = []
     for step in trace.steps:
@@ -80,7 +80,7 @@ def without_threads(trace: Trace) -> Trace | None:
 
 
 def draw(points: Sequence[RooflinePoint], hardware: Hardware, path: Path) -> None:
-    """Operations a second against operations a byte under the roof; hollow without virtual threads."""
+    """Draws operations a second against operations a byte under the roof; points without virtual threads are hollow."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")

@@ -22,9 +22,9 @@ class Column:
 
     Attributes:
         title: above it.
-        cells: from top to bottom.
+        cells: texts from top to bottom.
         rank: 0 is always shown; of the others the highest go first.
-        left: whether texts stand at the left.
+        left: whether texts are aligned at the left.
     """
 
     title: str
@@ -41,7 +41,7 @@ class Column:
 
 
 def console_width(console: Console) -> int:
-    """Characters of a line: the terminal's, or many where there is none."""
+    """Returns the characters of a line: the terminal's, or many without a terminal."""
     return console.width if console.is_terminal else PIPED
 
 
@@ -56,10 +56,10 @@ def print_table(columns: Sequence[Column]) -> Console:
 
 
 def fitted(columns: Sequence[Column], width: int, foot: bool = False) -> Table:
-    """A table of at most `width` characters; a first column that is too wide even then is cut with an ellipsis.
+    """Makes a table of at most `width` characters; a first column that is too wide even then is cut with an ellipsis.
 
     Args:
-        columns: from left to right.
+        columns: columns from left to right.
         width: characters of a line.
         foot: whether the last row is one for all.
     """

@@ -29,8 +29,8 @@ def print_results(
     """Prints the table and what belongs below it.
 
     Args:
-        console: where to.
-        results: of each task.
+        console: console to print on.
+        results: result of each task.
         references: seconds of each task elsewhere.
         wall: the run's duration in seconds.
         network: the `network` part of the summary, where the tasks are those of a network.

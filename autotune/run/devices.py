@@ -29,7 +29,7 @@ Facts = dict[str, Any]
 
 
 def facts(again: bool = False, source: Path | None = None) -> Facts:
-    """Everything, as JSON has it.
+    """Collects the facts of this machine, as plain data for JSON.
 
     Args:
         again: whether the processor is probed anew.
@@ -82,7 +82,7 @@ def _caches() -> list[Facts]:
 
 
 def _c_compiler() -> Facts:
-    """Describes the target `c`: its compiler, and the processor that kernels are made for; or why there is none."""
+    """Describes the target `c`: its compiler, and the processor that kernels are made for; or why it is missing."""
     target = CTarget(Compiler())
     if missing := target.unavailable():
         return {"target": target.name, "missing": missing}
@@ -167,5 +167,5 @@ def _figure_lines(found: Facts, cores: int) -> list[str]:
 
 
 def as_json(found: Facts) -> str:
-    """The facts as a JSON document."""
+    """Formats the facts as a JSON document."""
     return json.dumps(found, indent=2, allow_nan=False)

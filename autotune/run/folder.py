@@ -19,7 +19,7 @@ from targets import registry
 
 
 def summary(config: RunConfig, results: Sequence[TuneResult], references: Sequence[float | None]) -> dict[str, Any]:
-    """The document that `summary.json` and `--json` hold."""
+    """Makes the document of `summary.json` and `--json`."""
     tasks = []
     hardware = {result.target: result.hardware.to_json() for result in results}
     for result, seconds in zip(results, references, strict=True):
@@ -46,7 +46,7 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
     """Writes schedule, program, LLVM IR, assembly, object, library and header of the best kernel of a task.
 
     Returns:
-        What could not be written, in one sentence; None where everything was.
+        Sentence on the files that could not be written; None if all were.
     """
     if result.best is None:
         return None

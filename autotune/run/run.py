@@ -39,15 +39,15 @@ class Outcome:
     """Outcome of a run.
 
     Attributes:
-        results: of each task.
+        results: result of each task.
         references: seconds of each task on ONNX Runtime; None where it was not timed.
         document: the content of `summary.json`.
         folder: the run folder.
-        notes: what the user should know of, a sentence each.
+        notes: remarks for the user, a sentence each.
         seconds: wall time of the run.
-        wrong: what is wrong with the executable of a network; "" where nothing is.
+        wrong: fault of the executable of a network; "" if it is right.
         stopped: whether the user did so after the search.
-        untracked: what the tracking store has not got, and why; "" where it has everything, or is still being uploaded.
+        untracked: parts that the tracking store lacks, and why; "" if it has everything, or the upload goes on.
     """
 
     results: Sequence[TuneResult]
@@ -69,7 +69,7 @@ class Outcome:
     def problems(self) -> list[str]:
         """Tasks that have no legal schedule or none that works, and an executable that computes something else.
 
-        Within a network another schedule stands in for a task whose trials all failed, unless all of all tasks did.
+        Within a network another schedule replaces that of a task whose trials all failed, unless all trials did.
         """
         replaced = "network" in self.document and any(result.best is not None for result in self.results)
         return [*problems_of(self.results, replaced), *([self.wrong] if self.wrong else [])]
@@ -86,7 +86,7 @@ def run(
     """Runs a configuration; the upload to the tracking store may go on after it, see `tracking.wait_s`.
 
     Args:
-        config: what to do.
+        config: configuration of the run.
         where: name of its file, for who looks at the run later.
         resume: go on with the records that are there; otherwise those in the run folder are set aside.
         callbacks: listeners of the run.
@@ -205,7 +205,7 @@ def _run(
 
 
 def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Database:
-    """The records file, opened; what the run folder holds of an earlier run is set aside where it is not resumed."""
+    """Opens the records file, and sets the files of an earlier run aside unless it is resumed."""
     if not resume and config.records is None and (aside := run_files.set_aside(config.records_path)):
         say(f"records of an earlier run are kept as {aside}; --resume would have gone on with them")
     return Database(config.records_path)
@@ -214,7 +214,7 @@ def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Dat
 def _references(
     tasks: Sequence[Task], settings: Settings, say: Callable[[str], None]
 ) -> tuple[Sequence[float | None], str | None]:
-    """Seconds of each task on ONNX Runtime, while nothing else of ours runs; or why there are none.
+    """Times each task on ONNX Runtime, while no other process of ours runs; or says why there are no times.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, which is noted and looked at: raised anywhere, it may come where it is lost.

@@ -1,4 +1,4 @@
-"""Designs of an accelerator beside each other: each is tuned, and what it takes stands against its memory.
+"""Designs of an accelerator beside each other: each is tuned, and its latency is compared with its memory.
 
 `autotune sweep configs/vta_conv2d.yaml --vary log_inp_buffer=13,14,15 --vary log_acc_buffer=15,16,17`
 """
@@ -40,12 +40,12 @@ class Point:
     """One design and what it came to.
 
     Attributes:
-        values: of the fields that vary.
+        values: values of the fields that vary.
         design: file of the whole design.
-        memory_bytes: of its buffers, all together.
-        seconds: weighted sum of the best of all tasks; NaN where there is none.
-        trials: that were measured.
-        problem: why there is none; empty where there is.
+        memory_bytes: size of its buffers, all together.
+        seconds: weighted sum of the best of all tasks; NaN if a task has no schedule.
+        trials: number of measured trials.
+        problem: reason why `seconds` is NaN; "" if it is not.
         interrupted: whether the user stopped here.
     """
 
@@ -64,7 +64,7 @@ class Point:
 
 
 def parse_variations(given: Sequence[str], configuration: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Fields and values of `--vary FIELD=VALUE,VALUE`.
+    """Parses `--vary FIELD=VALUE,VALUE` to fields and values.
 
     Args:
         given: one text a field.
@@ -91,7 +91,7 @@ def parse_variations(given: Sequence[str], configuration: Mapping[str, Any]) -> 
 
 
 def _number(text: str) -> float:
-    """A number as JSON has it, which is part of a file's name besides.
+    """Parses a number of JSON, which is also part of a file's name.
 
     Raises:
         ValueError: anything else.
@@ -103,7 +103,7 @@ def _number(text: str) -> float:
 
 
 def configuration_of(config: RunConfig) -> dict[str, Any]:
-    """Fields of the design that a run's target stands for.
+    """Reads the fields of the design of a run's target.
 
     Raises:
         ConfigError: a target that is what it is.
@@ -128,7 +128,7 @@ def sweep(
     Args:
         config: its target is varied.
         variations: fields and values; all combinations are designs.
-        folder: to write designs, records and the outcome to.
+        folder: folder for designs, records and the outcome.
         say: shows a sentence to the user.
 
     Raises:
@@ -172,7 +172,7 @@ def _combinations(variations: Variations) -> Iterator[dict[str, Any]]:
 
 
 def _tuned(point: Point, config: RunConfig, pool: MeasurePool, database: Database) -> Point:
-    """The point after tuning what the design computes."""
+    """Tunes the tasks of the design, and returns its point with the results."""
     settings = settings_of(config)
     tasks = [_in_blocks(task, registry.get(config.target).hardware) for task in tasks_of(config)]
     mine = [task for task in tasks if settings.of(task).target.name == config.target]
@@ -190,7 +190,7 @@ def _tuned(point: Point, config: RunConfig, pool: MeasurePool, database: Databas
 
 
 def _in_blocks(task: Task, hardware: Hardware) -> Task:
-    """The task with its tensors in the design's blocks, where they are in blocks."""
+    """Converts a task's tensors to the blocks of the design, if they are in blocks."""
     workload, block = task.workload, block_of(hardware)
     if block is None or "block" not in workload.args:
         return task
@@ -199,7 +199,7 @@ def _in_blocks(task: Task, hardware: Hardware) -> Task:
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """The points that none is better than in both memory and time, the smallest first."""
+    """Selects the points that no other beats in both memory and time, the smallest first."""
     found: list[Point] = []
     for point in sorted(points, key=lambda p: (p.memory_bytes, p.seconds)):
         if point.seconds == point.seconds and (not found or point.seconds < found[-1].seconds):
@@ -208,7 +208,7 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
-    """Latency against memory, the best of each size joined."""
+    """Draws latency against memory, with a line through the best of each size."""
     from matplotlib.figure import Figure  # without pyplot, whose backend is the caller's
 
     figure = Figure(figsize=(8, 5), layout="constrained")

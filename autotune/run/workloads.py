@@ -27,7 +27,7 @@ def job_of(config: RunConfig) -> NetworkJob:
     """Translates a configuration to the job of making its model's executable.
 
     Raises:
-        ConfigError: as of `settings_of`.
+        ConfigError: see `settings_of`.
     """
     known = {name: make for extension in extensions() for name, make in extension.substitutions().items()}
     return NetworkJob(config, settings_of(config), config.records_path, known)
@@ -39,7 +39,7 @@ def network_of(config: RunConfig, at: str = "model") -> Network:
 
 
 def limits_of(config: RunConfig) -> Limits:
-    """Limits of the algorithms of a configuration's model."""
+    """Reads the limits of the algorithms of a configuration's model."""
     return job_of(config).limits
 
 
@@ -54,7 +54,7 @@ def tasks_of_any(config: RunConfig) -> list[Task]:
 
 
 def tasks_of(config: RunConfig) -> list[Task]:
-    """Tasks of a run.
+    """Makes the tasks of a run.
 
     Raises:
         ConfigError: an unknown operator or model, sizes that do not go together, or a collection.
@@ -71,7 +71,7 @@ def tasks_of(config: RunConfig) -> list[Task]:
 
 
 def family_of(config: RunConfig) -> Family:
-    """The workloads that a configuration with open sizes describes, each size tried.
+    """Makes the workloads of a configuration with open sizes, and tries each size.
 
     Raises:
         ConfigError: an argument that there is not, or sizes for which the operator is not defined.
@@ -92,7 +92,7 @@ def family_of(config: RunConfig) -> Family:
 
 
 def workload_of(config: WorkloadConfig) -> Workload:
-    """The workload that a configuration describes, its sizes tried.
+    """Makes the workload of a configuration, and tries its sizes.
 
     Raises:
         ValueError: states the rule and the value.

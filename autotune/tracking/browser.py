@@ -45,7 +45,7 @@ class Browser:
 
     Args:
         uri: sqlite:///FILE.
-        port: to listen on; 0: any that is free.
+        port: port to listen on; 0: any free port.
     """
 
     def __init__(self, uri: str, port: int = 0) -> None:
@@ -113,7 +113,7 @@ def serve(uri: str, port: int, say: Callable[[str], None], run: str | None = Non
 
     Args:
         uri: sqlite:///FILE.
-        port: to listen on; 0: any that is free.
+        port: port to listen on; 0: any free port.
         say: shows a sentence to the user.
         run: id of the run in place of the newest.
 
@@ -173,7 +173,7 @@ def track(run_folder: Path) -> str:
 
 
 def address_of(run_folder: Path) -> str:
-    """Address of the store of the last run in a folder.
+    """Finds the address of the store of the last run in a folder.
 
     Raises:
         StoreError: the run wrote nothing, or what it wrote is no event.
@@ -191,9 +191,9 @@ def show(folder: Path, uri: str | None, port: int, say: Callable[[str], None]) -
     """Uploads what runs have left, and shows their store until Ctrl-C; of a server it tells the address.
 
     Args:
-        folder: that run folders lie in, or one of them.
-        uri: of the store; None: that of the run folder, or the database in `folder`.
-        port: to listen on; 0: any that is free.
+        folder: folder of run folders, or one of them.
+        uri: address of the store; None: that of the run folder, or the database in `folder`.
+        port: port to listen on; 0: any free port.
         say: shows a sentence to the user.
 
     Raises:
@@ -225,13 +225,13 @@ def show(folder: Path, uri: str | None, port: int, say: Callable[[str], None]) -
 
 
 def _run_of(folder: Path) -> str | None:
-    """Id of the last run in a run folder; None where it is none, or nothing of it is uploaded."""
+    """Reads the id of the last run in a run folder; None if it is no run folder, or was never uploaded."""
     last = spools(folder)[-1:]
     return read_state(last[0]).runs.get("") if last else None
 
 
 def _folder(entry: str) -> str:
-    """An entry of `sys.path` as PYTHONPATH has it, where an empty one would mean something else."""
+    """Converts an entry of `sys.path` for PYTHONPATH, which reads an empty entry differently."""
     return entry or "."
 
 

@@ -32,7 +32,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def store_uri(config: RunConfig) -> str:
-    """Address of a run's store: the configuration's, else the environment's, else a database beside the run folder.
+    """Chooses the store of a run: the configuration's, else the environment's, else a database beside the run folder.
 
     Raises:
         ValueError: neither a file of SQLite nor a server, or one with a password in it.
@@ -42,17 +42,17 @@ def store_uri(config: RunConfig) -> str:
 
 
 def database_uri(folder: Path) -> str:
-    """Address of the embedded store for the runs in a folder."""
+    """Returns the address of the embedded store for the runs in a folder."""
     return f"{_SQLITE}{folder.absolute() / DATABASE}"
 
 
 def database_file(uri: str) -> Path | None:
-    """The file of an embedded store; None where the address is a server's."""
+    """Returns the file of an embedded store; None for the address of a server."""
     return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
 
 
 def checked_uri(uri: str) -> str:
-    """The address with an absolute path, where it is one of a file.
+    """Checks an address, and makes the path of a file absolute.
 
     Raises:
         ValueError: neither a file of SQLite nor a server, or one with a password in it.
@@ -72,22 +72,22 @@ def checked_uri(uri: str) -> str:
 
 
 def run_parameters(config: RunConfig) -> dict[str, str]:
-    """Parameters of a run: configuration, host, code version."""
+    """Lists the parameters of a run: configuration, host, code version."""
     said: dict[str, Any] = {**config.model_dump(mode="json"), "host": describe_host(), "version": code_version()}
     return flat(said)
 
 
 def run_tags(where: str) -> dict[str, str]:
-    """Tags of a run by the names that MLflow's browser knows."""
+    """Makes the tags of a run that MLflow's browser reads."""
     tags = {"mlflow.source.name": f"autotune run {where}", "mlflow.source.type": "LOCAL", "mlflow.user": _user()}
     commit = code_version().get("commit")
     return {**tags, **({"mlflow.source.git.commit": commit.removesuffix("-dirty")} if commit else {})}
 
 
 def run_name(config: RunConfig, now: time.struct_time) -> str:
-    """Name of a run by what tells it from others of its experiment, and the time: `evolution 64 seed 3, 11-28 09:15`.
+    """Makes a name that distinguishes a run within its experiment: `evolution 64 seed 3, 11-28 09:15`.
 
-    Strategy and trials begin it. Other values stand in it where they are not the default; the seed where it is given.
+    Strategy and trials begin it. Other values follow if they are not the default, and the seed if it is given.
     """
     search, network = config.search, config.network
     usual = RunConfig.model_fields
@@ -105,7 +105,7 @@ def run_name(config: RunConfig, now: time.struct_time) -> str:
 
 
 def result_tags(document: Mapping[str, Any]) -> dict[str, str]:
-    """Tags of a run by what came of it: the algorithms of its tasks, the most frequent first, and the precision."""
+    """Makes tags of a run's results: the algorithms of its tasks, the most frequent first, and the precision."""
     counts: Counter[str] = Counter()
     for entry in document["tasks"]:
         if entry["algorithm"]:
@@ -116,7 +116,7 @@ def result_tags(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def task_parameters(tuning: TaskTuning) -> dict[str, str]:
-    """Parameters of a task's run."""
+    """Lists the parameters of a task's run."""
     workload, settings = tuning.task.workload, tuning.settings
     return flat(
         {
@@ -133,14 +133,14 @@ def task_parameters(tuning: TaskTuning) -> dict[str, str]:
 
 
 def final_metrics(entry: Mapping[str, Any]) -> dict[str, float | None]:
-    """Metrics of a task's entry in the summary; the curve of `best_seconds` is of trials alone, and ends with them."""
+    """Collects metrics of a task's entry in the summary; the curve of `best_seconds` ends with the trials."""
     names = ("gflops", "peak_share", "spread", "reference_seconds", "trials_per_second")
     figures = headline(entry["best_seconds"], entry["reference_seconds"])
     return {**{name: entry[name] for name in (*names, "candidates_per_second")}, **figures}
 
 
 def run_metrics(document: Mapping[str, Any]) -> dict[str, float | None]:
-    """Figures that the list of runs shows of a run: of its network as one executable, or the sum of its tasks.
+    """Collects the figures for the list of runs: of a network as one executable, or the sum of its tasks.
 
     The rate is that of the tasks, whose operations are known. The spread is that of a network, or of a lone task.
     """
@@ -155,13 +155,13 @@ def run_metrics(document: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def headline(seconds: float | None, reference: float | None) -> dict[str, float | None]:
-    """Latency in milliseconds, and by how much it is faster than the reference; None where that is not known."""
+    """Computes the latency in milliseconds, and the speed-up over the reference; None for an unknown one."""
     ratio = reference / seconds if seconds and reference else None
     return {"latency_ms": _digits(seconds and seconds * 1e3, 6), "ratio": _digits(ratio, 4)}
 
 
 def network_metrics(network: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics of the `network` part of the summary: every number in it."""
+    """Collects all numbers in the `network` part of the summary."""
     return {
         _allowed(f"network.{name}"): float(value)
         for name, value in leaves(network)
@@ -171,7 +171,7 @@ def network_metrics(network: Mapping[str, Any]) -> dict[str, float]:
 
 @cache
 def code_version() -> dict[str, str]:
-    """Version of the package, and its commit in a checkout, with `-dirty` after it where files were changed."""
+    """Reads the version of the package, and its commit in a checkout, with `-dirty` after it if files were changed."""
     version = {"package": __version__}
     if (_ROOT / ".git").exists():
         command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--match="]
@@ -186,23 +186,23 @@ def code_version() -> dict[str, str]:
 
 
 def flat(nested: Mapping[str, Any]) -> dict[str, str]:
-    """Nested data as texts by dotted name, in characters that MLflow allows in names."""
+    """Flattens nested data to texts by dotted name, in characters that MLflow allows in names."""
     return {_allowed(name): value if isinstance(value, str) else json.dumps(value) for name, value in leaves(nested)}
 
 
 def _sum_of_tasks(tasks: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Sum of a value in seconds, each task's as often as it occurs; None where one has none."""
+    """Adds up a value in seconds, each task's as often as it occurs; None if a task lacks it."""
     values = [entry[name] and entry["weight"] * entry[name] for entry in tasks]
     return None if None in values else sum(values)
 
 
 def _digits(value: float | None, digits: int) -> float | None:
-    """A value with so many significant digits, as much as a column of the list of runs shows."""
+    """Rounds a value to so many significant digits, as a column of the list of runs shows it."""
     return None if value is None else float(f"{value:.{digits}g}")
 
 
 def _short(name: Any) -> str:
-    """A registry's name as it is; of a class in a file or a module the class alone."""
+    """Shortens the name of a class in a file or a module to the class; a registry's name stays."""
     text = name.__name__ if isinstance(name, type) else str(name)
     return text.rpartition(":")[2][:24]
 

@@ -155,7 +155,7 @@ class MLflowStore(Store):
                 self._client.set_terminated(run, status, time_ms)
 
     def _found(self, key: str) -> str | None:
-        """The run with this key, if there is one. All that share its beginning are looked for at once."""
+        """Finds the run with this key, if any, by one query for all keys with the same beginning."""
         first = key.partition("/")[0]
         if first not in self._asked:
             token: str | None = None
@@ -191,12 +191,12 @@ class MLflowStore(Store):
 
 
 def make_whole(file: Path, make: Callable[[Path], None]) -> None:
-    """Makes a file where there is none, such that nobody ever sees a part of it.
+    """Makes a missing file in one step, so that no process ever reads a part of it.
 
     A new database is migrated for seconds, in many steps: who opened it meanwhile would migrate it, too, and fail.
 
     Args:
-        file: of the database; one that is there stays as it is, also where another process was faster.
+        file: path of the database; an existing one stays unchanged, also if another process was faster.
         make: writes the whole file to the path that it is given.
     """
     if file.exists():

@@ -25,7 +25,7 @@ class LoadedModel:
         self.model = model
 
     def predict(self, features: NDArray[np.float32], params: dict[str, Any] | None = None) -> NDArray[np.float64]:
-        """Scores: (candidates, statements, features) → (candidates,), see `CostModel.predict`."""
+        """Scores candidates: (candidates, statements, features) → (candidates,), see `CostModel.predict`."""
         return self.model.predict(np.asarray(features, np.float32))
 
 
@@ -33,8 +33,8 @@ def write_folder(folder: Path, learned: Path, kind: str) -> Path:
     """Makes the folder of a model.
 
     Args:
-        folder: to make.
-        learned: what the model's `save` wrote.
+        folder: folder to make.
+        learned: file that the model's `save` wrote.
         kind: its name in `costmodel.models.registry`.
     """
     folder.mkdir(parents=True)

@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).with_name("start.js")
 
 
 def first_page() -> Response:
-    """MLflow's page with our script before its own."""
+    """Serves MLflow's page with our script before its own."""
     folder = flask_app.static_folder
     assert folder is not None
     page = (Path(folder) / "index.html").read_text()

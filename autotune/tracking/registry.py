@@ -21,7 +21,7 @@ VARIABLE = "AUTOTUNE_TRACKING"
 
 
 def chosen(name: str | None) -> str:
-    """The backend of a configuration that says `name`.
+    """Chooses the backend of a configuration that says `name`.
 
     Raises:
         MissingExtra: its packages are not installed.
@@ -34,17 +34,17 @@ def chosen(name: str | None) -> str:
 
 
 def said(name: str | None) -> str | None:
-    """The backend that a configuration which says `name`, or else the environment, names; None: neither does."""
+    """Returns the backend that the configuration (`name`) or else the environment names; None if neither does."""
     return name or os.environ.get(VARIABLE)
 
 
 def untracked() -> str:
-    """Why runs are not tracked where nobody says by what, or ""."""
+    """Says why runs without a configured backend are not tracked; "" if they are."""
     return missing("tracking by MLflow", "mlflow")
 
 
 def get(name: str) -> type[Store]:
-    """Class of the store called `name`.
+    """Imports the class of the store called `name`.
 
     Raises:
         ValueError: no such backend, or one that stores nothing.

@@ -36,7 +36,7 @@ class State:
         position: bytes of the events that are.
         runs: task → id of its run in the store; "": the run that they belong to.
         ended: whether the store knows that the run has ended.
-        problem: why the last upload failed; "" where it did not.
+        problem: reason why the last upload failed; "" if it did not.
     """
 
     position: int = 0
@@ -49,7 +49,7 @@ class Writer:
     """The driver's end.
 
     Args:
-        folder: of the spool; made where it does not exist.
+        folder: folder of the spool, which is made if it does not exist.
 
     Attributes:
         fresh: whether no event was there.
@@ -127,7 +127,7 @@ def driver_lives(spool: Path) -> bool:
 
 
 def events(spool: Path, position: int) -> Iterator[tuple[dict[str, Any], int]]:
-    """Whole events from `position` bytes on, each with the position after it.
+    """Reads complete events from `position` bytes on, each with the position after it.
 
     Raises:
         SpoolError: a line that is no event.
@@ -160,7 +160,7 @@ def write_state(spool: Path, state: State) -> None:
 
 
 def pending(spool: Path) -> int:
-    """Bytes of events that are not uploaded yet; 1 where only the end of a run that died is missing."""
+    """Counts the bytes of events that are not uploaded yet; 1 if only the end of a run that died is missing."""
     state = read_state(spool)
     left = (spool / EVENTS).stat().st_size - state.position
     return left if left > 0 else int(not state.ended and not driver_lives(spool))

@@ -13,7 +13,7 @@ class Point:
     """A value of a metric.
 
     Attributes:
-        name: of the metric.
+        name: name of the metric.
         value: finite.
         step: place in the metric's history, such as a count of trials.
         time_ms: Unix milliseconds.
@@ -30,10 +30,10 @@ class Input:
     """Data that went into a run.
 
     Attributes:
-        name: of the data.
-        digest: of its content.
-        source: where it lies.
-        context: what it was used for.
+        name: name of the data.
+        digest: digest of its content.
+        source: its path or address.
+        context: its purpose.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Store(ABC):
     """Runs, each with parameters, metrics, tags and files.
 
     Args:
-        uri: of the store.
-        experiment: that runs belong to; made where it does not exist.
+        uri: address of the store.
+        experiment: experiment of the runs, which is made if it does not exist.
 
     Raises:
-        StoreError: by the constructor and by every method: the store is away, or refuses.
+        StoreError: the store is away, or refuses; raised by the constructor and by every method.
     """
 
     @abstractmethod
@@ -70,13 +70,13 @@ class Store(ABC):
         parameters: Mapping[str, str],
         parent: str | None,
     ) -> str:
-        """The id of the run with this key, which is RUNNING then; it is made where there is none.
+        """Opens the run with this key, or makes it if it does not exist, and returns its id; it is RUNNING then.
 
         Args:
             key: unique to the run, for all time.
             name: shown.
             time_ms: Unix milliseconds of its start.
-            tags: of a new run.
+            tags: tags of a new run.
             parameters: see `log_parameters`.
             parent: id of the run that it belongs to.
         """

@@ -36,10 +36,10 @@ class Tracker(Callback):
     """Tracks nothing; base of what does. Used as a context around a run, whose exceptions it notes."""
 
     def begin(self, folder: Path, resume: bool) -> None:
-        """The run goes ahead, in this folder."""
+        """Begins to track a run in this folder."""
 
     def finish(self, folder: Path, document: Mapping[str, Any], interrupted: bool, seconds: float) -> str:
-        """The run has ended and its files are written; what the user should know of, or "".
+        """Finishes a run whose files are written; returns a remark for the user, or "".
 
         Args:
             folder: the run folder.
@@ -82,13 +82,13 @@ def tracker_of(config: RunConfig, where: str, say: Callable[[str], None]) -> Tra
 
 
 class SpoolTracker(Tracker):
-    """Tracks through a spool. What cannot be written ends the tracking, never the run.
+    """Tracks through a spool. A failed write ends the tracking, never the run.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         where: name of its file.
         backend: a name of `registry.BACKENDS`.
-        uri: of the store.
+        uri: address of the store.
         say: shows a sentence to the user.
     """
 
@@ -250,7 +250,7 @@ class SpoolTracker(Tracker):
         self._close()
 
     def _seconds(self) -> float:
-        """Sum of the tasks' best latencies, each as often as it occurs; NaN while one of them has none."""
+        """Adds up the tasks' best latencies, each as often as it occurs; NaN while a task has none."""
         return sum(tuning.task.weight * self._best[tuning.task.name] for tuning in self._tunings)
 
     def _point(self, task: str, name: str, step: int, value: float) -> None:
@@ -276,7 +276,7 @@ class SpoolTracker(Tracker):
             self._say(f"no report: {error}")
 
     def _inputs(self) -> Iterator[tuple[Path, str]]:
-        """Data that went into the run, and what for."""
+        """Lists the data that went into the run, and its purpose."""
         pool, _, path = str(self._config.measure.pool).partition(":")
         if pool == "replay":
             yield Path(path), "replay"
@@ -313,7 +313,7 @@ class SpoolTracker(Tracker):
             self._stop(error)
 
     def _stop(self, error: Exception) -> None:
-        """The disk is full, or another run writes here: the run goes on untracked, and says so at its end."""
+        """Stops tracking, as the disk is full or another run writes here; the run continues, and says so at its end."""
         self._problem = f"not tracked from {time.strftime('%H:%M:%S')} on: {error}"
         self._close()
 
@@ -327,7 +327,7 @@ def _milliseconds() -> int:
 
 
 def _files(folder: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, Path, str]]:
-    """Task, path, and folder in the store, of what a run leaves besides its records."""
+    """Lists task, path, and folder in the store, of the files of a run besides its records."""
     for name in ("report.html", "summary.json", "curve.png", "roofline*.png"):
         for path in sorted(folder.glob(name)):
             yield "", path, ""
@@ -338,7 +338,7 @@ def _files(folder: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, Pat
 
 
 def _stamp(path: Path) -> dict[str, Any]:
-    """Path of a file with what tells whether it was changed since."""
+    """Returns the path of a file with facts that change when the file does."""
     status = path.stat()
     return {"path": str(path.absolute()), "bytes": status.st_size, "changed_ns": status.st_mtime_ns}
 

@@ -36,7 +36,7 @@ from measure.filelock import lock_within
 from measure.hostlock import HostLock
 
 Exclusive = Callable[[], AbstractContextManager[None]]
-"""Makes a context in which this process may compute, as no kernel is timed."""
+"""A factory of contexts in which this process may compute, as no kernel is timed."""
 
 SLICE = 0.05
 """Longest seconds in one exclusive section: a run that wants to time something waits no longer."""
@@ -51,7 +51,7 @@ _REST = 3  # pauses while a driver lives, in lengths of the section before
 
 
 class Upload:
-    """Uploads one spool.
+    """An uploader of one spool.
 
     Args:
         spool: folder of the events.
@@ -120,7 +120,7 @@ class Upload:
             raise StoreError(f"`{backend}` must be installed for its runs to be uploaded, but: {error}") from error
 
     def _exclusive_for(self, uri: str) -> AbstractContextManager[None]:
-        """A server's answers are waited for, which must keep nobody from timing."""
+        """Makes the context for calls of a store: none for a server, as waiting for it must keep no run from timing."""
         return nullcontext() if database_file(uri) is None else self._exclusive()
 
     def _apply(self, store: Store, head: Mapping[str, Any], event: Mapping[str, Any]) -> None:
@@ -209,7 +209,7 @@ def only_uploader(run_folder: Path, patience: float = 0.0) -> Iterator[bool]:
     """Makes this process the only one to upload from a run folder, and tells whether it is.
 
     Args:
-        run_folder: of the runs.
+        run_folder: folder of the runs.
         patience: seconds to wait for another one to end.
     """
     descriptor = os.open(run_folder / FOLDER / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -220,12 +220,12 @@ def only_uploader(run_folder: Path, patience: float = 0.0) -> Iterator[bool]:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Folders in `folder` that hold a tracked run, in order."""
+    """Lists the folders in `folder` that hold a tracked run, in order."""
     return sorted({path.parents[2] for path in folder.glob(f"*/{FOLDER}/[0-9]*/events.jsonl")})
 
 
 def main() -> None:
-    """The process beside a run, with the name of the backend among its options, and the run folder in a message.
+    """Runs beside a run, with the name of the backend among its options, and the run folder in a message.
 
     It imports what it needs before it reads the folder, so that it can be started before there is one; it ends when
     everything is uploaded, or after some tries, or where no folder comes.
@@ -287,7 +287,7 @@ def _upload_others(folder: Path) -> None:
 
 @contextmanager
 def _untimed() -> Iterator[None]:
-    """A section in which no run on this host times a kernel, as for builds."""
+    """Enters a section in which no run on this host times a kernel, as for builds."""
     lock = HostLock()
     try:
         while not lock.acquire("build", 0.0):

@@ -43,7 +43,7 @@ _SECONDS = 20.0  # for an answer of the server
 
 
 def view_state(experiment: str) -> str:
-    """The view of an experiment as MLflow 3 reads it: its page's own defaults but for the columns."""
+    """Encodes the view of an experiment as MLflow 3 reads it: the defaults of its page except for the columns."""
     page = {
         "selectedColumns": list(LAB_COLUMNS if experiment == LAB else COLUMNS),
         "columnOrder": [_NAME],
@@ -76,10 +76,10 @@ def view_state(experiment: str) -> str:
 
 
 def links(address: str, run: str | None = None) -> tuple[str, str] | None:
-    """Addresses of the list of runs and of a run in MLflow's browser; None where the store holds no run.
+    """Makes the addresses of the list of runs and of a run in MLflow's browser; None if the store holds no run.
 
     Args:
-        address: of the server.
+        address: address of the server.
         run: id; None: the newest one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`autotune collect`: datasets of measured programs. What it needs is imported when it runs."""
+"""`autotune collect`: datasets of measured programs. Imports wait until a command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autotune costmodel`: models trained, evaluated, compared and tuned. What it needs is imported when it runs."""
+"""`autotune costmodel`: models trained, evaluated, compared and tuned. Imports wait until a command runs."""
 
 from __future__ import annotations
 

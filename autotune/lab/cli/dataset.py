@@ -1,4 +1,4 @@
-"""`autotune dataset`: datasets made of records, looked at, merged and split. What it needs is imported when it runs."""
+"""`autotune dataset`: datasets made of records, looked at, merged and split. Imports wait until a command runs."""
 
 from __future__ import annotations
 

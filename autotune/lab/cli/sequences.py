@@ -1,4 +1,4 @@
-"""`autotune costmodel sequences`: a model of schedule primitives alone, on records of others. Imports when it runs."""
+"""`autotune costmodel sequences`: a model of schedule primitives alone. Imports wait until a command runs."""
 
 from __future__ import annotations
 

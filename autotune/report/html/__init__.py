@@ -17,7 +17,7 @@ def write_report(paths: Sequence[Path], output: Path | None = None) -> Path:
         output: the file; None: `report.html` in the first run's folder.
 
     Returns:
-        Where it lies.
+        Path of the page.
 
     Raises:
         ConfigError: a path that is no run, or an output that cannot be written.

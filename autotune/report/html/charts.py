@@ -20,8 +20,8 @@ class Curve:
     """One run in a chart.
 
     Attributes:
-        name: for the reader who points at it.
-        number: which colour and which dashes.
+        name: label for the reader who points at it.
+        number: number of its colour and its dashes.
         steps: (x, y) at which y falls, x rising.
         dots: (x, y) of every measurement.
         end: x up to which the last y holds.
@@ -37,12 +37,12 @@ class Curve:
 
 
 def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) -> str:
-    """Chart of figures that fall step by step, on a logarithmic axis; "" where there is nothing to draw.
+    """Draws figures that fall step by step, on a logarithmic axis; returns "" if there is nothing to draw.
 
     Args:
-        title: for screen readers.
-        x_label, y_label: of the axes, with units.
-        curves: those without steps are left out.
+        title: text for screen readers.
+        x_label, y_label: labels of the axes, with units.
+        curves: curves; a curve without steps is left out.
     """
     curves = [curve for curve in curves if curve.steps]
     if not curves:
@@ -100,8 +100,8 @@ def frame(
     """Begins a chart: the parts of an SVG up to the data, without its end.
 
     Args:
-        title: for screen readers.
-        labels: of the horizontal and of the vertical axis.
+        title: text for screen readers.
+        labels: labels of the horizontal and of the vertical axis.
         columns: x, text and anchor of each vertical line of the grid.
         rows: y and text of each horizontal line of the grid.
     """
@@ -122,10 +122,10 @@ def frame(
 
 
 def bar(title: str, parts: Sequence[tuple[str, float]]) -> str:
-    """A bar of shares; "" where they are nothing.
+    """Draws a bar of shares; returns "" if all amounts are 0.
 
     Args:
-        title: for screen readers.
+        title: text for screen readers.
         parts: (name, amount) from left to right.
     """
     whole = sum(amount for _, amount in parts)
@@ -147,7 +147,7 @@ def bar(title: str, parts: Sequence[tuple[str, float]]) -> str:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round values of a logarithmic axis between `low` and `high`, at least two where the axis has them."""
+    """Chooses round values of a logarithmic axis between `low` and `high`, at least two if the axis has them."""
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(k / 10 for k in range(10, 100))):
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         found = [float(f"{step}e{decade}") for decade in decades for step in steps]
@@ -158,7 +158,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def linear_ticks(right: float) -> list[float]:
-    """Round values from 0 to at most `right`, four to eight of them."""
+    """Chooses four to eight round values from 0 to at most `right`."""
     size = 10.0 ** math.floor(math.log10(right))
     step = next(size * part for part in (0.1, 0.2, 0.25, 0.5, 1, 2, 5) if right / (size * part) <= 7)
     return [float(f"{step * k:.12g}") for k in range(math.floor(right / step + 1e-9) + 1)]

@@ -63,7 +63,7 @@ class TaskData(Figures):
     """One task of a run.
 
     Attributes:
-        key: by which tasks of other runs are found.
+        key: key by which the same task of other runs is identified.
         records: trials by order, without traces and without timings at the end of the run.
         finals: timings at the end of the run.
         schedule, program: text of the best schedule and of its loops; "" where the run folder has none.
@@ -110,15 +110,15 @@ class RunData:
 
     Attributes:
         name: shown; `page` makes it unique among the runs.
-        path: that it was read from.
-        config: of the run; empty where only records are known.
+        path: run folder or records file.
+        config: configuration of the run; empty if only records exist.
         hosts: descriptions of machines, and how many trials each measured.
-        tasks: in the order of the run.
-        network: that part of the summary; empty where there is none.
-        benched: what `autotune bench` has timed of its executable as it is now.
+        tasks: tasks, in the order of the run.
+        network: part `network` of the summary; empty without a network.
+        benched: timings by `autotune bench` of its present executable.
         phases: wall seconds of the driver by phase; empty where they are not known.
         clock: seconds from the beginning of the first trial to the last result, long pauses left out.
-        note: what the reader must know; "" where there is nothing.
+        note: remark that the reader must see; "" for none.
         rooflines: pictures (PNG) of the kernels under the roofs of their machines.
     """
 
@@ -184,7 +184,7 @@ class RunData:
         return float(sum(seconds for of in outcomes if not math.isnan(seconds := getattr(of, name))))
 
     def task(self, key: TaskKey) -> TaskData | None:
-        """The task of a key; None where the run has none."""
+        """Finds the task of a key; None if the run lacks it."""
         return next((task for task in self.tasks if task.key == key), None)
 
     @cached_property
@@ -292,7 +292,7 @@ def _of_folder(folder: Path) -> RunData:
 
 
 def _text(path: Path) -> str:
-    """Text of a file, at most `MOST_TEXT` characters of it; "" where there is none."""
+    """Reads at most `MOST_TEXT` characters of a file; "" if it does not exist."""
     if not path.is_file():
         return ""
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -319,7 +319,7 @@ def _of_summary(entry: Mapping[str, Any]) -> TaskData:
 
 
 def _records(path: Path) -> list[Record]:
-    """Records of a file without what a report does not show."""
+    """Reads the records of a file without the parts that a report does not show."""
     hosts: dict[str, Mapping[str, Any]] = {}
     found: list[Record] = []
     refused: list[str] = []
@@ -383,7 +383,7 @@ def _name(record: Record) -> str:
 
 
 def _flops(record: Record) -> float:
-    """Operations of a record's workload; NaN where this version does not know it."""
+    """Counts the operations of a record's workload; NaN if this version cannot read it."""
     try:
         return float(Workload.from_json(dict(record.trial.workload)).flops)
     except ValueError:

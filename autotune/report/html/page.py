@@ -35,7 +35,7 @@ NEAR = 1.05
 
 
 def page(runs: Sequence[RunData]) -> str:
-    """The document; the first run is the one that others are compared with."""
+    """Renders the document, which compares all runs with the first."""
     _tell_apart(runs)
     parts = {
         "comparison": _comparison(runs) if len(runs) > 1 else None,
@@ -66,7 +66,7 @@ def page(runs: Sequence[RunData]) -> str:
 
 @cache
 def environment() -> Environment:
-    """Templates of this folder; what is no `Markup` is escaped."""
+    """Loads the templates of this folder, which escape all text that is no `Markup`."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -106,7 +106,7 @@ def _tell_apart(runs: Sequence[RunData]) -> None:
 
 
 def _names(runs: Sequence[RunData]) -> dict[TaskKey, str]:
-    """Tasks of all runs and their names: those of the first run first, and those that take most of its time."""
+    """Names the tasks of all runs, those of the first run first, in order of their time."""
     found: dict[TaskKey, str] = {}
     for run in runs:
         for task in run.ordered:
@@ -125,7 +125,7 @@ class Compared:
 
 
 def _comparison(runs: Sequence[RunData]) -> dict[str, Any]:
-    """Rows of (key, name, a `Compared` for each run), and the geometric means of the ratios below them."""
+    """Lists rows of (key, name, a `Compared` for each run), and the geometric means of the ratios below them."""
     rows = [(key, name, _compared(key, runs)) for key, name in _names(runs).items()]
     rows = [row for row in rows if row[2]]
     foot: list[object] = ["geometric mean"]
@@ -137,7 +137,7 @@ def _comparison(runs: Sequence[RunData]) -> dict[str, Any]:
 
 
 def _compared(key: TaskKey, runs: Sequence[RunData]) -> list[Compared]:
-    """A task in each of the runs; nothing where fewer than two have it."""
+    """Compares a task among the runs; returns an empty list if fewer than two have it."""
     found = [run.task(key) for run in runs]
     if sum(task is not None for task in found) < 2:
         return []
@@ -166,7 +166,7 @@ class _Series:
 
 
 def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Charts of the weighted sum, where a run has several tasks, and of each task."""
+    """Draws charts of the weighted sum, if a run has several tasks, and of each task."""
     cards: list[dict[str, Any]] = []
     if any(len(run.tasks) > 1 for run in runs):
         whole = [
@@ -194,7 +194,7 @@ def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
 
 
 def _mixtures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Latency against accuracy of each run in mixed precision."""
+    """Draws latency against accuracy of each run in mixed precision."""
     found = []
     for number, run in enumerate(runs):
         if rows := rows_of(run.network, run.benched):
@@ -204,7 +204,7 @@ def _mixtures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
 
 
 def _charts(name: str, series: Sequence[_Series]) -> list[Markup]:
-    """Best latency over trials and over time; nothing where nothing worked."""
+    """Draws the best latency over trials and over time; returns an empty list if no trial worked."""
     seconds = [step.seconds for entry in series for step in entry.steps]
     if not seconds:
         return []
@@ -217,7 +217,7 @@ def _charts(name: str, series: Sequence[_Series]) -> list[Markup]:
 
 
 def _curve(entry: _Series, scale: float, over: str) -> Curve:
-    """The line of a run over `trials` or over the `clock`, seconds multiplied with `scale`."""
+    """Makes the line of a run over `trials` or over the `clock`, seconds multiplied with `scale`."""
     steps = [(float(getattr(step, over)), step.seconds * scale) for step in entry.steps]
     dots = [(number if over == "trials" else clock, seconds * scale) for number, clock, seconds in entry.dots]
     end: float = getattr(entry, over)
@@ -229,13 +229,13 @@ def _curve(entry: _Series, scale: float, over: str) -> Curve:
 
 
 def _dots(task: TaskData) -> list[tuple[float, float, float]]:
-    """(number of the trial, clock, seconds) of what worked."""
+    """Lists (number of the trial, clock, seconds) of the trials that worked."""
     numbered = enumerate(zip(task.records, task.clocks, strict=True), 1)
     return [(float(n), clock, record.seconds) for n, (record, clock) in numbered if record.ok]
 
 
 def _failures(runs: Sequence[RunData]) -> list[list[object]]:
-    """Error class, trials of each run, and a message of one of them."""
+    """Lists error class, trials of each run, and the message of one trial."""
     classes = sorted({name for run in runs for name in run.errors})
     examples = {str(r.error): r.message for run in reversed(runs) for r in reversed(run.records) if not r.ok}
     return [[name, *(run.errors[name] for run in runs), examples[name]] for name in classes]
@@ -257,7 +257,7 @@ def _phases(runs: Sequence[RunData]) -> list[dict[str, Any]]:
 
 
 def _configuration(runs: Sequence[RunData]) -> dict[str, Any] | None:
-    """Every key of the configurations, and those in which they differ; None where no run has one."""
+    """Lists all keys of the configurations, and those that differ; None if no run has a configuration."""
     known = [run for run in runs if run.config]
     if not known:
         return None
@@ -277,7 +277,7 @@ def _hosts(runs: Sequence[RunData]) -> dict[str, Any] | None:
 
 
 def _rows(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    """A row for every key: the key, and its value in each column."""
+    """Makes a row for every key: the key, and its value in each column."""
     keys = dict.fromkeys(key for values in columns for key in values)
     return [[key, *(values.get(key, "–") for values in columns)] for key in keys]
 

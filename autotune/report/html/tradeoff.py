@@ -24,8 +24,8 @@ def tradeoff_chart(title: str, rows: Sequence[Row]) -> str:
     """Points over decibels, exact ones at the right edge; estimates are joined by a line, what was timed has its name.
 
     Args:
-        title: for screen readers.
-        rows: at least one.
+        title: text for screen readers.
+        rows: rows, at least one.
     """
     known = [_decibels(row) for row in rows if not _is_exact(row)]
     low = STEP * (min(known, default=0.0) // STEP)
@@ -73,7 +73,7 @@ def _decibels(row: Row) -> float:
 
 
 def _names(points: Sequence[tuple[str, float, float]]) -> list[str]:
-    """Texts beside points, on the side that has room, moved down where one would cover another.
+    """Places texts beside points, on the free side, and moves them down where they would overlap.
 
     Args:
         points: name, x and y of each.

@@ -17,7 +17,7 @@ EMPTY_NAMES = _WORDS["empty_names"]
 NOUNS_TOO = _WORDS["nouns_too"]
 BASE_FORMS = _WORDS["verbs"]
 
-DIALECT = r"\b[iI]s none\b|\b(?:are|was|were) none\b|\b[sS]tands?\b(?! for\b| still\b| out\b| alone\b|-)"
+DIALECT = r"\b[iI]s none\b|\b(?:are|was|were) none\b|\b[sS]tands?\b(?! for\b| in for\b| still\b| out\b| alone\b|-)"
 """Pattern of turns that have a plain word: "has no", "is", "applies"."""
 
 NOUN_SIGNS = frozenset({"of", "that", "which", "whose", "who", "per"})
