@@ -12,9 +12,11 @@ import numpy as np
 
 from autotune.config import Measure, Model, Search
 from autotune.config.errors import errors_at
+from autotune.config.sections import LEARNED
 from autotune.tuner.task import CPU, Task
 from costmodel.models import registry as models
 from costmodel.models.base import CostModel, UncertainModel
+from search_space.extras import missing
 from search_space.operators.algorithms import check_names
 from search_space.operators.checks import integer
 from targets import registry
@@ -85,6 +87,14 @@ def make_model(section: Model, seed: int) -> CostModel:
     if isinstance(given, CostModel):
         return models.make(models.name_of(type(given)), {**models.options_of(given), **section.options}, seed)
     return models.make(models.name_of(given), section.options, seed)
+
+
+def untrained(section: Model) -> str:
+    """Says why candidates are scored by the roofline where no model was named, or "" where they are not."""
+    if "name" in section.model_fields_set:
+        return ""
+    why = missing(f"the cost model {LEARNED}", "lightgbm")
+    return f"candidates are scored by the {section.name}: {why}" if why else ""
 
 
 def check_exploration(model: CostModel, exploration: float) -> None:
