@@ -11,12 +11,27 @@ PROCESSES ?= auto
 GPU_PYTHON ?= python3
 GPU_VERSION ?= 3.12
 GPU_SECONDS ?= 240
+LOWEST := $(VENV)/lowest
+LOWEST_PYTHON ?= python3.11
+LOWEST_EXTRAS := tune lab onnx rpc tracking ray gpu
+LOWEST_TESTS := tests/autotune/compiler/test_check.py tests/autotune/config tests/autotune/graph/test_mixed.py \
+	tests/autotune/graph/test_onnx_model.py tests/autotune/report tests/costmodel/test_booster.py \
+	tests/costmodel/test_dataset.py tests/costmodel/test_program_models.py tests/measure/test_record.py \
+	tests/measure/rpc/test_protocol.py tests/targets/test_machine_code.py::test_only_innermost_loops_count
 BIN := $(VENV)/bin
+RUN := $(VENV)/.run
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 BENCH := $(VENV)/.bench
+LOCK := requirements.lock
 
-.PHONY: help run test test-core fuzz lint types check format bench bench-quick tables clean gpu-wheels test-gpu
+# Every package has its version in the lock, build backends too: pip hands a variable on to the environment in which it
+# builds, from 26.2 on the second one alone.
+INSTALL := PIP_CONSTRAINT=$(LOCK) PIP_BUILD_CONSTRAINT=$(LOCK) \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check
+UV := $(VENV)/.uv
+
+.PHONY: help run test test-core test-lowest lock fuzz lint types check format bench bench-quick tables clean gpu-wheels test-gpu
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -25,7 +40,7 @@ help: ## show this list
 	@echo "  make fuzz ARGS='--minutes 60 --programs 20000 --graphs 5000 --seed 7' looks longer, and at what seed 7 has"
 	@echo "  make test PROCESSES=0 ARGS='-x tests/measure' runs some tests in one process"
 
-run: $(READY) ## tune and compile ResNet-50 on this machine (at most 15 minutes)
+run: $(RUN) ## tune and compile ResNet-50 on this machine (at most 15 minutes)
 	$(BIN)/autotune run $(CONFIG) $(ARGS)
 
 # Tests start hundreds of processes: none of them should compile the modules again, and threads of libraries that wait
@@ -40,6 +55,23 @@ test: $(READY) ## run every test
 
 test-core: $(READY) ## run the tests of the core, in a copy without the laboratory (autotune/lab)
 	$(BIN)/python -m tests.without_lab $(PYTEST_WORDS)
+
+# The oldest packages that pyproject.toml allows, and tests that reach each of them; the lock does not hold here.
+test-lowest: export PYTHONDONTWRITEBYTECODE =
+test-lowest: export OMP_NUM_THREADS = 1
+test-lowest: export OPENBLAS_NUM_THREADS = 1
+test-lowest: $(UV) ## run a selection of tests with the oldest packages that are allowed (LOWEST_PYTHON, 3.11)
+	$(BIN)/uv venv --quiet --clear --python $(LOWEST_PYTHON) $(LOWEST)
+	$(BIN)/uv pip compile --quiet --resolution lowest-direct --python $(LOWEST)/bin/python pyproject.toml \
+		$(addprefix --extra ,$(LOWEST_EXTRAS)) --output-file $(LOWEST)/lowest.txt
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --requirements $(LOWEST)/lowest.txt \
+		hypothesis pytest pytest-timeout pytest-xdist
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps --editable .
+	$(LOWEST)/bin/python -m pytest -n $(PROCESSES) --maxprocesses=4 --dist=loadgroup $(LOWEST_TESTS) $(ARGS)
+
+lock: $(UV) ## pin what pyproject.toml asks for in requirements.lock; ARGS=--upgrade takes the newest packages
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --annotation-style line \
+		--custom-compile-command 'make lock' pyproject.toml --output-file $(LOCK) $(ARGS)
 
 fuzz: $(READY) ## hold programs, graphs, PyTorch's operators and VTA streams against other evaluators (at most 10 minutes)
 	$(BIN)/python -m tests.fuzz $(ARGS)
@@ -78,7 +110,7 @@ clean: ## remove the environment and what tools left behind
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml
+$(BIN)/python:
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "Python must be at least 3.11, but found $$(python3 --version 2>&1); PYTHON=path/to/python3 chooses one" >&2; \
 		exit 1; fi
@@ -87,15 +119,25 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) must have venv and ensurepip; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,test]'
+
+$(RUN): pyproject.toml $(LOCK) | $(BIN)/python
+	$(INSTALL) -e '.[tune,onnx]'
+	@touch $@
+
+$(READY): pyproject.toml $(LOCK) | $(BIN)/python
+	$(INSTALL) -e '.[all,test]'
+	@touch $@ $(RUN)
+
+$(UV): $(LOCK) | $(BIN)/python
+	$(INSTALL) uv
 	@touch $@
 
 $(PEERS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench,survey]'
+	$(INSTALL) -e '.[bench,survey]'
 	@touch $@
 
 # A peer that is compiled on the spot, for some minutes, where there is a compiler.
 $(BENCH): $(PEERS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[llama-cpp]' || \
+	$(INSTALL) -e '.[llama-cpp]' || \
 		echo "llama.cpp could not be compiled; language models are measured without it, and their table says so" >&2
 	@touch $@

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 PROJECT = "autotune-tensor"
 
 EXTRAS: dict[str, tuple[str, ...]] = {
+    "tune": ("lightgbm", "scipy"),
     "ray": ("ray",),
     "tracking": ("mlflow",),
     "lab": ("cmaes", "matplotlib", "optuna", "pandas", "pyarrow", "sklearn"),

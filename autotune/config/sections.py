@@ -17,6 +17,7 @@ from autotune.config.mistakes import in_python
 from autotune.modes import PRECISIONS, QUANTISATIONS
 from autotune.naming import LONGEST, NAME
 from measure.pool import MeasurePool
+from search_space.extras import missing
 from targets.threads import MOST_THREADS
 
 if TYPE_CHECKING:
@@ -121,11 +122,20 @@ class Transfer(Section):
     """Drop a source that misleads."""
 
 
+LEARNED = "lightgbm"
+"""Cost model by default, where its packages are installed."""
+
+
+def _default_model() -> str:
+    return "roofline" if missing(f"the cost model {LEARNED}", "lightgbm") else LEARNED
+
+
 class Model(Section):
     """Model that scores candidates before they are measured."""
 
-    name: Named[Any] = "lightgbm"
-    """A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class."""
+    name: Named[Any] = Field(default_factory=_default_model, json_schema_extra={"default": LEARNED})
+    """A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class; the default is
+    roofline where LightGBM is not installed."""
     features: Literal["loops", "knobs", "both"] = "loops"
     """Input of the model: the program's loops, the values of decisions, or both."""
     options: dict[str, ModelOption] = Field(default_factory=dict)

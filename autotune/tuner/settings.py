@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,11 @@ import numpy as np
 
 from autotune.config import Measure, Model, Search
 from autotune.config.errors import errors_at
+from autotune.config.sections import LEARNED
 from autotune.tuner.task import CPU, Task
 from costmodel.models import registry as models
 from costmodel.models.base import CostModel, UncertainModel
+from search_space.extras import missing
 from search_space.operators.algorithms import check_names
 from search_space.operators.checks import integer
 from targets import registry
@@ -85,6 +88,20 @@ def make_model(section: Model, seed: int) -> CostModel:
     if isinstance(given, CostModel):
         return models.make(models.name_of(type(given)), {**models.options_of(given), **section.options}, seed)
     return models.make(models.name_of(given), section.options, seed)
+
+
+def untrained(section: Model) -> str:
+    """Says why candidates are scored by the roofline where no model was named, or "" where they are not."""
+    if "name" in section.model_fields_set:
+        return ""
+    why = missing(f"the cost model {LEARNED}", "lightgbm")
+    return f"candidates are scored by the {section.name}: {why}" if why else ""
+
+
+def warn_if_untrained(settings: Settings) -> None:
+    """Warns a caller in Python that a search of these settings has no learned model; a command prints it instead."""
+    if settings.trials and (why := untrained(settings.cost_model)):
+        warnings.warn(why, stacklevel=4)
 
 
 def check_exploration(model: CostModel, exploration: float) -> None:

@@ -12,7 +12,7 @@ from autotune.tuner.callbacks import Callback
 from autotune.tuner.preparation import source_of
 from autotune.tuner.result import TuneResult
 from autotune.tuner.search.base import SearchStrategy
-from autotune.tuner.settings import Settings
+from autotune.tuner.settings import Settings, warn_if_untrained
 from autotune.tuner.task import Task
 from autotune.tuner.tune_tasks import Need, TaskRequest, tune_tasks
 from costmodel.models.base import CostModel
@@ -114,7 +114,7 @@ def settings_for(
     if transfer is not None:
         section = transfer if isinstance(transfer, Transfer) else Transfer(source=transfer)
         model = Model(**{**dict(model), "transfer": section})
-    return Settings(
+    settings = Settings(
         target,
         trials,
         seed,
@@ -123,3 +123,5 @@ def settings_for(
         measure if isinstance(measure, Measure) else Measure(pool=measure),
         tuple(algorithms),
     )
+    warn_if_untrained(settings)
+    return settings

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from costmodel.models.errors import ModelError
 from costmodel.models.forest import MAX_LEAVES
+from search_space.extras import require
 from search_space.scratch import ScratchFolder
 
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -35,7 +36,7 @@ _SONAME = b"libgomp.so.1"
 
 
 class BoosterError(RuntimeError):
-    """LightGBM refused, or is not to be had."""
+    """LightGBM refused, or its library does not load."""
 
 
 @cache
@@ -43,11 +44,13 @@ def library() -> ctypes.CDLL:
     """LightGBM's native library.
 
     Raises:
-        BoosterError: the package is not installed, or there is no OpenMP runtime for it.
+        MissingExtra: the package is not installed.
+        BoosterError: it has no library that loads, or there is no OpenMP runtime for it.
     """
+    require("a cost model of trees", "lightgbm")
     spec = importlib.util.find_spec("lightgbm")
     if spec is None or not spec.submodule_search_locations:
-        raise BoosterError("`lightgbm` must be installed for this cost model, but got no such package")
+        raise BoosterError("`lightgbm` must be a package with a native library, but got a module alone")
     path = Path(spec.submodule_search_locations[0]) / "lib" / "lib_lightgbm.so"
     try:
         loaded = ctypes.CDLL(str(path))

@@ -34,7 +34,11 @@ MODELS: dict[str, str] = {
     "random": "costmodel.models.random_model:RandomModel",
 }
 
-_BY_SKLEARN = ("matern", "ridge", "random_forest", "mlp", "gaussian_process")
+_FITTED_BY: dict[str, str] = {
+    **dict.fromkeys(("matern", "ridge", "random_forest", "mlp", "gaussian_process"), "sklearn"),
+    **dict.fromkeys(("lightgbm", "lightgbm_pairwise", "lightgbm_lambdarank", "lightgbm_residual"), "lightgbm"),
+}
+"""Model → the module of an extra that it is fitted by."""
 
 _OWN: dict[str, type[CostModel]] = {}  # `place_of` a name → class, of models outside the package that were asked for
 
@@ -137,8 +141,8 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
         model: CostModel = kind(**{**seeded, **options})
     except ValueError as error:
         raise ModelError(f"{name}: {error}") from error
-    if name in _BY_SKLEARN:
-        require(f"the cost model {name}", "sklearn")
+    if name in _FITTED_BY:
+        require(f"the cost model {name}", _FITTED_BY[name])
     if name not in MODELS:
         check_saving(name, kind, {**seeded, **options})
     return model

@@ -113,7 +113,7 @@ def test_extras_that_are_asked_for_exist() -> None:
     asked = {
         extra.strip(): place.name
         for place in places
-        for listed in re.findall(r"pip install[^\n`]*?\.\[([\w,. -]+)\]", place.read_text())
+        for listed in re.findall(r"(?:pip install|\$\(INSTALL\))[^\n`]*?\.\[([\w,. -]+)\]", place.read_text())
         for extra in listed.split(",")
     }
     assert "all" in asked and "llama-cpp" in asked

@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from search_space.extras import EXTRAS, MissingExtra, missing, require
 
@@ -16,6 +20,11 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = {"sklearn": "scikit-learn", "grpc": "grpcio"}
 """Module → its package, where the names differ."""
+OWN = "autotune-tensor"
+BASE = {
+    *("capstone", "jinja2", "llvmlite", "ml-dtypes", "msgspec", "numpy", "onnx", "orjson", "pydantic", "pyyaml"),
+    *("rich", "threadpoolctl", "typer"),
+}
 MODULES = {module for modules in EXTRAS.values() for module in modules}
 HIDING = f"""
 import sys
@@ -53,10 +62,28 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_project_declares_what_the_table_says() -> None:
-    def names(requirements: list[str]) -> set[str]:
-        return {text.partition(">")[0].partition("=")[0] for text in requirements}
+def names(requirements: Iterable[str]) -> set[str]:
+    """Names of the packages that requirements without an extra ask for, in normal form."""
+    parsed = [Requirement(text) for text in requirements]
+    return {canonicalize_name(of.name) for of in parsed if not of.marker or of.marker.evaluate({"extra": ""})} - {OWN}
 
+
+def closure(packages: set[str]) -> set[str]:
+    """Packages together with all that they require."""
+    every: set[str] = set()
+    while new := packages - every:
+        every |= new
+        packages = {name for package in new for name in names(metadata.requires(package) or ())}
+    return every
+
+
+def test_the_base_installation_is_a_short_list() -> None:
+    """A new base dependency is a decision: all of them come to less than 400 MB on Linux (`du` of site-packages)."""
+    assert names(PROJECT["dependencies"]) == BASE
+    assert not closure(BASE) & {"lightgbm", "pandas", "scikit-learn", "scipy", "sympy", "torch"}
+
+
+def test_the_project_declares_what_the_table_says() -> None:
     declared = PROJECT["optional-dependencies"]
     for extra, modules in EXTRAS.items():
         assert names(declared[extra]) == {PACKAGES.get(module, module) for module in modules}
@@ -93,16 +120,34 @@ def test_the_base_installation_tunes(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stderr
     told = said.stdout + said.stderr
     assert "the run is not tracked: " in told and "[tracking]" in told  # the default, where it can be
+    assert "candidates are scored by the roofline: the cost model lightgbm must have the packages of" in told
     assert "curve.png must have the packages of the extra `lab`" in told
     assert "reference latencies must have the packages of the extra `onnx`" in told
     assert len((folder / "records.jsonl").read_text().splitlines()) >= 24
     assert (folder / "summary.json").exists() and not (folder / "curve.png").exists()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "autotune.tune(workloads.matmul(8, 8, 8), trials=1)",
+        "autotune.tune_for_sizes(lambda n: workloads.matmul(n, 8, 8), range(8, 10), trials=1)",
+        "autotune.compile('squeezenet1_1', trials=1)",
+    ],
+)
+def test_a_search_from_python_warns_that_it_has_no_learned_model(call: str, tmp_path: Path) -> None:
+    said = python(
+        tmp_path, "-W", "error::UserWarning", "-c", f"import autotune; from search_space import workloads; {call}"
+    )
+    assert said.returncode and "UserWarning: candidates are scored by the roofline: the cost model" in said.stderr
+
+
 def test_the_base_installation_compiles_and_runs_networks(tmp_path: Path) -> None:
     (tmp_path / "net.yaml").write_text("model: net.onnx\ntrials: 4\noutput: run\n")
     program = f"""
-import os
+import os, sys
+
+before = set(sys.modules)  # a `.pth` file imports some at the start
 import numpy as np, onnx, autotune
 from autotune.cli.app import app
 from autotune.compiler import deploy
@@ -114,17 +159,26 @@ x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name 
 weight = numpy_helper.from_array(np.eye(8, dtype=np.float32)[::-1].copy(), "w")
 nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
 onnx.save(helper.make_model(helper.make_graph(nodes, "net", [x], [y], [weight])), "net.onnx")
-app(["run", "net.yaml"], standalone_mode=False)
+for command in (["run", "net.yaml"], ["compile", "net.yaml"]):
+    app(command, standalone_mode=False)
 given = np.arange(-16, 16, dtype=np.float32).reshape(4, 8)
-assert np.array_equal(autotune.load("run/network")(given), np.maximum(given[:, ::-1], 0))
+for network in (autotune.load("run/network"), autotune.compile("net.onnx")):
+    assert np.array_equal(network(given), np.maximum(given[:, ::-1], 0))
+print(*{{name.partition(".")[0] for name in set(sys.modules) - before}}, file=open("modules", "w"))
 """
     said = python(tmp_path, "-c", program)
     assert said.returncode == 0, said.stdout + said.stderr
+    sources = metadata.packages_distributions()
+    base = closure(BASE) | {OWN}
+    for module in (tmp_path / "modules").read_text().split():
+        packages = {canonicalize_name(package) for package in sources.get(module, ())}  # `google` is of several
+        assert not packages or packages & base, module
 
 
 @pytest.mark.parametrize(
     ("extra", "arguments"),
     [
+        ("tune", "run configs/matmul.yaml --set cost_model.name=lightgbm --output RUN"),
         ("tracking", "run configs/matmul.yaml --track mlflow --output RUN"),
         ("tracking", "run configs/matmul.yaml --tracking-uri sqlite:///RUN.db --output RUN"),
         ("tracking", "ui --uri sqlite:///RUN.db"),
@@ -133,7 +187,7 @@ assert np.array_equal(autotune.load("run/network")(given), np.maximum(given[:, :
         ("rpc", "worker --listen 127.0.0.1:0 --target vta --token-file RUN"),
         ("lab", "run configs/matmul.yaml --set search.strategy=tpe --output RUN"),
         ("lab", "run configs/matmul.yaml --set cost_model.name=ridge --output RUN"),
-        ("lab", "run configs/matmul.yaml --set cost_model.transfer.source=shipped --output RUN"),
+        ("tune", "run configs/matmul.yaml --set cost_model.transfer.source=shipped --output RUN"),
     ],
 )
 def test_what_needs_an_extra_says_so(extra: str, arguments: str, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from autotune.graph.mixed import (
 from autotune.graph.mixed.assignment import Choice, point_of
 from autotune.graph.quantise import TEST_INPUTS, load_feeds, random_feeds
 from autotune.tuner.settings import Settings
+from search_space.extras import require
 from search_space.scratch import ScratchFolder
 
 AS_OPENVINO = "as openvino"
@@ -76,11 +77,13 @@ class Chooser:
             source: model that it was made of.
 
         Raises:
+            MissingExtra: SciPy, which solves the integer program, is not installed.
             ValueError: no output in floats, inputs that do not fit, a kept choice that cannot be read, or no OpenVINO
                 to be as accurate as.
         """
         if (before := self._before(graph)) is not None:
             return before
+        require("mixed precision", "scipy")
         if not float_outputs(graph):
             raise ValueError("`precision` must be of one type for a network without outputs in float32, but got mixed")
         layers = None if self.int8 is None else ByteLayers.of(graph, self.settings.seed, self.int8)

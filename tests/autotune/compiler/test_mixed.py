@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from autotune.graph.passes import optimise
 from autotune.graph.precision import kernels_of, lower_precision
 from autotune.run.workloads import network_of
 from autotune.schedule_store import MemoryStore
+from search_space.extras import MissingExtra
 from tests.autotune.compiler.test_network import call, two_layers
 from tests.autotune.fakes import settings_with
 from tests.autotune.graph.random_graphs import inputs_of, random_graph
@@ -196,6 +198,12 @@ def test_without_openvino_its_accuracy_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(autotune.compiler.mixed.chooser, "NetworkProcess", missing)
     with pytest.raises(ValueError, match="`accuracy` must be decibels where OpenVINO does not run .* No module named"):
         chooser(AS_OPENVINO)(layers(), OnnxSource(onnx.ModelProto()))
+
+
+def test_without_scipy_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(MissingExtra, match="^mixed precision must have the packages of the extra `tune`"):
+        chooser()(layers(), OnnxSource(onnx.ModelProto()))
 
 
 def test_as_openvino_asks_it_without_a_hint(model: onnx.ModelProto) -> None:
