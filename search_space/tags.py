@@ -9,7 +9,7 @@ ROUNDING = ("winograd2_dot", "winograd4_dot")
 
 
 class Tag(StrEnum):
-    """What a stage is to the rules that schedule it; data have its text."""
+    """The role of a stage for the rules that schedule it; plain data hold its text."""
 
     NONE = ""
     PAD = "pad"
@@ -21,7 +21,7 @@ class Tag(StrEnum):
     TRANSFORM = "transform"
     """Part of a transformed product: of element-wise form, but read so often that it is kept, not inlined."""
     PAIRS = "pairs"
-    """A sum of an even number of products, for instructions that add up two at once: of no use where there is none."""
+    """A sum of an even number of products, for instructions that add up two at once; useless without such ones."""
     WORDS = "words"
     """A copy whose neighbours come from several rows, for instructions that add up as many products in a lane."""
     SLICES = "slices"

@@ -36,12 +36,12 @@ class Term:
     offset: int = 0
 
     def at(self, point: Point) -> int:
-        """The number at some sizes."""
+        """Evaluates the term at a point."""
         factors = [n for n, power in zip(point, self.powers, strict=True) for _ in range(power)]
         return self.factor * math.prod(factors) + self.offset
 
     def plain(self, sizes: Sequence[Any]) -> Any:
-        """The same as `[operator, left, right]`, where each size is what is given for it."""
+        """Converts the term to nested `[operator, left, right]`, with the given data in place of each size."""
         if not self.factor:
             return self.offset
         factors = [size for size, power in zip(sizes, self.powers, strict=True) for _ in range(power)]
@@ -54,20 +54,20 @@ class Term:
 
 
 def term_of(numbers: Sequence[int], points: Sequence[Point]) -> Term:
-    """What numbers are at some points; of several terms the one of least degree.
+    """Finds the term that has these values at these points; of several terms the one of least degree.
 
     Raises:
-        NoTerm: none is.
+        NoTerm: no term has these values.
     """
     if len(set(numbers)) == 1:
         return Term(0, (0,) * len(points[0]), numbers[0])
     for powers in _powers(len(points[0])):
-        found = [math.prod(n**p for n, p in zip(point, powers, strict=True)) for point in points]
-        least, most = min(range(len(found)), key=found.__getitem__), max(range(len(found)), key=found.__getitem__)
-        if found[least] == found[most]:
+        values = [math.prod(n**p for n, p in zip(point, powers, strict=True)) for point in points]
+        least, most = min(range(len(values)), key=values.__getitem__), max(range(len(values)), key=values.__getitem__)
+        if values[least] == values[most]:
             continue
-        factor, rest = divmod(numbers[most] - numbers[least], found[most] - found[least])
-        term = Term(factor, powers, numbers[least] - factor * found[least])
+        factor, rest = divmod(numbers[most] - numbers[least], values[most] - values[least])
+        term = Term(factor, powers, numbers[least] - factor * values[least])
         if not rest and factor > 0 and all(term.at(p) == n for p, n in zip(points, numbers, strict=True)):
             return term
     shown = ", ".join(f"{number} at {'x'.join(map(str, at))}" for number, at in zip(numbers, points, strict=True))
@@ -76,13 +76,13 @@ def term_of(numbers: Sequence[int], points: Sequence[Point]) -> Term:
 
 @cache
 def _powers(sizes: int) -> list[tuple[int, ...]]:
-    """The lowest degree first."""
+    """Lists the powers of each size in monomials of degree 1 to `GREATEST_DEGREE`, the lowest degree first."""
     every = product(range(GREATEST_POWER + 1), repeat=sizes)
     return sorted((p for p in every if 1 <= sum(p) <= GREATEST_DEGREE), key=lambda p: (sum(p), max(p)))
 
 
 def points_of(sizes: Mapping[str, Span]) -> list[Point]:
-    """Points that tell terms from what else extents are made of, the largest sizes last.
+    """Returns points that distinguish terms from other functions of the sizes, the largest sizes last.
 
     Each size takes its ends, their neighbours, and one in between, where the others are at their greatest; all are at
     their least once. A quotient of a size, a remainder, and what a bound cuts off are no term of these.
@@ -92,9 +92,9 @@ def points_of(sizes: Mapping[str, Span]) -> list[Point]:
     """
     spans = list(sizes.values())
     greatest, least = tuple(high for _, high in spans), tuple(low for low, _ in spans)
-    found = [least]
+    points = [least]
     for place, (low, high) in enumerate(spans):
         for number in (low, low + 1, round(math.sqrt(low * high)), high - 1):
             if low <= number < high:
-                found.append((*greatest[:place], number, *greatest[place + 1 :]))
-    return [*dict.fromkeys(p for p in found if p != greatest), greatest]
+                points.append((*greatest[:place], number, *greatest[place + 1 :]))
+    return [*dict.fromkeys(p for p in points if p != greatest), greatest]
