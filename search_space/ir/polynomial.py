@@ -17,7 +17,7 @@ def _serial(e: Expr) -> int:
 
 
 def poly(e: Expr) -> Poly:
-    """The polynomial of an integer expression; shared, so not to be changed."""
+    """Returns the polynomial of an integer expression; it is shared, so do not change it."""
     if e._poly is None:
         e._poly = _poly(e)
     return e._poly
@@ -34,7 +34,7 @@ def _poly(e: Expr) -> Poly:
 
 
 def poly_add(a: Poly, b: Poly, sign: int = 1) -> Poly:
-    """a + sign * b."""
+    """Computes a + sign * b."""
     out = dict(a)
     for m, c in b.items():
         out[m] = out.get(m, 0) + sign * c
@@ -42,7 +42,7 @@ def poly_add(a: Poly, b: Poly, sign: int = 1) -> Poly:
 
 
 def poly_mul(a: Poly, b: Poly) -> Poly:
-    """a * b."""
+    """Computes a * b."""
     out: Poly = {}
     for m, c in a.items():
         for n, d in b.items():
@@ -52,15 +52,15 @@ def poly_mul(a: Poly, b: Poly) -> Poly:
 
 
 def factors(m: Monomial) -> list[Expr]:
-    """The atoms of a monomial in textual order, in which code is written: a monomial's own order is that of their age.
+    """Sorts the atoms of a monomial by their text, the order in which code is written; a monomial sorts them by age.
 
-    The age of a node depends on what else a process has made, and code must not.
+    The age of a node depends on the process's history; emitted code must not.
     """
     return sorted(m, key=str) if len(m) > 1 else list(m)
 
 
 def from_poly(p: Poly) -> Expr:
-    """The canonical expression: monomials in textual order, the constant last."""
+    """Builds the canonical expression: monomials in textual order, the constant last."""
     ordered = sorted(p, key=lambda m: (not m, -len(m), sorted(map(str, m)))) if len(p) > 1 else p
     out: Expr | None = None
     for m in ordered:
@@ -79,14 +79,14 @@ def from_poly(p: Poly) -> Expr:
 
 
 def canon(e: Expr) -> Expr:
-    """`e` with integer sums in canonical order, so that equal polynomials are the same node."""
+    """Puts integer sums in `e` in canonical order, so that equal polynomials are the same node."""
     if e.op not in ("add", "sub", "mul"):
         return e
     return from_poly(poly(e))
 
 
 def rejoined(e: Expr) -> Expr:
-    """Replaces `x // b * b + x % b` by x in a canonical sum, as of a loop that is split and fused again."""
+    """Replaces `x // b * b + x % b` by x in a canonical sum; a loop that is split and fused again leaves it."""
     if e.op not in ("add", "sub"):
         return e
     terms = poly(e)
@@ -106,7 +106,7 @@ def rejoined(e: Expr) -> Expr:
 
 
 def positive(atom: Expr) -> bool:
-    """Whether an atom over decision variables (each at least 1) is known not to be negative."""
+    """Tells whether an atom over decision variables (each at least 1) is known not to be negative."""
     if atom.op == "var":
         return True
     if atom.op in ("floordiv", "mod", "min", "max"):
@@ -115,7 +115,7 @@ def positive(atom: Expr) -> bool:
 
 
 def nonpositive(p: Poly) -> bool:
-    """Whether p <= 0 holds for every value >= 1 of the decision variables: proved monomial by monomial."""
+    """Tells whether p <= 0 holds for all values >= 1 of the decision variables: proved monomial by monomial."""
     if all(c <= 0 for c in p.values()) and all(a.op == "var" for m in p for a in m):
         return True
     if any(not positive(atom) for m in p for atom in m):
