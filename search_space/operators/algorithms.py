@@ -1,4 +1,4 @@
-"""What algorithms that are not the plain definition cost: products, memory and accuracy."""
+"""Costs of algorithms other than the plain definition: products, memory and accuracy."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ BY_NAME = tuple(sorted({*MIXES_ROWS, *(name for name, largest in RELATIVE_ERROR.
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuses names that are no algorithm to be asked for by name.
+    """Refuses names of algorithms that are not chosen by name.
 
     Raises:
-        ValueError: one of them is none of `BY_NAME`.
+        ValueError: a name is not in `BY_NAME`.
     """
     for name in names:
         if name not in BY_NAME:
@@ -57,14 +57,14 @@ def within(algorithms: Sequence[str], error: float | None = None, named: Sequenc
 
 
 def products(args: Args, algorithm: str) -> float:
-    """Products of an algorithm as a share of those of the definition."""
+    """Returns the products of an algorithm as a share of those of the definition."""
     if algorithm == strassen.STRASSEN:
         return strassen.PRODUCTS / 8
     return winograd.product_share(args, algorithm)
 
 
 def extra_bytes(args: Args, weight: Sequence[int], algorithm: str) -> int:
-    """Bytes by which what an algorithm makes of a weight of that shape, before the first call, is larger than it."""
+    """Returns the bytes by which an algorithm's transformed weight, made before the first call, exceeds the weight."""
     if algorithm == strassen.STRASSEN:
         return strassen.constant_bytes(weight)
     return winograd.constant_bytes(args, algorithm)
