@@ -19,12 +19,12 @@ def with_open_tails(trace: Trace, state: State, tail: str) -> Trace:
     """Replaces the tails of splits that must divide, and do not divide for all sizes.
 
     Args:
-    trace: trace of the same definition at some sizes, which its factors divide. state: state of the definition with
-        open sizes. tail: replacement of `exact`: `exact` itself, `clamp`, `inner` or `guard`. With `clamp` and `inner`,
-        reduce loops are peeled if there is one factor, and guarded if there are several. `inner` keeps stages that are
-        computed at another stage's loop unchanged, since they may be complete tiles of that stage, and guards their
-        clamped splits: a clamped tile moves, and elements that readers expect past its end would be in another
-        position.
+        trace: trace of the same definition at some sizes, which its factors divide.
+        state: state of the definition with open sizes.
+        tail: replacement of `exact`: `exact` itself, `clamp`, `inner` or `guard`. With `clamp` and `inner`, reduce
+            loops are peeled if there is one factor, and guarded if there are several. `inner` does not clamp stages
+            that are computed at another stage's loop, since they may be complete tiles of that stage, and guards
+            their clamped splits. A clamped tile moves, so that elements past its end would change their position.
 
     Raises:
         ScheduleError: a step that is illegal at its position.

@@ -137,6 +137,7 @@ class Elementwise(SketchRule):
 
     def tiles(self, draft: Draft, stage: Stage, across: tuple[str, str], along: int, hardware: Hardware) -> Draft:
         """Makes tiles of output rows that read neighbours in an input's rows, so that its cache lines are used at once.
+
         Args:
             across: the input, and the axis of the output that runs along its rows.
             along: number of last axes that form a row of the output.

@@ -128,7 +128,7 @@ class GpuElementwise(SketchRule):
 
 
 def many_products(stage: Stage) -> bool:
-    """Tells whether a stage adds up products of two factors, each of which other elements need,."""
+    """Tells whether a stage adds up products of two factors, each of which other elements need, too."""
     terms = product(a.extent for a in stage.reduce_axes)
     factors = two_factors(stage.body)
     if factors is None or not terms.is_const or terms.value < MANY:

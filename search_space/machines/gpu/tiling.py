@@ -52,7 +52,7 @@ DEPTHS = (4, 8, 16, 32, 64)
 UNROLLS = (1, 2, 4, 8)
 PADS = (0, 4, 8)
 FEW = 8
-"""Number of dividing tiles below which tiles that do not divide the extent are tried,."""
+"""Number of dividing tiles below which tiles that do not divide the extent are tried, too."""
 
 
 @dataclass(frozen=True)
