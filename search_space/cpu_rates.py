@@ -12,8 +12,8 @@ BYTES = frozenset({"uint8", "int8"})
 class CpuRates:
     """Rates of a CPU core: instructions started per cycle, and bytes read per cycle.
 
-    The numbers are those of a usual core of a server with vectors as wide as its units: two multiply-adds, two loads
-    and a store in a cycle, as Intel's have them since Haswell and AMD's with 256 bits since Zen 2.
+    The defaults describe a usual server core with vectors as wide as its units: two multiply-adds, two loads and a
+    store in a cycle. Intel's cores have these rates since Haswell, AMD's with 256 bits since Zen 2.
 
     Attributes:
         fma, loads, stores: instructions on whole vectors that are started in a cycle.
@@ -23,9 +23,9 @@ class CpuRates:
         each: bytes per cycle that every core reads from them while all cores read.
         start_seconds: time to start and join a parallel loop, beyond its work, while all threads are awake.
         wake_seconds: this time while the threads sleep.
-        elements: loads of one element each that are started in a cycle, which may be more than of whole vectors.
-        dots: instructions that add two products of bfloat16 to each sum, as `fma`; 0: as many as multiply-adds.
-        dot_latency: cycles until the result of one can be used; 0: as many as of a multiply-add.
+        elements: loads of one element each that are started in a cycle, which may exceed those of full vectors.
+        dots: instructions that add two products of bfloat16 to each sum, as `fma`; 0: the rate of multiply-adds.
+        dot_latency: cycles until the result of a dot can be used; 0: the latency of a multiply-add.
         byte_dots, byte_dot_latency: such rates of instructions that add four products of bytes to each sum.
     """
 

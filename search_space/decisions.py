@@ -1,4 +1,4 @@
-"""The interface of a space to searches: decision groups, and the legality of choices, whatever they decide on."""
+"""The interface of a space to searches: decision groups, and the legality of choices."""
 
 from __future__ import annotations
 

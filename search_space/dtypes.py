@@ -34,7 +34,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def is_float_exact(number: int | float) -> bool:
-    """Says whether float64, in which attributes hold numbers, has a number as it is."""
+    """Tells whether float64, in which attributes store numbers, represents a number exactly."""
     return number != number or isinstance(number, float) or (abs(number) < 1 << 1023 and int(float(number)) == number)
 
 

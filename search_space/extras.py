@@ -1,4 +1,4 @@
-"""Packages that the base installation does not bring: which extra does, said in one sentence where one is missing."""
+"""Packages outside the base installation: the extra that brings each, and the error message if one is missing."""
 
 from __future__ import annotations
 

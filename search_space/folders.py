@@ -1,7 +1,7 @@
-"""Folders of this user: for what can be made again, for data, and for locks.
+"""Folders of this user: for files that can be recomputed, for data, and for locks.
 
-A user without a home has one folder in the temporary folder for all three. Anybody may take its name there, so it is
-used only where nobody else can write to it.
+A user without a home has one folder in the temporary folder for all three. Any user may create a folder of its name
+there, so it is used only if no other user can write to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SESSIONS = Path("/run/user")
 
 
 class FolderError(OSError):
-    """A folder of this user that somebody else may write to."""
+    """An error for a folder of this user to which another user may write."""
 
 
 def cache_folder() -> Path:
@@ -80,7 +80,7 @@ def _temporary(variable: str) -> Path:
 
 
 def _is_private(folder: Path) -> bool:
-    """Says that a folder, no link, is this user's and nobody else may write to it."""
+    """Tells whether a folder, no link, belongs to this user and no other user may write to it."""
     try:
         facts = folder.lstat()
     except OSError:

@@ -1,9 +1,9 @@
 """One definition of open sizes from the same definition at several sizes.
 
 Graphs and operators derive definitions for known shapes; each is a tree of plain data (`te_json`). Definitions that
-differ in numbers alone are generalised (Plotkin, A note on inductive generalization, 1970): where numbers differ there
-is a term of sizes. These are the definition's own: each is the extent of an axis of an input, so that the schedule
-language takes it, whatever the network's sizes are that it follows from.
+differ in numbers alone are generalised (Plotkin, A note on inductive generalization, 1970): a term of sizes replaces
+each differing number. These sizes are the definition's own: each is the extent of an axis of an input, as the schedule
+language requires, however it depends on the network's sizes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hardware limits: what legality and the roofline need to know of a machine."""
+"""Hardware limits: the properties of a machine that legality and the roofline need."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ def columns_of(dtype: str) -> int:
 class Hardware:
     """The limits of a machine.
 
-    Of a GPU, `cores` are its multiprocessors, `vector_bytes` what a thread reads at once, `l1_bytes` what caches and
-    shared memory of one multiprocessor hold together; `l2_bytes` and `l3_bytes` are both its second-level cache.
+    For a GPU, `cores` are its multiprocessors and `vector_bytes` the bytes that a thread reads at once. `l1_bytes` is
+    the size of caches and shared memory of one multiprocessor; `l2_bytes` and `l3_bytes` are both its second-level
+    cache.
 
     Attributes:
         peak_flops: float32 operations a second, all cores together.
         bandwidth: bytes a second from memory, all cores together.
         l1_bytes, l2_bytes: per core; l3_bytes: shared.
         ways: lines of one set of the first two caches; a third one spreads lines over its sets by a hash.
-        features: instruction sets by LLVM's names, or instructions by those of `search_space.intrinsics`.
+        features: instruction sets by LLVM's names, or instructions by names of `search_space.intrinsics`.
         memories: memories that programs of an accelerator fill: scope of the buffers in each, and its bytes.
-        clock_hz: cycles a second of such machines, whose peak is one instruction a cycle; of a CPU those that go with
-            `rates`: `peak_flops` is two operations on every lane of as many multiply-adds.
-        fill: bytes a second into a memory on the chip, by its scope, where that is less than `bandwidth`.
+        clock_hz: cycles a second of accelerators, whose peak is one instruction a cycle; for a CPU the clock with which
+            `rates` and `peak_flops` agree.
+        fill: bytes a second into a memory on the chip, by its scope, if less than `bandwidth`.
         row_seconds: time of each contiguous run of a copy on an accelerator, besides that of its bytes.
         most_nests: innermost nests of loops that a program may run, where each is an instruction; 0: any number.
         gpu: limits of a GPU, None for other machines.
@@ -69,12 +70,12 @@ class Hardware:
     machine: str = ""
 
     def on(self, threads: int | None) -> Hardware:
-        """Returns the limits for kernels of so many threads: a CPU's cores, peak and bandwidth shrink in proportion.
+        """Returns the limits for kernels of `threads` threads: a CPU's cores, peak and bandwidth shrink in proportion.
 
         Other machines are returned unchanged.
 
         Args:
-            threads: number of threads; None: as many as there are cores.
+            threads: number of threads; None: the number of cores.
         """
         if threads is None or threads >= self.cores or self.kind != "cpu":
             return self

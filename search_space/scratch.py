@@ -1,7 +1,7 @@
-"""Temporary folders that go with their process, however it ends.
+"""Temporary folders that are removed after their process ends, in whatever way.
 
-A process holds a lock on each folder of its own, which the system lets go of when the process dies. A folder that
-nobody holds was left behind by a signal, and the next process that needs one removes it.
+A process holds a lock on each folder of its own, which the system releases when the process dies. A folder without a
+lock was left behind by a signal, and the next process that needs a folder removes it.
 """
 
 from __future__ import annotations

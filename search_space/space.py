@@ -37,7 +37,7 @@ class Sketch:
     """A schedule whose numbers are decision variables.
 
     Attributes:
-        name: its variants.
+        name: names of its variants.
         algorithm: the definition of the workload it schedules.
         groups: decision groups; a candidate is a row of `int32 (groups,)`, an index into each group's table.
         steps: the symbolic trace.
@@ -157,9 +157,9 @@ class SearchSpace:
 
     Attributes:
         dropped: number of sketches left out because of the cap on their number.
-        refused: sketches that have no loop program whatever is decided, and why; they are left out.
-        unmatched: names of rules of one's own (`register_rule`) that decided no stage of any algorithm: they match
-            none, or a rule in front of them does.
+        refused: sketches without a loop program for any choice, and why; they are left out.
+        unmatched: names of rules of one's own (`register_rule`) that decided no stage of any algorithm: no stage
+            matches them, or an earlier rule decides it.
     """
 
     workload: Workload

@@ -1,4 +1,4 @@
-"""JSON that a user wrote: what `json` takes silently, or answers with an error of its own kind, is refused."""
+"""Strict parsing of a user's JSON: it refuses what `json` accepts silently, and has one kind of error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor expressions, as Halide and TVM write them: what is computed, with no word on how."""
+"""Tensor expressions, as Halide and TVM write them: the computation, without a schedule."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:
 
 
 def decl_tensor_intrin(op: Operation, name: str) -> TensorIntrin:
-    """Declares a hardware instruction: `op` says what it computes on one tile; targets spell it, by its name."""
+    """Declares a hardware instruction: `op` is its computation on one tile; targets emit it by its name."""
     return TensorIntrin(name, op)
 
 

@@ -1,9 +1,8 @@
-"""Numbers that follow from sizes: found from what they are at some sizes, stated as plain data for all.
+"""Numbers that depend on sizes: derived from their values at some sizes, as plain data for all sizes.
 
-Shapes at known sizes are numbers, and what a number has to do with the sizes is lost. Of shapes at several sizes it can
-be told again: a number is taken for a factor times a product of sizes plus an offset, and must be that at every
-point. Points are to be so many, and so far apart, that nothing else shapes are made of agrees with it at all of them:
-see `points_of`.
+Shapes at known sizes are numbers, and the dependence of a number on the sizes is lost. Shapes at several sizes show it
+again: a number is assumed to be a factor times a product of sizes plus an offset, and must agree at every point. The
+points are chosen so that no other function in shapes agrees with a term at all of them: see `points_of`.
 """
 
 from __future__ import annotations
@@ -84,11 +83,11 @@ def _powers(sizes: int) -> list[tuple[int, ...]]:
 def points_of(sizes: Mapping[str, Span]) -> list[Point]:
     """Returns points that distinguish terms from other functions of the sizes, the largest sizes last.
 
-    Each size takes its ends, their neighbours, and one in between, where the others are at their greatest; all are at
-    their least once. A quotient of a size, a remainder, and what a bound cuts off are no term of these.
+    Each size takes its ends, their neighbours, and one value in between, while the other sizes are at their greatest;
+    once all are at their least. Quotients, remainders and clipped sizes agree with no term at these points.
 
     Args:
-        sizes: least and greatest value of each, by name.
+        sizes: least and greatest value of each size, by name.
     """
     spans = list(sizes.values())
     greatest, least = tuple(high for _, high in spans), tuple(low for low, _ in spans)

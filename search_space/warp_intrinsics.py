@@ -1,7 +1,7 @@
 """Instructions of a GPU's tensor cores: products of small matrices that the lanes of a warp hold together.
 
 The layouts are those of PTX's `mma.sync` (PTX ISA, "Matrix fragments for mma.m16n8k8", "m16n8k16" and "m16n8k32"). A
-tile in buffers of scope `warp` is a whole number of fragments, each held as its layout says.
+tile in buffers of scope `warp` is an integer number of fragments, each distributed to lanes as its layout says.
 """
 
 from __future__ import annotations

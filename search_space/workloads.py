@@ -115,10 +115,10 @@ class Workload:
 
     @property
     def portable(self) -> Workload:
-        """The workload where every process knows its operator; else what it computes as plain data, see `own`.
+        """The workload itself if every process knows its operator; else its definition as plain data, see `own`.
 
         Raises:
-            ValueError: the operator's reference is not what it defines.
+            ValueError: the operator's reference differs from its definition.
         """
         return self if self.anchor.operator in LIBRARY else own(self._operator, **self.args)
 
@@ -163,7 +163,7 @@ class Workload:
         return tuple(TensorSpec(t.name, t.shape, t.dtype, t.op.constant) for t in tensors)
 
     def check_size(self) -> None:
-        """Refuses what could neither be made nor computed while one waits.
+        """Refuses a tensor that is too large to be made or computed in reasonable time.
 
         Raises:
             ValueError: a tensor of too many elements.
@@ -203,13 +203,12 @@ class Workload:
     def tolerance(self) -> tuple[float, float]:
         """(rtol, atol) within which a right output lies: |actual - reference| <= atol + rtol * |reference|.
 
-        Integers are exact, or one off where they are rounded from computed floats, which may lie on either side of a
-        tie. Rounding errors of a sum grow with its length n and with the size s of its terms:
-        by 0.05 * n * s of the spacing of floating-point numbers for terms of random sign added up in order,
-        for positive ones with the root of n. Outputs of 16 bits are a rounded float32, a few steps apart at most;
-        where they are added up in 16 bits, that is in the size of the terms. Tensor cores cut sums off rather than to
-        round them, always towards zero: of n / 16 additions to a sum that grows with the root of n, that shows where
-        n is large.
+        Integers are exact, or one off if they are rounded from computed floats, which may lie on either side of a tie.
+        Rounding errors of a sum grow with its length n and with the size s of its terms. For terms of random sign added
+        up in order the error is 0.05 * n * s of the spacing of floating-point numbers; for positive terms it grows with
+        the root of n. Outputs of 16 bits are a rounded float32, a few steps apart at most; if they are accumulated in
+        16 bits, that is in the size of the terms. Tensor cores truncate sums towards zero instead of rounding them:
+        with n / 16 additions to a sum that grows with the root of n, the error shows if n is large.
         """
         if not self.output.dtype.startswith(("float", "bfloat")):
             return 0.0, float(self._operator.precision.whole(self.args))
@@ -257,7 +256,7 @@ class Workload:
 
 
 _OF_TENSORS: WeakValueDictionary[str, Workload] = WeakValueDictionary()
-"""Workloads of definitions, by the text of these: a graph has thousands of equal ones, whose figures are found once."""
+"""Workloads of definitions, by their text: a graph has thousands of equal ones, whose figures are computed once."""
 
 
 def from_tensors(tensors: Sequence[te.Tensor]) -> Workload:
@@ -272,11 +271,11 @@ def own(operator: Operator[Any] | str, /, **arguments: Any) -> Workload:
     the first definition; this function compares the operator's reference with it.
 
     Args:
-        operator: an operator, or the name of one in code of one's own, `FILE.py:NAME` or `module:NAME`, which is run.
+        operator: an operator, or its name in code of one's own, `FILE.py:NAME` or `module:NAME`, which is run.
         arguments: arguments of the operator.
 
     Raises:
-        ValueError: no such operator, arguments that it refuses, or a reference that is not what it defines.
+        ValueError: no such operator, arguments that it refuses, or a reference that differs from its definition.
     """
     resolved = named(operator) if isinstance(operator, str) else operator
     if not isinstance(resolved, Operator):

@@ -60,7 +60,7 @@ class Columns:
         """Returns the column of an expression.
 
         Raises:
-            KeyError: it mentions a variable that is not there.
+            KeyError: it mentions an unknown variable.
             ValueError: it is no arithmetic over variables.
         """
         value = self._memo.get(expr.serial)

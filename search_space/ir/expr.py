@@ -1,8 +1,8 @@
 """Hash-consed scalar expressions: loop indices, decision variables and tensor-valued bodies alike.
 
 An expression is immutable and interned, so that structural equality is identity (`is`) and a shared subterm is
-evaluated once. The constructors fold constants and apply the identities that keep index arithmetic readable; what needs
-the ranges of variables is in `simplify`.
+evaluated once. The constructors fold constants and apply the identities that keep index arithmetic readable; `simplify`
+has the rules that need the ranges of variables.
 """
 
 from __future__ import annotations

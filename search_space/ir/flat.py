@@ -24,8 +24,10 @@ def stride_along(flat: Expr, name: str) -> Expr:
 
 
 def merge_divisions(flat: Expr, simplify: Simplifier | None = None) -> Expr:
-    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c, and factors of k, may be of sizes; and before that
-    c * k * (x // c % d) + k * (x % c) by k * (x % (c * d)), as the index of several axes in one has both.
+    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c and factors of k may depend on sizes.
+
+    Before that it replaces c * k * (x // c % d) + k * (x % c) by k * (x % (c * d)): an index of several axes fused into
+    one has both forms.
 
     Args:
         flat: sum of quotients and remainders.

@@ -262,8 +262,8 @@ class Simplifier:
     def _uppers(self, terms: Poly) -> Iterator[Poly]:
         """Lists upper bounds of a polynomial.
 
-        Every monomial is bounded alone: a loop variable by extent - 1 where its coefficient is positive, by 0 where
-        it is negative; atoms that are not variables by their own bound.
+        Every monomial is bounded alone: a loop variable by extent - 1 if its coefficient is positive, by 0 if it is
+        negative. Atoms that are not variables are bounded by their own range.
         """
         bounds = {atom: self.atom_range(atom) for m in terms for atom in m}
         minima = [a for a, bound in bounds.items() if bound.varies and len(bound.highs) > 1]

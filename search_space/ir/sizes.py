@@ -1,7 +1,7 @@
 """Sizes that a kernel takes when it is called: which sizes an expression has, and its values over their ranges.
 
-A size is a variable with a range (`expr.size`). A definition may use it in shapes, in extents of axes and in bodies; a
-loop program is one for all sizes, and its kernel takes them as numbers after its arrays.
+A size is a variable with a range (`expr.size`). A definition may use it in shapes, in extents of axes and in bodies.
+One loop program serves all sizes, and its kernel takes them as numbers after its arrays.
 """
 
 from __future__ import annotations

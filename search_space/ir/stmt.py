@@ -31,7 +31,7 @@ SCOPES = ("global", "shared", "local", "warp", "warpgroup", "input", "weight", "
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """An array; `scope` names its memory: local is registers of a CPU or a GPU thread, warp those of all its lanes.
+    """An array; `scope` names its memory: `local` is registers of a CPU or a GPU thread, `warp` those of a warp.
 
     Scope `warpgroup` means registers of the four warps of a warpgroup.
 
@@ -127,11 +127,11 @@ class Intrinsic(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Barrier(Stmt):
-    """All threads of a block wait here for each other; what they wrote to shared memory before is seen after.
+    """A point where all threads of a block wait for each other; earlier writes to shared memory are visible after it.
 
     Targets with concurrent threads insert it; loops that run one after another need none. With `pending`, each thread
     first waits for its asynchronous copies, except the latest `pending` groups. With `proxy` it makes its writes, and
-    those copies, visible to tensor cores that read shared memory by themselves.
+    these copies, visible to tensor cores that read shared memory by themselves.
     """
 
     pending: int | None = None

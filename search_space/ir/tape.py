@@ -84,8 +84,8 @@ class Tape:
     """Operations in the order in which they can be evaluated.
 
     Attributes:
-        nodes: (operation, a, b, c), operands by index, the last one again where there are fewer; a constant is (CONST,
-            place in numbers, 0, 0), a variable (VARIABLE, column, 0, 0).
+        nodes: (operation, a, b, c), operands by index, the last one repeated if there are fewer; a constant is (CONST,
+            index in numbers, 0, 0), a variable (VARIABLE, column, 0, 0).
         numbers: the constants.
     """
 

@@ -10,7 +10,7 @@ from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, total
 from search_space.ir.stmt import Allocate, Constraint, For, LoopProgram, Seq, Stmt
 
 PIPELINE = "pipeline"
-"""Pragma of a loop with so many copies of its shared buffers: one is filled for the next step while another is used."""
+"""Pragma of a loop: number of copies of its shared buffers, one filled for the next step while another is used."""
 BULK = "bulk"
 """Pragma of a pipelined loop whose buffers the device's copy unit fills, if they are boxes of arrays."""
 

@@ -1,7 +1,7 @@
 """Zeros around a padded input: the elements of a buffer that are zero, and loops over products that skip them.
 
 A window that reaches past the edge of an image multiplies zeros there. They add nothing to a sum of integers, exactly,
-so that these products can be skipped: a row of the window outside the image is no iteration of the loop over its rows,
+so that these products can be skipped. A row of the window outside the image is no iteration of the loop over its rows,
 and a target skips the single products of an unrolled tile.
 """
 

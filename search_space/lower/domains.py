@@ -5,8 +5,8 @@ inference serves all candidates: regions are intervals whose ends are expression
 values of the variables; whether a tile fits an axis, or divides it, becomes a constraint on the decisions.
 
 Stages are visited consumers first. A stage at the root computes its whole tensor. An attached one computes the union of
-its consumers' reads while the loops around its place are fixed and those inside of it run; its loops then run over
-that region, from 0, and its buffer holds exactly this region.
+its consumers' reads while the loops around its place are fixed and the loops inside of it run. Its loops then run over
+this region, from 0, and its buffer holds exactly this region.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Bounds:
     def _partly_run_clamped(self, stage: Stage, relaxed: dict[str, Expr], whole: frozenset[str]) -> set[str]:
         """Returns axes with a clamped split of which a loop outside the innermost one runs.
 
-        Each tile is moved inside, but a block of several tiles has the same width everywhere: of 5 rows in blocks of 2
+        Each tile is moved inside, but a block of several tiles has the same width everywhere. For 5 rows in blocks of 2
         tiles of 1, the last block holds one row, and a region two rows wide there ends past the tensor.
         """
         running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in relaxed}
@@ -324,7 +324,7 @@ class Bounds:
         return {name: canon(value + low[name]) if name in low else value for name, value in local.items()}
 
     def _whole_parents(self, stage: Stage, relaxed: dict[str, Expr]) -> frozenset[str]:
-        """Returns peeled or clamped parents all of whose loops run: together these cover the parent exactly."""
+        """Returns peeled or clamped parents whose loops all run: together these loops cover the parent exactly."""
         running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in relaxed}
         covered: set[str] = set()
         for relation in reversed(stage.relations):

@@ -1,4 +1,4 @@
-"""Conditions on a complete schedule before it is lowered, whatever its numbers."""
+"""Conditions on a complete schedule before it is lowered, for any numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def check_schedule(state: State) -> None:
     """Checks every stage of a schedule without inlined stages.
 
     Raises:
-        ScheduleError: a schedule that would not compute what its expressions say.
+        ScheduleError: a schedule that would not compute its expressions.
     """
     for stage in state.stages:
         if stage.attach.kind == "at":

@@ -1,7 +1,7 @@
-"""Lowering of a schedule to a loop program: symbolically, once per sketch, or with a candidate's numbers, the same way.
+"""Lowering of a schedule to a loop program: symbolically, once per sketch, or for a candidate's numbers.
 
-Both ways give the same program, so that legality and features of a candidate are those of its sketch at the candidate's
-numbers: the code here never asks for a number, but only for facts that hold for all numbers.
+Both give the same program, so that legality and features of a candidate are those of its sketch at the candidate's
+numbers. Therefore the code here never asks for a number, but only for facts that hold for all numbers.
 """
 
 from __future__ import annotations

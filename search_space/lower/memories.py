@@ -34,9 +34,9 @@ def _buffers(stmt: Stmt, threads: Expr) -> Iterator[tuple[Buffer, Expr]]:
 def workspace_bytes(program: LoopProgram, threads: int) -> Expr:
     """Counts the bytes that a kernel needs besides inputs and output, as an expression in its decisions.
 
-    It counts the buffers that the kernel allocates outside registers (any scope but `local`): those inside a parallel
-    loop once for each of at most `threads` threads and those of virtual threads once for each, all at once. It adds the
-    constants that prologues pack or derive. Rounding up to cache lines is left out.
+    It counts the buffers that the kernel allocates outside registers (any scope but `local`), all at once: buffers
+    inside a parallel loop once for each of at most `threads` threads, buffers of virtual threads once for each. It adds
+    the constants that prologues pack or derive. Rounding up to cache lines is left out.
     """
     parts: list[Expr] = []
 

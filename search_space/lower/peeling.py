@@ -1,6 +1,6 @@
-"""Peeling of a loop's last iteration if it alone is cut short, so that all others need no checks.
+"""Peeling of a loop's last iteration if it alone is cut short, so that the other iterations need no checks.
 
-If vectors do not divide a row, a mask is computed and applied to every access in each iteration; in a peeled last
+If vectors do not divide a row, a mask is computed and applied to every access in each iteration. In a peeled last
 iteration the lanes past the end are known at compile time.
 """
 

@@ -34,7 +34,7 @@ _LIBRARY: tuple[Operator[Any], ...] = (
 )
 OPERATORS: dict[str, Operator[Any]] = {operator.name: operator for operator in _LIBRARY}
 LIBRARY = frozenset(OPERATORS)
-"""Names of the operators that every process knows, whatever was registered in this one."""
+"""Names of the operators that every process knows; operators registered in this process are not among them."""
 
 
 def register(operator: Operator[Any]) -> None:

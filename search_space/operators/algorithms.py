@@ -17,10 +17,10 @@ Rows of a batch are often inputs of different users, so that no default may let 
 """
 
 KNOWN_SIZES = (strassen.STRASSEN,)
-"""Algorithms that are not one definition at all sizes: they cut rows into halves."""
+"""Algorithms whose definition depends on the sizes beyond numbers: they cut rows into halves."""
 
 USUAL_ERROR = 1e-2
-"""Greatest error of algorithms that are chosen where nothing is said of errors."""
+"""Greatest error of algorithms that are chosen if no error is specified."""
 
 
 BY_NAME = tuple(sorted({*MIXES_ROWS, *(name for name, largest in RELATIVE_ERROR.items() if largest > USUAL_ERROR)}))
@@ -43,8 +43,8 @@ def within(algorithms: Sequence[str], error: float | None = None, named: Sequenc
 
     Args:
         algorithms: names to choose from.
-        error: largest relative error that is allowed; None: `USUAL_ERROR`, and any of those in `named`.
-        named: algorithms that are asked for by name, of which `BY_NAME` holds those that no default has.
+        error: largest relative error that is allowed; None: `USUAL_ERROR`, and any algorithm in `named`.
+        named: algorithms that are selected by name, such as those of `BY_NAME`, which no default chooses.
     """
     most = USUAL_ERROR if error is None else error
 

@@ -1,9 +1,9 @@
 """Layers of an integer accelerator: int8 in blocks of channels, sums in int32, shifted and clipped back to int8.
 
-A tensor of channels lies in blocks, so that the tile one instruction takes is contiguous: activations are (batch
-blocks, channel blocks, spatial..., batch in a block, channels in a block), weights (output blocks, input blocks,
-window..., output channels in a block, input channels in a block). The ending is that of fixed-point inference and of
-VTA's measured layers: `clip((sum >> shift) + bias)`.
+A tensor of channels lies in blocks, so that the tile of one instruction is contiguous. Activations are (batch blocks,
+channel blocks, spatial..., batch in a block, channels in a block). Weights are (output blocks, input blocks, window...,
+output channels in a block, input channels in a block). The ending is that of fixed-point inference and of VTA's
+measured layers: `clip((sum >> shift) + bias)`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def shape(name: str, value: Any) -> tuple[int, ...]:
 
 
 def axes(name: str, value: Any, rank: int) -> tuple[int, ...]:
-    """Checks for distinct axes of an array of `rank` dimensions; returns them ascending, negative ones counted."""
+    """Checks for distinct axes of an array of `rank` dimensions; returns them ascending, all at least 0."""
     listed = [value] if isinstance(value, Integral) else value
     known = range(-rank, rank)
     right = _listed(listed) and all(v in known and not isinstance(v, bool) for v in listed)

@@ -126,7 +126,7 @@ def arguments_of(operator: Operator[Any], given: Args) -> dict[str, Any]:
     """Returns the arguments of `DEFINITIONS` that represent an operator with arguments of its own.
 
     Raises:
-        ValueError: arguments that it refuses, or a reference that is not what its first definition computes.
+        ValueError: arguments that it refuses, or a reference that differs from its first definition.
     """
     args = operator.arguments(given)
     algorithms = [[name, te_json.to_json(operator.tensors(args, name))] for name in operator.algorithms(args)]

@@ -77,8 +77,8 @@ def whole_steps(tensors: Sequence[te.Tensor]) -> int:
 def input_bounds(tensors: Sequence[te.Tensor]) -> tuple[float, float]:
     """Returns the range in which floating-point inputs are drawn.
 
-    It is positive if otherwise a logarithm, a root or a division could be undefined; around one if otherwise a product
-    of many numbers would be almost zero.
+    It is positive if otherwise a logarithm, a root or a division could be undefined. It is around one if otherwise a
+    product of many numbers would be almost zero.
     """
     if any(op.reducer == "prod" for op in operations(tensors[-1:])):
         return AROUND_ONE

@@ -1,6 +1,6 @@
 """An operator with fused neighbours in one kernel: an epilogue, any element-wise definition on its output; a prologue,
-any element-wise definition of its first input; and a transposition before that, whose result is not stored: the kernel
-reads the transposition's source.
+any element-wise definition of its first input; and a transposition before that. The transposition's result is not
+stored: the kernel reads its source.
 """
 
 from __future__ import annotations

@@ -3,20 +3,18 @@
     [[c11, c12], [c21, c22]] = [[a11, a12], [a21, a22]] [[b11, b12], [b21, b22]]
 
 Strassen, "Gaussian elimination is not optimal", 1969: one level of it saves an eighth of the products. Sums of a
-constant b are computed before the first call; those of a are computed once, and those of a block's products while these
-are in cache (Huang et al., "Strassen's algorithm reloaded", 2016), so that they cost little compared with what they
-save.
+constant b are computed before the first call, and sums of a once. A block's products are summed while they are in cache
+(Huang et al., "Strassen's algorithm reloaded", 2016). So the sums cost little compared with the saved products.
 
 A convolution is such a product for every position in its window: of the upper and the lower half of its rows, the
-    halves
-of its channels, and the halves of its filters. The left factor's sums are those of the padded input, pixel by pixel.
+halves of its channels, and the halves of its filters. The left factor's sums are those of the padded input, pixel by
+pixel.
 
 Columns belong to the two halves in turns of `WIDTH`, so that vectors of the output are stored as they are.
 
-Sums of quarters add unrelated rows, and so mix their rounding errors: a large element of one row costs digits of the
-    row
-half the matrix away, and a NaN or infinity of one reaches the other. Therefore no default chooses the algorithm; it is
-selected by name, and `error_bound` holds on any data.
+Sums of quarters add unrelated rows, and so mix their rounding errors. A large element of one row costs digits of the
+row half the matrix away, and a NaN or infinity of one reaches the other. Therefore no default chooses the algorithm; it
+is selected by name, and `error_bound` holds on any data.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ ROUNDING = 2.0**-24
 
 LEAST_ROWS = 32
 LEAST_DEPTH = 128
-"""Channels, and filters, below which sums cost about what they save: nothing was gained with 64 of either."""
+"""Channels, and filters, below which sums cost as much as they save: measurements showed no gain with 64 of either."""
 
 
 def _left(a: Sequence[Expr]) -> list[Expr]:
@@ -107,8 +105,9 @@ def convolution(args: Args) -> list[te.Tensor]:
 def error_bound(k: int, left: float, right: float) -> float:
     """Bounds the error of one output of a product in float32, whatever the data are, but for overflows.
 
-    Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 23.2.2, for one level: seven products of
-    sums of k/2 terms, each at most four times as large as one of elements, twelve of which make an output.
+    Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 23.2.2, for one level: an output adds up at
+    most four products of quarters, each a sum of k/2 terms. A term is a product of sums of at most two elements, so
+    that an output has at most twelve products of elements for each of the k/2.
 
     Args:
         k: products that the definition adds up, channels and places of a window together.

@@ -26,9 +26,9 @@ def matmul_nbits(
 ) -> dict[str, Any]:
     """Computes data (m, k) times weights (k, n) of a few bits, where a number q means `(q - zero) * scale`.
 
-    Inputs are the data; the weights, uint8 (k / group, group * bits / 8, n), k / group rounded up: of 4 bits two
-    neighbours along the sum in a byte, the first in the low half; the scales (k / group, n); and the zeros, if any,
-    uint8 or float32 (k / group, n): by default a zero is 2**(bits - 1).
+    Inputs are the data; the weights, uint8 (k / group, group * bits / 8, n), k / group rounded up; the scales (k /
+    group, n); and the zeros, if any, uint8 or float32 (k / group, n). Of 4 bits, two neighbours along the sum share a
+    byte, the first in the low half. By default a zero is 2**(bits - 1).
 
     Args:
         bits: 4 or 8.

@@ -25,7 +25,7 @@ Triple = int | tuple[int, int, int]
 Padding = int | Sequence[int | Sequence[int]]
 """One number; one for each axis; or (before, after) for each axis."""
 EXTENTS = ("depth", "height", "width")
-"""Names of the extents of three spatial axes; fewer axes take the last ones."""
+"""Names of the extents of three spatial axes; fewer axes have the last names."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def padding_of(rank: int, padding: Any) -> tuple[Any, ...]:
     """Checks a padding and returns its canonical form: a number per axis, or (before, after) if some differ.
 
     Raises:
-        ValueError: neither one number, nor `rank` numbers, nor `rank` pairs, or negative ones.
+        ValueError: neither one number, nor `rank` numbers, nor `rank` pairs; or a negative number.
     """
     listed = isinstance(padding, Sequence) and len(padding) == rank
     if not listed or not any(isinstance(item, Sequence) for item in padding):
@@ -201,6 +201,6 @@ def window_rows(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _cuts(place: Sequence[int], window: Window) -> list[slice]:
-    """Returns slices of the padded axes under a position in the window, for as many axes as `place` has."""
+    """Returns slices of the padded axes under a position in the window, for the axes that `place` has."""
     fields = zip(place, window.dilation, window.output, window.stride, strict=False)
     return [slice(r * d, r * d + (n - 1) * s + 1, s) for r, d, n, s in fields]

@@ -1,16 +1,16 @@
 """Winograd convolution: F(2x2, 3x3) and F(4x4, 3x3), with 2.25 and 4 times fewer products than the definition; and one
 axis of it for windows such as 1x3, 5x1 or 1x7: F(2, 3), F(4, 3), F(2, 5), F(4, 5) and F(4, 7).
 
-The output is cut into tiles of m x m, each made from m + r - 1 rows and columns of the padded input, r being taps:
+The output is cut into tiles of m x m, each computed from m + r - 1 rows and columns of the padded input, r being taps:
 
     output tile = A^T [sum over channels of (G g G^T) * (B^T d B)] A
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. Polynomials may be evaluated at any points,
-but errors differ: the points here have the least error of all tried sets of small fractions that come in pairs of both
-signs, which share half of their operations (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
-Convolution for Deep Neural Networks", 2020). The transforms are written as two one-dimensional passes, each a choice by
-the position in the tile: if that loop is unrolled, a few additions and multiplications remain. G g G^T depends on
-weights alone: it is computed before the first call.
+but errors differ. The points here have the least error of all tried sets of small fractions in pairs of both signs,
+which share half of their operations (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
+Convolution for Deep Neural Networks", 2020). The transforms are two one-dimensional passes, each a choice by the
+position in the tile: if that loop is unrolled, a few additions and multiplications remain. G g G^T depends on weights
+alone: it is computed before the first call.
 
 In bfloat16 transformed tiles of 3x3 may be rounded once more, so that an instruction multiplies pairs of channels. The
 error is then that of the two roundings, amplified by the transforms: 2.8 times the power for F(2x2), 23 times for
@@ -47,9 +47,9 @@ RELATIVE_ERROR = {"winograd2": 1.5e-6, "winograd4": 1e-5, "winograd2_dot": 8e-3,
 
 Measured against float64 on uniform inputs of both signs: F(4x4) 1.4e-6 with 64 channels and 3.6e-6 with 512; F(2x2)
 4.5e-7 and 1.0e-6. Along one axis, with 512: F(2, 3) and F(2, 5) 1.2e-6, F(4, 3) 1.2e-6, F(4, 5) 4.9e-6, F(4, 7) 8.0e-6.
-Tiles rounded to bfloat16, of bfloat16 inputs, which
-`direct` multiplies exactly: F(2x2) 6.6e-3 with 1 channel, 4.1e-3 with 64, 3.7e-3 with 256 and 3.8e-3 with 512;
-F(4x4) 3.2e-2, 1.6e-2, 1.4e-2 and 1.5e-2. Over all outputs, signal to noise is 48 and 39 decibels with any number.
+Tiles rounded to bfloat16, of bfloat16 inputs, which `direct` multiplies exactly: F(2x2) 6.6e-3 with 1 channel, 4.1e-3
+with 64, 3.7e-3 with 256 and 3.8e-3 with 512; F(4x4) 3.2e-2, 1.6e-2, 1.4e-2 and 1.5e-2. Over all outputs, signal to
+noise is 48 and 39 decibels with any number.
 """
 
 ROUNDED = {"winograd2_dot": 0.025, "winograd4_dot": 0.1}

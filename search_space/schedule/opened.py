@@ -54,7 +54,7 @@ def _tail(tail: str, step: Split, stage: Stage) -> str:
 
 
 def _extents(stage: Stage) -> dict[str, Expr]:
-    """Returns the extents of all loops, split and fused ones included; upper bounds for an attached stage."""
+    """Returns the extents of all loops, also of split and fused ones; upper bounds for an attached stage."""
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     for relation in stage.relations:
         if isinstance(relation, SplitRelation):

@@ -168,7 +168,7 @@ def identity(reducer: str, dtype: str) -> float:
 
 @dataclass(frozen=True)
 class State:
-    """A whole schedule: inputs (placeholders, then derived constants), and stages, producers before consumers."""
+    """A complete schedule: inputs (placeholders, then derived constants), and stages, producers before consumers."""
 
     inputs: tuple[Input, ...]
     stages: tuple[Stage, ...]

@@ -26,14 +26,14 @@ Defined = TypeVar("Defined", Knob, SplitKnob, OrderKnob, AnnotateKnob)
 
 
 class Config:
-    """The knobs of a template on a machine, and the choices of one pass through it.
+    """The knobs of a template on a machine, and the choices of one run of it.
 
-    A pass follows the `path`: the i-th choice that the template reads takes the i-th entry, later ones their first
-    value.
+    A run follows the `path`: the i-th choice that the template reads takes the i-th entry, later choices take their
+    first value.
 
     Attributes:
         hardware: the machine.
-        choices: (knob, label, place, number of values) of the choices read so far.
+        choices: (knob, label, index, number of values) of the choices read so far.
         groups: decision groups of the numbers read so far.
         constraints: limits on them.
     """

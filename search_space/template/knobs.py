@@ -66,7 +66,7 @@ class SplitKnob:
 
     Attributes:
         rows: sizes of the inner loops, outermost first; the outermost loop runs over the quotient.
-        size: sizes of all loops, the outermost first, as numbers: expressions where there is more than one row.
+        size: sizes of all loops, the outermost first, as numbers: expressions if there is more than one row.
     """
 
     def __init__(self, config: Config, name: str, extent: int, rows: Sequence[Row], tail: str) -> None:

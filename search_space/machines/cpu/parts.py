@@ -1,4 +1,4 @@
-"""Reductions into few elements, as of a whole array or of long columns: also in parts, which run side by side.
+"""Reductions into few elements, such as of a whole array or of long columns: also in parts, which run in parallel.
 
 A reduction into few elements would leave cores idle. So a stretch of the reduction becomes a stage of its own, whose
 results are reduced in turn (`Rfactor`: Suriana et al., "Parallel associative reductions in Halide", 2017).
@@ -30,7 +30,7 @@ LEAST, SHORTEST = 4096, 256
 
 
 class ReductionInParts(SketchRule):
-    """A reduction by itself, and the element-wise stage that ends it: whole, as other rules have it, and in parts."""
+    """A reduction by itself, and the element-wise stage that ends it: as other rules schedule it, and in parts."""
 
     name = "reduction_in_parts"
 

@@ -15,7 +15,7 @@ from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import ceildiv
 
 AT_ONCE = (1, 2, 4, 8)
-"""Vectors of a row at a time: as many partial results as hide the latency of an operation, and more."""
+"""Vectors of a row at a time: partial results that hide the latency of an operation."""
 MOST_AT_ONCE = 16
 """Greatest number of vectors of a short row that are unrolled completely."""
 
@@ -67,9 +67,8 @@ class RowWise(SketchRule):
     def blocks(self, draft: Draft, output: Stage, group: Sequence[Stage], hardware: Hardware) -> list[Draft]:
         """Computes a few rows at a time: while lanes of one are reduced, vectors of the next are computed.
 
-        A variant takes whole vectors of rows: a scalar of each row, such as the logarithm of a sum, is then computed
-            for
-        all of them at once.
+        A variant takes full vectors of rows: a scalar of each row, such as the logarithm of a sum, is then computed for
+        a vector of rows at once.
         """
         rows = len(next(s for s in group if s.reducer is not None).axes)
         if len(output.axes) == rows:

@@ -1,7 +1,7 @@
 """Rows of an intermediate array a cache line further apart, if they would compete for few sets of the first cache.
 
 Pixels of 1,024 channels in float32 lie 4 KiB apart: in a cache of 64 sets and eight ways they all map to one set, which
-holds eight of them, while a tile of registers reads two dozen at once, repeatedly. With one more line from pixel to
+holds eight of them. A tile of registers, however, reads two dozen at once, repeatedly. With one more line from pixel to
 pixel, they are spread over all sets.
 """
 

@@ -354,13 +354,13 @@ def whole_tiles(stage: Stage, lanes: int) -> list[tuple[int, int]]:
 def sliding(stage: Stage, reduced: Sequence[Axis], tiled: Sequence[str]) -> str | None:
     """Finds the reduce axis along which a window of vectors slides over the tile; None without one.
 
-    A vector of data that is permuted in a register, as for lanes of several groups of channels, or that differs in each
-    lane, serves all positions of the window that reach it, if these are the innermost loop.
+    The vector of data may be permuted in a register, as for lanes of several groups of channels, or differ in each
+    lane. It serves all positions of the window that reach it, if these are the innermost loop.
 
     Args:
         stage: the sum.
         reduced: axes that are summed over.
-        tiled: its axes of which a register tile holds several elements, the vector axis last.
+        tiled: axes along which a register tile holds several elements, the vector axis last.
     """
     *rows, last = tiled
     axes = {a.name for a in reduced}

@@ -14,7 +14,7 @@ from search_space.tags import Tag
 class WordsOfRows(SketchRule):
     """Stages tagged `words` are computed for the tiles of a parallel iteration that read them.
 
-    Vectors are whole registers of words, so that each is a load of every row and as many permutations.
+    Vectors are full registers of words, so that each takes a load of every row and equally many permutations.
     """
 
     name = "words_of_rows"

@@ -22,7 +22,7 @@ VECTORS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of a block along y and x, and along z where there are some."""
+    """Threads of a block along y and x, and along z if it has that dimension."""
 
     y: Number
     x: Number

@@ -53,10 +53,10 @@ class Product:
 
     @property
     def output_axes(self) -> tuple[list[str], list[str], str]:
-        """Names of the output's axes: around a tile, those whose elements are its rows together, and the columns.
+        """Names of the output's axes: around a tile, those that form its rows together, and the columns.
 
-        Axes of extent 1 are around it: if they were fused with others, their indices would be divisions that only the
-        range of the fused index shows to be 0, and a guarded tile exceeds that range.
+        Axes of extent 1 are around it. If they were fused with others, their indices would be divisions; only the range
+        of the fused index shows them to be 0, and a guarded tile exceeds that range.
         """
         batch, rows = self.output.axes[: len(self.batch)], self.output.axes[len(self.batch) : -1]
         long = [a.name for a in rows if a.extent.value > 1] or [a.name for a in rows[-1:]]

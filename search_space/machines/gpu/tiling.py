@@ -1,8 +1,8 @@
 """GPUs: a product tiled over blocks, virtual threads, threads and registers, its factors in shared memory.
 
 The structure is Ansor's SSSRRSRS: a block of threads accumulates a tile of the output in registers over the whole
-reduction, one step of which copies a tile of each factor into shared memory; the epilogue is fused. The windows of a
-convolution are gathered by the copy, so that its `im2col` definition is an implicit product of matrices.
+reduction, and each step copies a tile of each factor to shared memory; the epilogue is fused. The copy gathers the
+windows of a convolution, so that its `im2col` definition is an implicit product of matrices.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def side_tiles(extent: int, vectors: bool) -> list[tuple[int, int, int, int]]:
     """Lists (virtual threads, threads, vectors of a thread, elements in a vector) of one side of the output.
 
     Args:
-        vectors: whether vectors are stored along it: they must divide the extent, so that none is cut.
+        vectors: whether vectors are stored along it: they must divide the extent, so that no vector is cut.
     """
     rows = []
     own = divisors(extent) if extent <= MANY else []

@@ -1,4 +1,4 @@
-"""Channels in groups: neighbours along an output axis read the same inputs, neighbours of the next group other ones."""
+"""Channels in groups: neighbours along an output axis read the same inputs, until the next group begins."""
 
 from __future__ import annotations
 

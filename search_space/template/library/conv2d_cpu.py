@@ -21,9 +21,9 @@ MAX_UNROLLED = 400
 def conv2d_cpu(cfg: Config, workload: Workload) -> Scheduled:
     """Schedules the direct algorithm of `conv2d` in float32: ungrouped, with any window, padding and activation.
 
-    Knobs: the tile of the output (`tile_h`, `tile_w`, in vectors `tile_k`), the number of output channels in a block
-    (`tile_k`, too), unrolling along the input channels (`tile_rc`), the order of the outer loops (`order`) and of
-    the reduction (`order_r`), and the place of padding (`pad`: whole first, or for each block of rows).
+    Knobs: the tile of the output (`tile_h`, `tile_w`, in vectors `tile_k`); the number of output channels in a block
+    (`tile_k`, too); unrolling along the input channels (`tile_rc`); the orders of the outer loops (`order`) and of the
+    reduction (`order_r`); and the place of padding (`pad`: whole first, or for each block of rows).
     """
     if workload.args["dtype"] != "float32" or workload.args["groups"] != 1:
         got = f"dtype={workload.args['dtype']}, groups={workload.args['groups']}"
