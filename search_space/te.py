@@ -122,7 +122,7 @@ def compute(
         raise ValueError(f"`function` must take {len(shape)} indices for shape={shape}, but takes {len(names)}")
     probe = function(*(IterVar(n, e) for n, e in zip(names, shape, strict=True)))
     reserved = {a.name for a in probe.axes} if isinstance(probe, Reduction) else set()
-    # A size and an axis of one name would be one variable: as a reduced axis does, the size keeps it.
+    # A size and an axis of one name would be one variable: the size keeps the name, as a reduce axis does.
     mentioned = probe.value if isinstance(probe, Reduction) else probe
     extents = [a.extent for a in probe.axes] if isinstance(probe, Reduction) else []
     reserved |= sizes_of([mentioned, *shape, *extents]).keys()

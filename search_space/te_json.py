@@ -113,7 +113,7 @@ def from_json(data: Any, open_sizes: bool = False) -> list[te.Tensor]:
         name = _new(item["name"], defined)
         defined[name] = _Reader(name, defined).stage(item)
     tensors = [*inputs, *list(defined.values())[len(inputs) :][-1:]]
-    to_json(tensors, open_sizes)  # states what is wrong with the whole
+    to_json(tensors, open_sizes)  # raises the errors of the complete definition
     used = set(operations(tensors[-1:]).values())
     if idle := [name for name in defined if name not in used]:
         raise ValueError(f"`stages` must all be read on the way to the last, but got {', '.join(idle)}, read by none")
@@ -274,7 +274,7 @@ class _Reader:
         if a.dtype != b.dtype:
             raise self._wrong(f"have operands of one dtype, not {a.dtype} and {b.dtype}", data)
         try:
-            dtype = ir.make(op, a, b).dtype  # for its checks: the node itself stays as it was written
+            dtype = ir.make(op, a, b).dtype  # for its checks: the node itself is stored unsimplified
         except (TypeError, ZeroDivisionError, ArithmeticError) as error:
             raise ValueError(f"an expression of {self._stage} cannot be made: {error}") from None
         return raw(op, dtype, a, b)

@@ -148,7 +148,7 @@ def _forget(dead: KeyedRef[tuple[Any, ...], Expr]) -> None:
 
 
 _FEW = 4096
-_COMMON: dict[int, Expr] = {}  # int64 literals met so far, the small ones
+_COMMON: dict[int, Expr] = {}  # small int64 literals met so far
 _serial = 0
 
 
@@ -392,7 +392,7 @@ _BY_ZERO = frozenset(("add", "sub", *SHIFTS))
 
 def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
     if a is not b and a.op != "const" and b.op != "const":
-        return None  # as most are
+        return None  # the usual case
     number = b.value if b.op == "const" else None
     # For floats, x * 0 is NaN for NaN and infinity, x - x is not 0 and x == x not true for them, and merged sums and
     # products round differently. x * 1, x / 1 and x - 0 are x for each float; so is x + -0, but not x + 0.
@@ -492,7 +492,7 @@ def variables(expr: Expr) -> frozenset[str]:
     names = expr._names
     if names is None:
         if expr.op == "var":
-            names = frozenset(expr.args[:1])  # a size has its range behind its name
+            names = frozenset(expr.args[:1])  # a size has its range after its name
         else:
             names = frozenset().union(*(variables(a) for a in expr.args if isinstance(a, Expr)))
         expr._names = names

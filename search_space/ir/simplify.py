@@ -56,7 +56,7 @@ class Simplifier:
         self._proofs: dict[frozenset[tuple[tuple[Expr, ...], int]], bool] = {}
         self._seen = (0, 0, 0)
         self._contexts: dict[frozenset[str], Context] = {}  # by the names of variables
-        self._reached: dict[str, Expr | None] = {}  # what remembered results rest on
+        self._reached: dict[str, Expr | None] = {}  # extents that remembered results depend on
         self._knowledge: Context | None = None
 
     def forget(self) -> None:
@@ -280,7 +280,7 @@ class Simplifier:
             still = tuple(a for a in m if not bounds[a].varies)
             if any(a.op != "var" and not positive(a) for a in still):
                 return None
-            # A product of bounds bounds the product only where no factor can be negative.
+            # A product of bounds bounds the product only if no factor can be negative.
             if (c < 0 or len(m) > 1) and any(not bounds[a].nonnegative for a in varying):
                 return None
             if c < 0 and varying:
@@ -342,7 +342,7 @@ class Simplifier:
 
     def _bounded_div(self, top: Poly, divisor: Expr) -> Poly:
         """Divides an upper bound by `divisor`, which is assumed to be at least 1 (`divisor` tells when)."""
-        # The last of so many rows, as of a fused loop over 12 * b: (12 * b - 1) // b is 11, whatever b is.
+        # The last row, such as of a fused loop over 12 * b: (12 * b - 1) // b is 11 for any b.
         rows = _times(poly_add(top, ONE), divisor)
         if rows is not None:
             return poly_add(rows, ONE, -1)

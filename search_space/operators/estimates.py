@@ -189,7 +189,7 @@ class _Spans:
             coarse = step if e.dtype != "float32" else 0.0
             size = a.size * b.size
             return _span(low, ends[1], size, a.error * b.size + b.error * a.size + coarse * size)
-        # The other side bounds the size of the result only where it is a constant: relu6 is at most 6.
+        # The other side bounds the size of the result only if it is a constant: relu6 is at most 6.
         size = min(a.size, b.size) if e.op == "min" and a.low >= 0 and b.low >= 0 else max(a.size, b.size)
         return _span(*ends, size, max(a.error, b.error))
 

@@ -212,7 +212,7 @@ def _operands_of_a_product(op: te.Operation, values: Mapping[te.Operation, Array
     views = []
     for side in body.args:
         load = side.args[0] if side.op == "cast" else side
-        # Products of bytes are exact in float64, however many are added up; those of wider integers need not be.
+        # Sums of products of bytes are exact in float64; products of wider integers may not be.
         if load.op != "load" or load.dtype not in (FLOATS if op.dtype == "float32" else ("int8", "uint8")):
             return None
         array = values[load.args[0].op].astype(np.float32 if op.dtype == "float32" else np.float64, copy=False)

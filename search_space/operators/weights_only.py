@@ -263,7 +263,7 @@ MATMUL_NBITS = Operator(
     },
     _reference,
     lambda args: 2 * int(args["m"] * args["n"] * args["k"]),
-    # Zeros are bytes, whatever the bits of the numbers.
+    # Zeros are bytes, for numbers of 4 bits, too.
     Precision(lambda args: int(args["k"]), lambda args: float((1 << args["bits"]) + 255 * bool(args["zeros"]))),
     available=_available,
 )

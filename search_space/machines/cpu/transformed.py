@@ -136,7 +136,7 @@ class TransformedProducts(SketchRule):
             sides.append(side)
         table = vector_tiles(filters, hardware.float_lanes, MAX_VECTORS)
         draft, (blocks, vectors) = draft.choose_row(f"{name}.k", ("blocks", "vectors"), table)
-        # Few steps are never better; where the most steps are too many, the next fewer are not.
+        # Few steps are never better; if the most steps are too many, the next fewer are not.
         unrolls = reduce_tiles(depth // chain.steps, MAX_REDUCE_UNROLL)[-2:]
         draft, (unroll,) = draft.choose_row(f"{name}.c", ("unroll",), unrolls)
         (y, x) = sides

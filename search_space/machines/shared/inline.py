@@ -34,7 +34,7 @@ class AlwaysInline(SketchRule):
             return False
         consumers = draft.state.consumers(stage.name)
         if self.windows_are_copied and gathers(stage) and any(c.reducer is not None for c in consumers):
-            return False  # computed where it is copied into shared memory
+            return False  # computed by the copy to shared memory
         costly = any(n.op in ("call", "div") for n in walk(stage.body))
         repeated = any(len(c.axes) + len(c.reduce_axes) > len(stage.axes) for c in consumers)
         if costly and (repeated or len(consumers) > 1):
