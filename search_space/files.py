@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _ATTEMPTS = 100
+"""Random names that are tried for a partial file."""
 _NAME = 50
 """Characters of a file's name in that of its partial file: systems take 255 bytes, and a character may have four."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 INTEGERS = range(-(1 << 63), 1 << 63)
+"""Integers of 64 bits."""
 
 
 def loads(text: str | bytes, finite: bool = True) -> Any:

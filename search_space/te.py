@@ -45,6 +45,7 @@ __all__ = [
 REDUCERS = ("sum", "max", "min", "prod")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 GREATEST = 1 << 31
+"""Bound that sizes are below."""
 
 
 def var(name: str, low: int, high: int) -> Expr:

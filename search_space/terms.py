@@ -20,6 +20,7 @@ Point = tuple[int, ...]
 """A number for each size."""
 
 GREATEST_POWER, GREATEST_DEGREE = 2, 3
+"""Greatest power of one size in a term, and greatest sum of its powers."""
 
 
 class NoTerm(ValueError):

@@ -148,6 +148,7 @@ def _forget(dead: KeyedRef[tuple[Any, ...], Expr]) -> None:
 
 
 _FEW = 4096
+"""Magnitude below which int64 literals are kept for the process's life."""
 _COMMON: dict[int, Expr] = {}  # small int64 literals met so far
 _serial = 0
 

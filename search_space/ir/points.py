@@ -17,7 +17,9 @@ Array = NDArray[Any]
 Span = tuple[int, int]
 
 MOST_POINTS = 1 << 22
+"""Greatest number of points that are enumerated; beyond it bounds must do."""
 AT_ONCE = 1 << 17
+"""Points that are evaluated at a time, which bounds the memory of the grids."""
 
 
 def values_where(e: Expr, conditions: Iterable[Expr], extents: Mapping[str, int]) -> list[Span] | None:

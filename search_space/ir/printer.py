@@ -11,6 +11,7 @@ _LARGE = 1000
 _LONG = 300
 """Characters from which a statement is written with names for its shared subterms and tables, where that is shorter."""
 _SHORTER = 0.7
+"""Greatest length of a text with names for subterms, as a share of the plain text's: else the plain text is used."""
 _UPDATE = {"sum": "+=", "prod": "*=", "max": "max=", "min": "min="}
 
 

@@ -13,6 +13,7 @@ from search_space.ir.findings import Context, Findings, reached
 from search_space.ir.polynomial import Poly, canon, from_poly, nonpositive, poly, poly_add, poly_mul, positive, rejoined
 
 MAX_CHOICES = 8
+"""Greatest number of bounds that are tried for an expression: minima multiply the choices of sides."""
 Ranges = Mapping[str, Expr]  # loop variable → extent: the variable runs over range(extent)
 
 

@@ -32,6 +32,7 @@ def callable_library(args: Args, algorithm: str) -> bool:
 
 
 FLOOR = 10.0
+"""Default of `Precision.floor`."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ ROUNDING = 2.0**-24
 """Relative error of one operation in float32."""
 
 LEAST_ROWS = 32
+"""Rows below which a product does not have the algorithm."""
 LEAST_DEPTH = 128
 """Channels, and filters, below which sums cost as much as they save: measurements showed no gain with 64 of either."""
 

@@ -61,6 +61,7 @@ SLICES_EACH = 3
 TOP = 127 << 16
 """Integer that the largest number of a row becomes: its slices are below 128, and rounding does not change it."""
 TINIEST = 2.0**-100
+"""Least scale of a row or block, so that zeros are not divided by zero."""
 BLOCKS = (32, 16, 8)
 """Numbers of weights along the sum that are added up as integers."""
 

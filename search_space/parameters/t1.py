@@ -17,6 +17,7 @@ from search_space.parameters.listing import listed
 from search_space.parameters.space import Parameter, ParameterSpace, Value
 
 MOST_BYTES = 64 << 20
+"""Greatest size of a file that is read."""
 Kind = type[int] | type[float] | type[bool] | type[str]
 KINDS: Mapping[str, Kind] = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
 

@@ -13,6 +13,7 @@ from search_space.schedule.state import State
 from search_space.sketch.base import Draft
 
 MAX_SKETCHES = 64
+"""Greatest number of sketches of an algorithm; further ones are counted and dropped."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from search_space.template.registry import register
 from search_space.workloads import Workload
 
 MAX_PASSES = 1 << 10
+"""Greatest number of combinations of choices; each is a run of the template."""
 Scheduled = tuple[Schedule, Sequence[te.Tensor]]
 """Result of a template: the schedule, and the inputs and the output of its computation."""
 

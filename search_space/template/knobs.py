@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from search_space.template.config import Config
 
 MAX_ROWS = 1 << 16
+"""Greatest number of rows of sizes of a split."""
 POLICIES = ("factors", "power2", "verbose")
 ANNOTATIONS = ("none", "unroll", "vec", "try_unroll", "try_vec", "try_unroll_vec")
 ORDERS = ("identity", "all")

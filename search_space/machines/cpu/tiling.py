@@ -24,8 +24,11 @@ from search_space.sketch.tables import clamped_tiles, reduce_tiles, vector_tiles
 from search_space.tags import Tag
 
 MAX_TILE = 28
+"""Greatest number of elements of a register tile along an axis without vectors."""
 MAX_UNROLL = 400
+"""Greatest number of operations in one unrolled body."""
 MAX_REDUCE_UNROLL = 16
+"""Greatest number of steps of a reduction that are unrolled."""
 DOT_OPERATIONS = 3
 """Operations that a dot of bytes counts for, those that extract its bytes from words included."""
 PREFETCH_BYTES = 4096

@@ -23,7 +23,9 @@ from search_space.sketch.tables import nested_tiles, reduce_tiles, vector_tiles
 from search_space.tags import Tag
 
 MAX_TILE = 14
+"""Greatest number of Winograd tiles along one side of a register tile."""
 MAX_VECTORS = 4
+"""Greatest number of vectors of filters in a register tile."""
 FLOAT_BYTES = 4
 
 

@@ -51,6 +51,7 @@ MAX_UNROLL = 512
 DEPTHS = (4, 8, 16, 32, 64)
 UNROLLS = (1, 2, 4, 8)
 PADS = (0, 4, 8)
+"""Pads between the rows of a tile in shared memory, in words of 4 bytes."""
 FEW = 8
 """Number of dividing tiles below which tiles that do not divide the extent are tried, too."""
 
