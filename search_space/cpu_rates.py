@@ -21,7 +21,7 @@ class CpuRates:
         issue: instructions of all kinds that are started in a cycle.
         one: bytes per cycle that a core alone reads from the L2 cache, the L3 cache, and memory.
         each: bytes per cycle that every core reads from them while all cores read.
-        start_seconds: time to start and join a parallel loop, beyond its work, while all threads are awake.
+        start_seconds: time of a parallel loop beyond its work, while all threads are awake.
         wake_seconds: this time while the threads sleep.
         elements: loads of one element each that are started in a cycle, which may exceed those of full vectors.
         dots: instructions that add two products of bfloat16 to each sum, as `fma`; 0: the rate of multiply-adds.

@@ -22,7 +22,7 @@ class GpuLimits:
         shared_bandwidth: bytes a second from the shared memories, all together.
         l2_bandwidth: bytes a second from the second-level cache.
         tensor_flops: operations a second of the tensor cores, by the dtype of the factors.
-        launch_seconds: time from one kernel's start to that of the next.
+        launch_seconds: time from one kernel to the next.
     """
 
     arch: str = "sm_90"

@@ -38,8 +38,8 @@ class Hardware:
         ways: lines of one set of the first two caches; a third one spreads lines over its sets by a hash.
         features: instruction sets by LLVM's names, or instructions by names of `search_space.intrinsics`.
         memories: memories that programs of an accelerator fill: scope of the buffers in each, and its bytes.
-        clock_hz: cycles a second of accelerators, whose peak is one instruction a cycle; for a CPU the clock with which
-            `rates` and `peak_flops` agree.
+        clock_hz: cycles a second of accelerators, whose peak is one instruction a cycle; for a CPU the clock that goes
+            with `rates`, where `peak_flops` counts a multiply-add as two operations on every lane.
         fill: bytes a second into a memory on the chip, by its scope, if less than `bandwidth`.
         row_seconds: time of each contiguous run of a copy on an accelerator, besides that of its bytes.
         most_nests: innermost nests of loops that a program may run, where each is an instruction; 0: any number.

@@ -78,7 +78,7 @@ def borders(program: LoopProgram) -> Mapping[str, Border]:
 def present(found: Mapping[str, Border], call: Intrinsic) -> tuple[Expr, ...]:
     """Lists comparisons; where one fails, an instruction adds only zeros to sums of integers.
 
-    No border may depend on the dimensions along which the elements of an operand differ.
+    A comparison that depends on an index that moves within an operand's tile is left out.
     """
     if not any(o.buffer in found for o in call.inputs) or call.reset or get_intrinsic(call.name).reducer != "sum":
         return ()

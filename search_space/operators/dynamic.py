@@ -110,7 +110,7 @@ def _by_bytes(args: Args) -> list[te.Tensor]:
     bytes_ = te.compute((m, data.blocks, width), word, name="bytes", tag=Tag.SLICES)
     t = te.reduce_axis((0, block), "t")
     by = 1 << bits - 1 if zero is None else 1
-    # The product of the weights' zeros, with which sums of bytes begin; with zeros of groups it is added once for each.
+    # The contribution of the weights' zeros, with which sums of bytes begin; zeros of groups are added for each group.
     start = data.of_blocks("start", lambda i, b: te.sum(data.whole(i, b, t).astype("int32") * -by, axis=t))
     unit = data.of_blocks("unit", data.unit)
     words = te.compute(

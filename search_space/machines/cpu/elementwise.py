@@ -59,7 +59,7 @@ def joined_axes(draft: Draft, stage: Stage, least: int) -> int:
     """Returns the number of last axes that form one row, such as those of an image whose channels are transposed.
 
     They are contiguous in all inputs that are read along them. The number is 1 if all inputs are read in the order of
-    the axes. The row has few more than `least` elements, since a longer one leaves less to run in parallel.
+    the axes. Axes are added until the row has `least` elements, since a longer one leaves less to run in parallel.
     """
     reads = [n for n in walk(expanded(stage, draft.state)) if n.op == "load" and len(n.args) > 1]
     order = {variable(axis): place for place, axis in enumerate(stage.axes)}

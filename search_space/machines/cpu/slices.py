@@ -42,7 +42,7 @@ class SlicesInFront(SketchRule):
         return [draft.finish(name, partial.stage, partial.joined)]
 
     def in_vectors(self, draft: Draft, stage: Stage, many: bool, lanes: int) -> Draft:
-        """Vectorises a stage that is no reduction along the last axis: one vector, or several per block of a row."""
+        """Vectorises a stage without reduction: along both axes fused if it has two, else along the last one."""
         name, axes = stage.name, stage.spatial
         if len(axes) == 1:
             return draft
