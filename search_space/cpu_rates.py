@@ -1,4 +1,4 @@
-"""What the cores of a CPU do in a cycle."""
+"""Rates at which the cores of a CPU start and feed instructions."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ BYTES = frozenset({"uint8", "int8"})
 
 @dataclass(frozen=True)
 class CpuRates:
-    """What a core of a CPU does in a cycle, and how fast it is fed.
+    """Rates of a CPU core: instructions started per cycle, and bytes read per cycle.
 
-    The numbers are those of a usual core of a server with vectors as wide as its units: two multiply-adds, two loads
-    and a store in a cycle, as Intel's have them since Haswell and AMD's with 256 bits since Zen 2.
+    The defaults describe a usual server core with vectors as wide as its units: two multiply-adds, two loads and a
+    store in a cycle. Intel's cores have these rates since Haswell, AMD's with 256 bits since Zen 2.
 
     Attributes:
         fma, loads, stores: instructions on whole vectors that are started in a cycle.
         fma_latency: cycles until the result of a multiply-add can be used.
         issue: instructions of all kinds that are started in a cycle.
-        one: bytes a cycle that a core alone reads from the second-level cache, the third, and memory.
-        each: the same of every core while all of them read.
-        start_seconds: of a parallel loop beyond its work, where all threads are awake.
-        wake_seconds: the same where they sleep.
-        elements: loads of one element each that are started in a cycle, which may be more than of whole vectors.
-        dots: instructions that add two products of bfloat16 to each sum, as `fma`; 0: as many as multiply-adds.
-        dot_latency: cycles until the result of one can be used; 0: as many as of a multiply-add.
-        byte_dots, byte_dot_latency: the same of instructions that add four products of bytes to each sum.
+        one: bytes per cycle that a core alone reads from the L2 cache, the L3 cache, and memory.
+        each: bytes per cycle that every core reads from them while all cores read.
+        start_seconds: time of a parallel loop beyond its work, while all threads are awake.
+        wake_seconds: this time while the threads sleep.
+        elements: loads of one element each that are started in a cycle, which may exceed those of full vectors.
+        dots: instructions that add two products of bfloat16 to each sum, as `fma`; 0: the rate of multiply-adds.
+        dot_latency: cycles until the result of a dot can be used; 0: the latency of a multiply-add.
+        byte_dots, byte_dot_latency: such rates of instructions that add four products of bytes to each sum.
     """
 
     fma: float = 2.0
@@ -45,7 +45,10 @@ class CpuRates:
     byte_dot_latency: float = 0.0
 
     def dots_of(self, factors: Collection[str]) -> tuple[float, float]:
-        """Rate and latency of the instruction that adds up products of these types of elements."""
+        """Returns (instructions per cycle, latency in cycles) of the multiply-add of elements of these types.
+
+        For bytes and bfloat16 it is the dot product, if the core has one.
+        """
         if "bfloat16" in factors:
             return self.dots or self.fma, self.dot_latency or self.fma_latency
         if factors and BYTES.issuperset(factors):
@@ -54,4 +57,4 @@ class CpuRates:
 
 
 USUAL = CpuRates()
-"""Of a core of which nothing else is known."""
+"""Rates of a core about which nothing else is known."""

@@ -1,4 +1,4 @@
-"""What a search sees of a space: decision groups and which choices are legal, whatever they decide on."""
+"""The interface of a space to searches: decision groups, and the legality of choices."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ BLOCK = 1 << 16
 
 
 class Decisions(Protocol):
-    """A part of a space in which the same decisions are taken; a candidate is a row of indices into their tables.
+    """A part of a space with one set of decisions; a candidate is a row of indices into their tables.
 
     Attributes:
-        name: what reports call it.
-        algorithm: that its candidates compute by.
-        groups: of the decisions.
+        name: name in reports.
+        algorithm: name of the algorithm that its candidates implement.
+        groups: decision groups, each with a table of its choices.
         size: candidates, legal or not.
         columns: names of the decision variables, in the order of `expand`'s rows.
     """
@@ -42,29 +42,29 @@ class Decisions(Protocol):
     def columns(self) -> tuple[str, ...]: ...
 
     def expand(self, choices: Choices) -> NDArray[np.float64]:
-        """Values of the decision variables: choices (n, groups) → (columns, n)."""
+        """Computes the values of the decision variables: choices (n, groups) → (columns, n)."""
         ...
 
     def legal(self, choices: Choices) -> NDArray[np.bool_]:
-        """Whether each candidate keeps every limit: (n, groups) → (n,)."""
+        """Tells for each candidate whether it satisfies every limit: (n, groups) → (n,)."""
         ...
 
     def violations(self, choices: Choices) -> dict[str, int]:
-        """How many candidates broke each limit."""
+        """Counts the candidates that violate each limit; a limit without violations is left out."""
         ...
 
     def workspace(self, choices: Choices, threads: int) -> NDArray[np.float64]:
-        """Bytes that each candidate needs besides inputs and output: (n, groups) → (n,)."""
+        """Computes the bytes that each candidate needs besides inputs and output: (n, groups) → (n,)."""
         ...
 
 
 class Space(Protocol):
-    """Where strategies search.
+    """A search space, as strategies see it.
 
     Attributes:
         sketches: its parts.
-        workload: what is searched for, with a `key` or as text.
-        cores: of the machine.
+        workload: workload to schedule, with a `key`, or its text.
+        cores: number of cores of the machine.
         refused: parts without a candidate, and why.
     """
 
@@ -82,7 +82,7 @@ class Space(Protocol):
 
 
 def every_choice(part: Decisions) -> Iterator[Choices]:
-    """All candidates, legal or not, in the order of the tables, in blocks: each (n, groups)."""
+    """Lists all candidates, legal or not, in the order of the tables, in blocks: each (n, groups)."""
     lengths = tuple(len(group.table) for group in part.groups)
     for first in range(0, part.size, BLOCK):
         places = np.arange(first, min(first + BLOCK, part.size))

@@ -20,11 +20,11 @@ BITS = {
     "int64": 64,
     "bool": 8,
 }
-"""Of an element in memory."""
+"""Bits of an element in memory, by type."""
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy type that holds `dtype` (bfloat16 comes from ml_dtypes)."""
+    """Returns the NumPy type that holds `dtype` (bfloat16 comes from ml_dtypes)."""
     if dtype == "bfloat16":
         import ml_dtypes
 
@@ -34,14 +34,14 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def is_float_exact(number: int | float) -> bool:
-    """Says whether float64, in which attributes hold numbers, has a number as it is."""
+    """Tells whether float64, in which attributes store numbers, represents a number exactly."""
     return number != number or isinstance(number, float) or (abs(number) < 1 << 1023 and int(float(number)) == number)
 
 
 def round_tfloat32(values: Any) -> NDArray[np.float32]:
-    """float32 with 10 bits of mantissa, to nearest and ties away from zero: PTX's `cvt.rna.tf32.f32`.
+    """Rounds to float32 with 10 bits of mantissa, to nearest and ties away from zero: PTX's `cvt.rna.tf32.f32`.
 
-    The 13 bits that are cut off become 0. What rounds beyond the largest number is infinite; NaN stays NaN.
+    The 13 lowest bits become 0. A result beyond the largest number is infinite; NaN stays NaN.
     """
     wide = np.ascontiguousarray(values, np.float32)
     cut = ((wide.view(np.uint32) + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)

@@ -1,4 +1,4 @@
-"""Packages that the base installation does not bring: which extra does, said in one sentence where one is missing."""
+"""Packages outside the base installation: the extra that brings each, and the error message if one is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 class MissingExtra(ImportError, ValueError):
-    """What was asked for needs packages that are not installed; the message says which extra brings them."""
+    """An error for a feature whose packages are not installed; the message names the extra that brings them."""
 
 
 def require(what: str, module: str) -> None:
@@ -34,7 +34,7 @@ def require(what: str, module: str) -> None:
 
 
 def missing(what: str, module: str) -> str:
-    """The sentence for a module of `EXTRAS` that is not installed, or ""."""
+    """Returns the error message for a module of `EXTRAS` that is not installed, "" for an installed one."""
     if (sys.modules[module] if module in sys.modules else find_spec(module)) is not None:
         return ""
     (extra,) = (name for name, modules in EXTRAS.items() if module in modules)
@@ -42,5 +42,5 @@ def missing(what: str, module: str) -> str:
 
 
 def sentence(what: str, extra: str, why: object) -> str:
-    """What a user is told, and has to do about it."""
+    """Formats the error message that names the missing extra and the command that installs it."""
     return f"{what} must have the packages of the extra `{extra}` (pip install '{PROJECT}[{extra}]'), but {why}"

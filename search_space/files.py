@@ -9,19 +9,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _ATTEMPTS = 100
+"""Random names that are tried for a partial file."""
 _NAME = 50
 """Characters of a file's name in that of its partial file: systems take 255 bytes, and a character may have four."""
 
 
 @contextmanager
 def replacing(path: Path, private: bool = False) -> Iterator[Path]:
-    """Gives an empty file beside `path` that takes its place at the end, or is removed where the block raises.
+    """Yields an empty file beside `path` that replaces it at the end, or is removed if the block raises.
 
-    Its name is drawn at random: a process id is not unique among threads, nor among containers that share a volume.
-    A process that has the file before it open or mapped keeps that.
+    Its name is random: a process id is unique neither among threads nor among containers that share a volume.
+    A process that has the old file open or mapped keeps reading the old file.
 
     Args:
-        path: what is written.
+        path: file to write.
         private: whether this user alone may read it; otherwise the process's mask decides.
 
     Raises:
@@ -43,7 +44,7 @@ def replace_file(path: Path, *parts: bytes | memoryview, private: bool = False) 
 
 
 def _created(path: Path, mode: int) -> Path:
-    """An empty file of a name that nobody else has; it begins with a dot and the name of `path`."""
+    """Creates an empty file of an unused name; the name begins with a dot and the name of `path`."""
     for _ in range(_ATTEMPTS):
         partial = path.with_name(f".{path.name[:_NAME]}.{secrets.token_hex(8)}")
         try:

@@ -1,7 +1,7 @@
-"""Folders of this user: for what can be made again, for data, and for locks.
+"""Folders of this user: for files that can be recomputed, for data, and for locks.
 
-A user without a home has one folder in the temporary folder for all three. Anybody may take its name there, so it is
-used only where nobody else can write to it.
+A user without a home has one folder in the temporary folder for all three. Any user may create a folder of its name
+there, so it is used only if no other user can write to it.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from contextlib import suppress
 from pathlib import Path
 
 SESSIONS = Path("/run/user")
-"""Where login sessions have their folders, by user id."""
+"""Folder that holds the folders of login sessions, by user id."""
 
 
 class FolderError(OSError):
-    """A folder of this user that somebody else may write to."""
+    """An error for a folder of this user to which another user may write."""
 
 
 def cache_folder() -> Path:
-    """Folder for what can be made again, which may not be there yet.
+    """Returns the folder for files that can be recomputed; it may not exist yet.
 
     Raises:
-        FolderError: the user has no home, and somebody else has taken the temporary folder.
+        FolderError: the user has no home, and another user owns the temporary folder.
     """
     return _of_user("XDG_CACHE_HOME", "~/.cache")
 
 
 def data_folder() -> Path:
-    """Folder for what cannot be made again, which may not be there yet.
+    """Returns the folder for files that cannot be recomputed; it may not exist yet.
 
     Raises:
-        FolderError: the user has no home, and somebody else has taken the temporary folder.
+        FolderError: the user has no home, and another user owns the temporary folder.
     """
     return _of_user("XDG_DATA_HOME", "~/.local/share")
 
 
 def runtime_folder() -> Path:
-    """Folder for locks, which is there.
+    """Returns the folder for locks, which exists.
 
-    It is `$XDG_RUNTIME_DIR`, which login sessions have, or where that would lie, if nobody else can write to it.
+    It is `$XDG_RUNTIME_DIR`, which login sessions set, or else its usual path, if no other user can write to it.
 
     Raises:
-        FolderError: neither is there, and somebody else has taken the temporary folder.
+        FolderError: neither is there, and another user owns the temporary folder.
     """
     for place in (os.environ.get("XDG_RUNTIME_DIR", ""), str(SESSIONS / str(os.getuid()))):
         if os.path.isabs(place) and _is_private(Path(place)):
@@ -60,13 +60,13 @@ def _of_user(variable: str, usual: str) -> Path:
 
 
 def _temporary(variable: str) -> Path:
-    """Folder of this user in the temporary folder, made where there is none.
+    """Returns this user's folder in the temporary folder, and creates it if it does not exist.
 
     Args:
-        variable: of the environment, which names another folder in its place.
+        variable: environment variable that can name another folder, for the error message.
 
     Raises:
-        FolderError: somebody else has taken its name.
+        FolderError: another user owns the folder of this name, or can write to it.
     """
     own = Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}"
     with suppress(FileExistsError):
@@ -80,7 +80,7 @@ def _temporary(variable: str) -> Path:
 
 
 def _is_private(folder: Path) -> bool:
-    """Says that a folder, no link, is this user's and nobody else may write to it."""
+    """Tells whether a folder, no link, belongs to this user and no other user may write to it."""
     try:
         facts = folder.lstat()
     except OSError:

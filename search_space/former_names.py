@@ -12,17 +12,17 @@ from types import ModuleType
 
 
 class FormerNames(MetaPathFinder, Loader):
-    """Finder of modules by names that they had: an import of one gives the module of the new name.
+    """A finder of modules by their former names: an import of one returns the module of the new name.
 
     Args:
         names: former name → new name; the modules below a former name are below the new one.
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = sorted(names.items(), reverse=True)  # a name stands before those that it begins with
+        self._names = sorted(names.items(), reverse=True)  # a name precedes its own prefixes
 
     def new_name(self, name: str) -> str | None:
-        """Returns the name that a module has now; None where it did not move."""
+        """Returns the current name of a module; None if it did not move."""
         for former, new in self._names:
             if name == former or name.startswith(f"{former}."):
                 return new + name[len(former) :]
@@ -36,13 +36,13 @@ class FormerNames(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         new = str(self.new_name(module.__name__))
         warnings.warn(f"{module.__name__} is now {new}", DeprecationWarning, stacklevel=2)
-        sys.modules[module.__name__] = import_module(new)  # in place of the empty one, which Python made for the name
+        sys.modules[module.__name__] = import_module(new)  # in place of the empty module that Python made for the name
 
 
 def serve_former_names(names: Mapping[str, str]) -> None:
-    """Has imports of former names give the modules of the new names.
+    """Makes imports of former names return the modules of the new names.
 
     Args:
         names: former name → new name.
     """
-    sys.meta_path.insert(0, FormerNames(names))  # before the finder of files, which may see a folder that is left over
+    sys.meta_path.insert(0, FormerNames(names))  # before the finder of files, which may find a leftover folder

@@ -1,9 +1,9 @@
 """One definition of open sizes from the same definition at several sizes.
 
 Graphs and operators derive definitions for known shapes; each is a tree of plain data (`te_json`). Definitions that
-differ in numbers alone are generalised (Plotkin, A note on inductive generalization, 1970): where numbers differ there
-is a term of sizes. These are the definition's own: each is the extent of an axis of an input, so that the schedule
-language takes it, whatever the network's sizes are that it follows from.
+differ in numbers alone are generalised (Plotkin, A note on inductive generalization, 1970): a term of sizes replaces
+each differing number. These sizes are the definition's own: each is the extent of an axis of an input, as the schedule
+language requires, however it depends on the network's sizes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class NotGeneral(ValueError):
 
 @dataclass(frozen=True)
 class Generalised:
-    """A definition whose sizes are open.
+    """A definition with open sizes.
 
     Attributes:
-        data: of `te_json`, with a `Term` of the definition's sizes in place of each number that follows from them.
-        sizes: what each size of the definition is, by the sizes of the points that it was found from.
+        data: plain data of `te_json`; a `Term` of the definition's sizes replaces each number that depends on them.
+        sizes: term of each size of the definition in the sizes of the points.
     """
 
     data: Plain
@@ -39,34 +39,34 @@ class Generalised:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the sizes."""
+        """Names of the sizes of the definition."""
         return tuple(f"n{place}" for place in range(len(self.sizes)))
 
     @property
     def terms(self) -> dict[str, Term]:
-        """What each size of the definition is, by its name."""
+        """Term of each size of the definition, by the size's name."""
         return dict(zip(self.names, self.sizes, strict=True))
 
     def spans(self, least: Point, greatest: Point) -> dict[str, Span]:
-        """Least and greatest value of each size of the definition."""
+        """Computes the least and greatest value of each size of the definition."""
         return {name: (term.at(least), term.at(greatest)) for name, term in zip(self.names, self.sizes, strict=True)}
 
     def filled(self, tree: Plain, least: Point, greatest: Point) -> Plain:
-        """Plain data with terms of the definition's sizes, as expressions of `te_json` for a range of sizes."""
+        """Replaces terms of the definition's sizes in plain data by expressions of `te_json`, for a range of sizes."""
         spans = self.spans(least, greatest)
         return _filled(tree, [["size", name, *spans[name]] for name in self.names])
 
     def plain(self, least: Point, greatest: Point) -> Plain:
-        """The definition as `te_json` has it, for a range of sizes."""
+        """Returns the definition as `te_json` has it, for a range of sizes."""
         return self.filled(self.data, least, greatest)
 
 
 def generalised(definitions: Sequence[Plain], points: Sequence[Point]) -> Generalised:
-    """What definitions have in common.
+    """Merges definitions into one of open sizes: a number that differs becomes a term of the sizes.
 
     Args:
-        definitions: of `te_json`, one for each point.
-        points: as `terms.points_of` gives them.
+        definitions: definitions as in `te_json`, one for each point.
+        points: points that `terms.points_of` returned.
 
     Raises:
         NotGeneral: they differ in more than numbers, or a number is no term of extents of inputs.
@@ -79,14 +79,15 @@ def generalised(definitions: Sequence[Plain], points: Sequence[Point]) -> Genera
         for arrays in zip(*inputs, strict=True)
         for numbers in zip(*(array["shape"] for array in arrays), strict=False)
     ]
-    found: list[tuple[int, ...]] = []
+    # Extents of inputs from which the others follow; each becomes a size of the definition.
+    independent: list[tuple[int, ...]] = []
     for column in sorted({c for c in columns if len(set(c)) > 1}, key=lambda c: (c[-1], c)):
-        if not found or not _follows(column, found):
-            found.append(column)
-    own = [tuple(values) for values in zip(*found, strict=True)] or [()] * len(points)
+        if not independent or not _follows(column, independent):
+            independent.append(column)
+    own = [tuple(values) for values in zip(*independent, strict=True)] or [()] * len(points)
     try:
         data = _Merging(own).merged(definitions)
-        sizes = tuple(term_of(column, points) for column in found)
+        sizes = tuple(term_of(column, points) for column in independent)
     except NoTerm as error:
         raise NotGeneral(str(error)) from error
     for array in data["inputs"]:
@@ -96,7 +97,7 @@ def generalised(definitions: Sequence[Plain], points: Sequence[Point]) -> Genera
 
 
 def common(trees: Sequence[Plain], points: Sequence[Point]) -> Plain:
-    """Plain data with a `Term` of the points in place of each number that differs, such as that of workloads.
+    """Merges plain data, such as workloads: each number that differs becomes a `Term` of the points.
 
     Raises:
         NotGeneral: trees differ in more than numbers, or a number is no term.
@@ -108,7 +109,7 @@ def common(trees: Sequence[Plain], points: Sequence[Point]) -> Plain:
 
 
 def known_at(tree: Plain, point: Point) -> Plain:
-    """What `common` gave, at one of the sizes: as it was at the points, numbers of definitions included."""
+    """Evaluates the result of `common` at a point, constants in definitions included."""
     if isinstance(tree, Term):
         return tree.at(point)
     if isinstance(tree, Mapping):
@@ -132,7 +133,7 @@ def _follows(column: Sequence[int], found: Sequence[tuple[int, ...]]) -> bool:
 
 
 class _Merging:
-    """Merges trees; `points` are the definition's own sizes at each."""
+    """A merger of trees; `points` are the values of the definition's own sizes at each tree."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         self._points = points
@@ -164,7 +165,7 @@ class _Merging:
         return [self.merged(each) for each in zip(*trees, strict=True)]
 
     def _constant(self, trees: Sequence[Plain]) -> Plain:
-        """A number of another type than indices: a size, or one divided by a size, as means have it."""
+        """Merges constants of another type than indices: a size, or the reciprocal of a size, as means have it."""
         _, dtype, _ = trees[0]
         values = [tree[2] for tree in trees]
         if any(tree[:2] != trees[0][:2] for tree in trees) or any(isinstance(v, (str, bool)) for v in values):
@@ -172,9 +173,9 @@ class _Merging:
         if all(float(v).is_integer() for v in values):
             return ["cast", dtype, term_of([int(v) for v in values], self._points)]
         if dtype == "float32" and all(0 < v < 1 for v in values):
-            whole = [round(1 / v) for v in values]
-            if all(np.float32(1) / np.float32(n) == np.float32(v) for n, v in zip(whole, values, strict=True)):
-                return ["div", ["const", dtype, 1.0], ["cast", dtype, term_of(whole, self._points)]]
+            divisors = [round(1 / v) for v in values]
+            if all(np.float32(1) / np.float32(n) == np.float32(v) for n, v in zip(divisors, values, strict=True)):
+                return ["div", ["const", dtype, 1.0], ["cast", dtype, term_of(divisors, self._points)]]
         raise self._other(trees)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What a GPU allows the blocks of threads of a program, and its rates."""
+"""Limits of a GPU on blocks of threads, and its rates."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """What blocks of threads may take of a GPU; the numbers are those of compute capability 9.0.
+    """Limits and rates of a GPU; the defaults are those of compute capability 9.0.
 
     Attributes:
-        arch: what code is made for, such as `sm_90`.
+        arch: architecture that code is compiled for, such as `sm_90`.
         sms: multiprocessors.
         warp: threads that run together.
         threads_block, threads_sm: threads of a block, and of all blocks on one multiprocessor.
         blocks_sm: blocks on one multiprocessor.
         shared_block, shared_sm: bytes of shared memory of a block, and of a multiprocessor.
         registers_thread, registers_sm: 32-bit registers.
-        banks: of shared memory, 4 bytes wide.
+        banks: number of banks of shared memory, 4 bytes wide.
         sector: bytes of global memory that are fetched together.
         shared_bandwidth: bytes a second from the shared memories, all together.
         l2_bandwidth: bytes a second from the second-level cache.
         tensor_flops: operations a second of the tensor cores, by the dtype of the factors.
-        launch_seconds: from one kernel to the next.
+        launch_seconds: time from one kernel to the next.
     """
 
     arch: str = "sm_90"

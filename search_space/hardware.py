@@ -1,4 +1,4 @@
-"""Hardware limits: what legality and the roofline need to know of a machine."""
+"""Hardware limits: the properties of a machine that legality and the roofline need."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ COLUMNS = 4
 
 
 def columns_of(dtype: str) -> int:
-    """The same of a type: twice as many where elements are floats of 16 bits."""
+    """Returns the neighbours in a row that are read at once: twice `COLUMNS` for floats of 16 bits."""
     return 2 * COLUMNS if dtype in NARROW else COLUMNS
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A machine's limits.
+    """The limits of a machine.
 
-    Of a GPU, `cores` are its multiprocessors, `vector_bytes` what a thread reads at once, `l1_bytes` what caches and
-    shared memory of one multiprocessor hold together; `l2_bytes` and `l3_bytes` are both its second-level cache.
+    For a GPU, `cores` are its multiprocessors and `vector_bytes` the bytes that a thread reads at once. `l1_bytes` is
+    the size of caches and shared memory of one multiprocessor; `l2_bytes` and `l3_bytes` are both its second-level
+    cache.
 
     Attributes:
         peak_flops: float32 operations a second, all cores together.
         bandwidth: bytes a second from memory, all cores together.
         l1_bytes, l2_bytes: per core; l3_bytes: shared.
         ways: lines of one set of the first two caches; a third one spreads lines over its sets by a hash.
-        features: instruction sets by LLVM's names, or instructions by those of `search_space.intrinsics`.
-        memories: of machines whose programs fill them: scope of the buffers in each, and its bytes.
-        clock_hz: cycles a second of such machines, whose peak is one instruction a cycle; of a CPU those that go with
-            `rates`: `peak_flops` is two operations on every lane of as many multiply-adds.
-        fill: bytes a second into a memory on the chip, by its scope, where that is less than `bandwidth`.
-        row_seconds: what each contiguous run of a copy takes on them besides its bytes.
+        features: instruction sets by LLVM's names, or instructions by names of `search_space.intrinsics`.
+        memories: memories that programs of an accelerator fill: scope of the buffers in each, and its bytes.
+        clock_hz: cycles a second of accelerators, whose peak is one instruction a cycle; for a CPU the clock that goes
+            with `rates`, where `peak_flops` counts a multiply-add as two operations on every lane.
+        fill: bytes a second into a memory on the chip, by its scope, if less than `bandwidth`.
+        row_seconds: time of each contiguous run of a copy on an accelerator, besides that of its bytes.
         most_nests: innermost nests of loops that a program may run, where each is an instruction; 0: any number.
-        gpu: of a GPU, None for other machines.
-        rates: of a CPU's cores; other machines have no use for them.
-        machine: the kind of a machine that is none of `cpu`, `gpu` and `accelerator`: a name of
+        gpu: limits of a GPU, None for other machines.
+        rates: rates of a CPU's cores, unused for other machines.
+        machine: the kind of a machine other than `cpu`, `gpu` and `accelerator`: name in
             `search_space.machines.registry`.
     """
 
@@ -69,10 +70,12 @@ class Hardware:
     machine: str = ""
 
     def on(self, threads: int | None) -> Hardware:
-        """A CPU as kernels of so many threads know it; other machines as they are.
+        """Returns the limits for kernels of `threads` threads: a CPU's cores, peak and bandwidth shrink in proportion.
+
+        Other machines are returned unchanged.
 
         Args:
-            threads: None: as many as there are cores.
+            threads: number of threads; None: the number of cores.
         """
         if threads is None or threads >= self.cores or self.kind != "cpu":
             return self
@@ -81,10 +84,10 @@ class Hardware:
 
     @property
     def kind(self) -> str:
-        """What programs on it are made of: `gpu` (blocks of threads), `accelerator` (memories they fill) or `cpu`.
+        """Kind of its programs: `gpu` (blocks of threads), `accelerator` (memories that programs fill) or `cpu`.
 
-        Sketch rules, limits and estimates go by it (`search_space.machines.registry`), and what was measured on one
-        kind says nothing of another.
+        Sketch rules, limits and estimates are selected by it (`search_space.machines.registry`). Measurements of one
+        kind do not carry over to another.
         """
         if self.machine:
             return self.machine
@@ -96,7 +99,7 @@ class Hardware:
         return self.vector_bytes // 4
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields; what only some machines have is left out for others."""
+        """Returns the fields as plain data; a field that only some machines have is left out for others."""
         data = asdict(self)
         if self.gpu is None:
             del data["gpu"]
@@ -108,7 +111,7 @@ class Hardware:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Hardware:
-        """The hardware that `to_json` wrote."""
+        """Reads the data that `to_json` wrote."""
         fields = _tuples(data)
         if fields.get("gpu") is not None:
             fields["gpu"] = GpuLimits(**_tuples(fields["gpu"]))
@@ -118,7 +121,7 @@ class Hardware:
 
 
 def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with lists, and lists in them, as tuples."""
+    """Converts the lists in a mapping, and the lists in them, to tuples."""
     lists = {name: value for name, value in data.items() if isinstance(value, list)}
     tuples = {name: tuple(tuple(v) if isinstance(v, list) else v for v in value) for name, value in lists.items()}
     return {**data, **tuples}

@@ -10,7 +10,7 @@ from search_space.schedule.intrinsics import TensorIntrin, get_intrinsic, regist
 
 
 def _dot(name: str, lanes: int, depth: int, left: str, right: str, out: str, feature: str) -> TensorIntrin:
-    """out[i] += sum over r < depth of left[r] * right[i, r], for `lanes` values of i."""
+    """Registers out[i] += sum over r < depth of left[r] * right[i, r], for `lanes` values of i."""
     a = te.placeholder((depth,), left, name="a")
     b = te.placeholder((lanes, depth), right, name="b")
     r = te.reduce_axis((0, depth), "r")
@@ -23,7 +23,7 @@ BF16_DOT = _dot("bf16_dot_16x2", 16, 2, "bfloat16", "bfloat16", "float32", "avx5
 
 
 def _lane_dot(name: str, lanes: int, depth: int, left: str, right: str, out: str, feature: str) -> TensorIntrin:
-    """out[i] += sum over r < depth of left[i, r] * right[i, r], for `lanes` values of i."""
+    """Registers out[i] += sum over r < depth of left[i, r] * right[i, r], for `lanes` values of i."""
     a = te.placeholder((lanes, depth), left, name="a")
     b = te.placeholder((lanes, depth), right, name="b")
     r = te.reduce_axis((0, depth), "r")
@@ -34,13 +34,16 @@ def _lane_dot(name: str, lanes: int, depth: int, left: str, right: str, out: str
 VNNI_LANE_DOT = _lane_dot("vnni_lane_dot_16x4", 16, 4, "uint8", "int8", "int32", "avx512vnni")
 BF16_LANE_DOT = _lane_dot("bf16_lane_dot_16x2", 16, 2, "bfloat16", "bfloat16", "float32", "avx512bf16")
 LANES_APART: tuple[TensorIntrin, ...] = (VNNI_LANE_DOT, BF16_LANE_DOT)
-"""The same instructions where lanes have factors of their own, as output channels of several groups do."""
+"""Dot products whose lanes have factors of their own, as output channels of several groups do."""
 
 INTRINSICS: tuple[TensorIntrin, ...] = (VNNI_DOT, BF16_DOT, *LANES_APART)
 
 
 def _tiles(name: str, pairs: int, left: str, right: str, out: str, feature: str) -> TensorIntrin:
-    """c[i, j] += sum over r < 16 and p of a[i, r, p] * b[r, j, p], for 16 x 16 sums; p takes what fills 32 bits."""
+    """Registers c[i, j] += sum over r < 16 and p < pairs of a[i, r, p] * b[r, j, p], for 16 x 16 sums.
+
+    `pairs` elements fill 32 bits.
+    """
     a, b = te.placeholder((16, 16, pairs), left, name="a"), te.placeholder((16, 16, pairs), right, name="b")
     r, p = te.reduce_axis((0, 16), "r"), te.reduce_axis((0, pairs), "p")
     c = te.compute(
@@ -63,7 +66,7 @@ def _sizes(sizes: str, family: str, form: str) -> tuple[int, int, int]:
 
 
 def available(hardware: Hardware) -> Iterable[TensorIntrin]:
-    """Instructions that `hardware` has."""
+    """Lists the instructions that `hardware` has."""
     tiles = (get_intrinsic(f) for f in hardware.features if f.startswith(f"{GEMM_TILE}:"))
     return (*(i for i in INTRINSICS if i.feature in hardware.features), *tiles)
 
@@ -73,7 +76,7 @@ GEMM_TILE = "gemm_tile"
 
 
 def gemm_tile(sizes: str) -> TensorIntrin:
-    """c[b, o] += sum over i of a[b, i] * w[o, i], int8 added up in int32."""
+    """Defines c[b, o] += sum over i of a[b, i] * w[o, i], factors in int8 and sums in int32."""
     batch, outs, ins = _sizes(sizes, GEMM_TILE, "BxOxI")
     a, w = te.placeholder((batch, ins), "int8", name="a"), te.placeholder((outs, ins), "int8", name="w")
     i = te.reduce_axis((0, ins), "i")
@@ -90,7 +93,7 @@ SGEMM = "sgemm"
 
 
 def _sgemm(sizes: str) -> TensorIntrin:
-    """c[i, j] += sum over r of a[i, r] * b[r, j]."""
+    """Defines c[i, j] += sum over r of a[i, r] * b[r, j]."""
     m, n, k = _sizes(sizes, SGEMM, "MxNxK")
     a, b = te.placeholder((m, k), name="a"), te.placeholder((k, n), name="b")
     r = te.reduce_axis((0, k), "r")

@@ -1,7 +1,7 @@
-"""Code of one's own, found by a name: `FILE.py:NAME` by the path of its file, or `module:NAME`.
+"""Code of one's own, given by a name: `FILE.py:NAME` by the path of its file, or `module:NAME`.
 
-To look such a name up runs its module, so it must be one that the user gave: never one that stands in a record or that
-another machine sent.
+Looking up such a name runs its module, so the name must come from the user: never from a record, and never from another
+machine.
 """
 
 from __future__ import annotations
@@ -17,47 +17,50 @@ __all__ = ["attribute", "is_own", "place_of"]
 
 
 def is_own(name: str) -> bool:
-    """Whether a name has the form of one's own code."""
+    """Tells whether a name has the form of one's own code."""
     return ":" in name
 
 
 def place_of(name: str) -> str:
-    """The name with its file in full, which is the same whatever the working directory is."""
+    """Returns the name with the absolute path of its file, so that it does not depend on the working directory."""
     place, _, attribute = name.rpartition(":")
     return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else name
 
 
 def attribute(name: str, option: str, error: type[ValueError] = ValueError) -> Any:
-    """Returns what a module of one's own has under a name.
+    """Returns the attribute of a module of one's own that a name selects.
 
     A module is looked for where Python does, and in the working directory; a file is run once in a process.
 
     Args:
         name: `FILE.py:NAME` or `module:NAME`.
-        option: what the name was given for, for messages.
-        error: raised with them.
+        option: option that the name was given for; for messages.
+        error: class of the errors.
 
     Raises:
-        ValueError: as `error`: there is no such file or module, or it has no such name.
+        ValueError: raised as `error`: there is no such file or module, or it has no such name.
     """
-    place, _, found = name.rpartition(":")
-    if place.endswith(".py"):
-        if not Path(place).is_file():
+    module_name, _, name_in_module = name.rpartition(":")
+    if module_name.endswith(".py"):
+        if not Path(module_name).is_file():
             raise error(f"`{option}` must name a file that exists, but got {option}={name!r}")
-        module = _module_of_file(Path(place))
+        module = _module_of_file(Path(module_name))
     else:
         try:
-            module = _module(place)
+            module = _module(module_name)
         except (ModuleNotFoundError, ValueError) as missing:
-            if isinstance(missing, ModuleNotFoundError) and missing.name not in (place, place.partition(".")[0]):
+            if isinstance(missing, ModuleNotFoundError) and missing.name not in (
+                module_name,
+                module_name.partition(".")[0],
+            ):
                 raise  # something that the module itself imports
             raise error(f"`{option}` must name a module that can be imported, but got {option}={name!r}") from None
-    if not hasattr(module, found):
+    if not hasattr(module, name_in_module):
         from search_space.operators.checks import nearest  # operators import this module
 
-        hint = nearest(found, [known for known in vars(module) if not known.startswith("_")])
-        raise error(f"`{option}` must name something that {place} has, but got {option}={name!r}{hint}")
-    return getattr(module, found)
+        hint = nearest(name_in_module, [known for known in vars(module) if not known.startswith("_")])
+        raise error(f"`{option}` must name something that {module_name} has, but got {option}={name!r}{hint}")
+    return getattr(module, name_in_module)
 
 
 def _module(place: str) -> ModuleType:

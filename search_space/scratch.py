@@ -1,7 +1,7 @@
-"""Temporary folders that go with their process, however it ends.
+"""Temporary folders that are removed after their process ends, in whatever way.
 
-A process holds a lock on each folder of its own, which the system lets go of when the process dies. A folder that
-nobody holds was left behind by a signal, and the next process that needs one removes it.
+A process holds a lock on each folder of its own, which the system releases when the process dies. A folder without a
+lock was left behind by a signal, and the next process that needs a folder removes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PREFIX = "autotune-scratch-"
-"""Of every folder's name."""
+"""Prefix of every folder's name."""
 GRACE_SECONDS = 60.0
 """Age from which a folder counts as left behind: a younger one may not have its lock yet."""
 
@@ -30,7 +30,7 @@ class ScratchFolder(tempfile.TemporaryDirectory[str]):
     """A temporary folder, removed at the end of a `with` block, with this object, or by a later process.
 
     Args:
-        use: stands in its name, for people.
+        use: word in the folder's name that tells people its purpose.
     """
 
     def __init__(self, use: str) -> None:
@@ -39,12 +39,12 @@ class ScratchFolder(tempfile.TemporaryDirectory[str]):
         weakref.finalize(self, os.close, descriptor)
         with suppress(OSError):  # a file system without locks, where folders stay
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        place = Path(self.name).parent
+        parent = Path(self.name).parent
         with _lock:
-            first = place not in _cleaned
-            _cleaned.add(place)
+            first = parent not in _cleaned
+            _cleaned.add(parent)
         if first:
-            remove_stale(place)
+            remove_stale(parent)
 
 
 def remove_stale(place: Path) -> None:

@@ -34,16 +34,16 @@ Choices = NDArray[np.int32]  # (candidates, groups)
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    """A schedule whose numbers are decisions.
+    """A schedule whose numbers are decision variables.
 
     Attributes:
-        name: its variants.
+        name: names of its variants.
         algorithm: the definition of the workload it schedules.
         groups: decision groups; a candidate is a row of `int32 (groups,)`, an index into each group's table.
         steps: the symbolic trace.
         limits: constraints besides those found in lowering.
-        hardware: what it is scheduled for, whose kind of machine limits what programs may take.
-        findings: of simplifying, which sketches of an algorithm share.
+        hardware: machine that it is scheduled for; its kind limits what programs may use.
+        findings: cache of simplification results, shared by the sketches of an algorithm.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Sketch:
 
     @property
     def refusal(self) -> str:
-        """Why there is no loop program whatever is decided; "" where there is one."""
+        """Reason why no choice gives a loop program; "" if there is a loop program."""
         try:
             _ = self.program
         except ScheduleError as error:
@@ -90,27 +90,27 @@ class Sketch:
         return (*self.limits, *self.program.constraints, *(c for c in found if (c.left, c.right) not in own))
 
     def expand(self, choices: Choices) -> NDArray[np.float64]:
-        """Values of the decision variables: choices (n, groups) → (columns, n)."""
+        """Computes the values of the decision variables: choices (n, groups) → (columns, n)."""
         if not self.groups:
             return np.empty((0, len(choices)))
         return np.concatenate([g.table[choices[:, i]] for i, g in enumerate(self.groups)], axis=1).T.astype(float)
 
     def _broken(self, choices: Choices) -> NDArray[np.bool_]:
-        """(constraints, n): which limits each candidate breaks."""
+        """Tells which limits each candidate violates: (constraints, n)."""
         if "limits" not in self._cache:
             bounds = [c.left - c.right for c in self.constraints]
             self._cache["limits"] = compile_columns(bounds, self.columns)
         return self._cache["limits"](self.expand(choices)) > 0
 
     def legal(self, choices: Choices) -> NDArray[np.bool_]:
-        """Whether each candidate keeps every limit: (n, groups) → (n,)."""
+        """Tells for each candidate whether it satisfies every limit: (n, groups) → (n,)."""
         if not self.constraints:
             return np.ones(len(choices), bool)
         broken: NDArray[np.bool_] = np.any(self._broken(choices), axis=0)
         return np.logical_not(broken)
 
     def violations(self, choices: Choices) -> dict[str, int]:
-        """How many candidates broke each limit."""
+        """Counts the candidates that violate each limit; a limit without violations is left out."""
         if not self.constraints:
             return {}
         counts: dict[str, int] = {}
@@ -119,7 +119,7 @@ class Sketch:
         return {name: count for name, count in counts.items() if count}
 
     def workspace(self, choices: Choices, threads: int) -> NDArray[np.float64]:
-        """Bytes that each candidate needs besides inputs and output, see `workspace_bytes`: (n, groups) → (n,)."""
+        """Computes each candidate's bytes besides inputs and output, see `workspace_bytes`: (n, groups) → (n,)."""
         if not self.groups:
             return np.full(len(choices), float(workspace_bytes(self.program, threads).value))
         key = f"workspace {threads}"
@@ -129,7 +129,7 @@ class Sketch:
         return np.asarray(found, np.float64)
 
     def values(self, choice: Sequence[int] | NDArray[np.int32]) -> dict[str, int]:
-        """A candidate's numbers by decision variable."""
+        """Returns a candidate's number for each decision variable."""
         return {
             column: int(value)
             for group, index in zip(self.groups, choice, strict=True)
@@ -137,7 +137,7 @@ class Sketch:
         }
 
     def trace(self, choice: Sequence[int] | NDArray[np.int32]) -> Trace:
-        """A candidate's concrete trace."""
+        """Returns a candidate's concrete trace."""
         return self.steps.substitute(self.values(choice))
 
 
@@ -156,10 +156,10 @@ class SearchSpace:
     """Every sketch of every algorithm of a workload.
 
     Attributes:
-        dropped: how many sketches fell to the cap.
-        refused: sketches that have no loop program whatever is decided, and why; they are left out.
-        unmatched: names of rules of one's own (`register_rule`) that decided no stage of any algorithm: they match
-            none, or a rule in front of them does.
+        dropped: number of sketches left out because of the cap on their number.
+        refused: sketches without a loop program for any choice, and why; they are left out.
+        unmatched: names of rules of one's own (`register_rule`) that decided no stage of any algorithm: no stage
+            matches them, or an earlier rule decides it.
     """
 
     workload: Workload
@@ -171,7 +171,7 @@ class SearchSpace:
 
     @property
     def cores(self) -> int:
-        """Of the machine."""
+        """Number of cores of the machine."""
         return self.hardware.cores
 
     @property
@@ -180,7 +180,7 @@ class SearchSpace:
         return sum(s.size for s in self.sketches)
 
     def program(self, candidate: Point) -> LoopProgram:
-        """The concrete loop program of a candidate.
+        """Lowers a candidate to its concrete loop program.
 
         Raises:
             ScheduleError: an illegal candidate may have none.
@@ -190,7 +190,7 @@ class SearchSpace:
 
 
 def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] | None = None) -> SearchSpace:
-    """The search space of a workload on a machine.
+    """Generates the search space of a workload on a machine.
 
     Args:
         algorithms: a subset of the workload's definitions; by default those that have sketches on this machine which
@@ -200,7 +200,7 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
         ValueError: a tensor of too many elements.
     """
     workload.check_size()
-    found: list[Sketch] = []
+    usable: list[Sketch] = []
     last: list[Sketch] = []
     dropped = 0
     refused: dict[str, str] = {}
@@ -214,16 +214,19 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
             if reason := sketch.refusal:
                 refused[sketch.name] = reason
             else:
-                (last if draft.last_resort and algorithms is None else found).append(sketch)
+                (last if draft.last_resort and algorithms is None else usable).append(sketch)
     unmatched = tuple(rule.name for rule in registered_rules(hardware.kind) if rule.name not in applied)
-    return SearchSpace(workload, hardware, tuple(found or last), dropped, refused=refused, unmatched=unmatched)
+    return SearchSpace(workload, hardware, tuple(usable or last), dropped, refused=refused, unmatched=unmatched)
 
 
 @lru_cache(maxsize=8)
 def _derived(
     workload: Workload, algorithm: str, hardware: Hardware, rules: tuple[SketchRule, ...]
 ) -> tuple[Derived, tuple[Sketch, ...]]:
-    """What rules make of an algorithm: who asks for its sketches has mostly asked before whether there are any."""
+    """Derives the sketches of an algorithm.
+
+    Cached, since `algorithms_on` mostly asks for the sketches of a workload before `generate` does.
+    """
     state, findings = initial_of(workload, algorithm), Findings()
     derived = derive(state, hardware)
     return derived, tuple(_sketch(algorithm, state, draft, hardware, findings) for draft in derived.drafts)
@@ -244,20 +247,20 @@ def _sketch(algorithm: str, state: State, draft: Draft, hardware: Hardware, find
 
 @lru_cache(maxsize=4096)
 def algorithms_on(workload: Workload, hardware: Hardware) -> tuple[str, ...]:
-    """Algorithms of a workload that have sketches on a machine which are more than a last resort, if any are."""
-    found: list[str] = []
+    """Lists the algorithms of a workload with sketches on a machine, last resorts only if there are no others."""
+    usable: list[str] = []
     last: list[str] = []
     for algorithm in workload.algorithms:
         derived, sketches = _derived(workload, algorithm, hardware, tuple(rules_of(hardware.kind)))
         drafts = sorted(zip(derived.drafts, sketches, strict=True), key=lambda pair: pair[0].last_resort)
         first = next((draft for draft, sketch in drafts if not sketch.refusal), None)
         if first is not None:
-            (last if first.last_resort else found).append(algorithm)
-    return tuple(found or last)
+            (last if first.last_resort else usable).append(algorithm)
+    return tuple(usable or last)
 
 
 def program_of(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:
-    """The concrete loop program of a trace.
+    """Lowers a trace to its concrete loop program.
 
     Raises:
         ScheduleError: the trace does not fit the workload.
@@ -267,11 +270,11 @@ def program_of(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:
 
 
 def initial_of(workload: Workload, algorithm: str) -> State:
-    """The unscheduled definition; kernels take their inputs in the workload's order."""
+    """Returns the unscheduled definition; kernels take their inputs in the workload's order."""
     *inputs, output = workload.tensors(algorithm)
     return initial_state([output], inputs=inputs)
 
 
 def concrete(sketch: Sketch, values: Mapping[str, int]) -> LoopProgram:
-    """A candidate's program by substitution into the symbolic one (the same program as its trace lowers to)."""
+    """Returns a candidate's program by substitution into the symbolic one; equal to lowering its concrete trace."""
     return cleanup(substitute_program(sketch.program, values))

@@ -1,4 +1,4 @@
-"""JSON that a user wrote: what `json` takes silently, or answers with an error of its own kind, is refused."""
+"""Strict parsing of a user's JSON: it refuses what `json` accepts silently, and has one kind of error."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 INTEGERS = range(-(1 << 63), 1 << 63)
+"""Integers of 64 bits."""
 
 
 def loads(text: str | bytes, finite: bool = True) -> Any:
-    """The value that a text stands for.
+    """Parses the value in a JSON text.
 
     Args:
-        text: JSON.
-        finite: whether NaN and infinities are refused, which JSON does not have.
+        text: text in JSON.
+        finite: whether NaN and infinities, which JSON does not have, are refused.
 
     Raises:
-        ValueError: no JSON, and what stands where something else must; a key that comes twice, an integer of more than
-            64 bits, or too much in each other.
+        ValueError: the text is no JSON, a key comes twice, an integer has more than 64 bits, or lists and objects are
+            nested too deeply.
     """
     try:
         return json.loads(
@@ -47,7 +48,7 @@ def read(path: Path, what: str, mark: str, value: str, error: type[ValueError]) 
         error: class of the errors.
 
     Raises:
-        ValueError: of the class `error`: no such file, no JSON, or another format.
+        ValueError: raised as `error`: no such file, no JSON, or another format.
     """
     try:
         data = loads(path.read_text(encoding="utf-8"))
@@ -62,12 +63,12 @@ def read(path: Path, what: str, mark: str, value: str, error: type[ValueError]) 
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"a key must come once, but got {twice[:60]!r} again")
-    return found
+    return members
 
 
 def _integer(text: str) -> int:

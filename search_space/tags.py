@@ -1,15 +1,15 @@
-"""Tags of computations: what a definition tells schedules about a stage."""
+"""Tags of computations: hints of a definition on how to schedule a stage."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 ROUNDING = ("winograd2_dot", "winograd4_dot")
-"""Algorithms that round what they multiply: their outputs may be further from the reference than those of others."""
+"""Algorithms that round the factors they multiply: their outputs may be further from the reference than usual."""
 
 
 class Tag(StrEnum):
-    """What a stage is to the rules that schedule it; data have its text."""
+    """The role of a stage for the rules that schedule it; plain data hold its text."""
 
     NONE = ""
     PAD = "pad"
@@ -21,11 +21,11 @@ class Tag(StrEnum):
     TRANSFORM = "transform"
     """Part of a transformed product: of element-wise form, but read so often that it is kept, not inlined."""
     PAIRS = "pairs"
-    """A sum of an even number of products, for instructions that add up two at once: of no use where there is none."""
+    """A sum of an even number of products, for instructions that add up two at once; useless without such ones."""
     WORDS = "words"
-    """A copy whose neighbours come from several rows, for instructions that add up as many products in a lane."""
+    """A copy whose neighbours come from several rows, for instructions that add up four products in a lane."""
     SLICES = "slices"
-    """Made of the few rows of a product's left factor before all of it, and read by each of its columns."""
+    """A conversion of the few rows of a product's left factor, computed before it and read by each of its columns."""
     PANEL = "panel"
     """The right factor of a product of many rows, computed for the columns of a tile and read by all of its rows."""
 

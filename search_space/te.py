@@ -1,4 +1,4 @@
-"""Tensor expressions, as Halide and TVM write them: what is computed, with no word on how."""
+"""Tensor expressions, as Halide and TVM write them: the computation, without a schedule."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ __all__ = [
 REDUCERS = ("sum", "max", "min", "prod")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 GREATEST = 1 << 31
+"""Bound that sizes are below."""
 
 
 def var(name: str, low: int, high: int) -> Expr:
-    """A size that is not decided: kernels take it with their arrays, any from `low` to `high`, both inclusive.
+    """Creates an undecided size: kernels take it with their arrays, any from `low` to `high`, both inclusive.
 
-    It may stand in shapes, extents of reduce axes and bodies, alone or in arithmetic, such as `(n + 1) // 2`.
+    It may be used in shapes, extents of reduce axes and bodies, alone or in arithmetic, such as `(n + 1) // 2`.
 
     Raises:
         ValueError: a name that is no identifier, or a range without a size of at least 1.
@@ -65,7 +66,7 @@ def var(name: str, low: int, high: int) -> Expr:
 def placeholder(
     shape: Sequence[Extent], dtype: str = "float32", name: str = "placeholder", constant: bool = False
 ) -> Tensor:
-    """An input. `constant` marks weights, whose layout may be changed for free before the first call.
+    """Creates an input. `constant` marks weights, whose layout may be changed for free before the first call.
 
     Raises:
         ValueError: an unknown dtype, a shape that is not positive, or a constant whose shape holds a size.
@@ -77,7 +78,7 @@ def placeholder(
 
 
 def reduce_axis(domain: tuple[int, Extent], name: str = "k") -> IterVar:
-    """An axis summed (or otherwise reduced) over; `domain` is (0, extent) as TVM writes it."""
+    """Creates an axis to reduce over, by a sum for example; `domain` is (0, extent) as TVM writes it."""
     low, high = domain
     if low != 0 or span(high)[0] < 1:
         raise ValueError(f"`domain` must be (0, extent) with extent >= 1, but got domain={tuple(domain)}")
@@ -85,7 +86,7 @@ def reduce_axis(domain: tuple[int, Extent], name: str = "k") -> IterVar:
 
 
 def thread_axis(tag: str) -> IterVar:
-    """A hardware thread dimension (`blockIdx.x`, `threadIdx.y`, ...) or `vthread`, to bind a loop to."""
+    """Creates a hardware thread dimension (`blockIdx.x`, `threadIdx.y`, ...) or `vthread`, to bind a loop to."""
     tags = (*THREAD_TAGS, "vthread")
     if tag not in tags:
         raise ValueError(f"`tag` must be one of {', '.join(tags)}, but got tag={tag!r}")
@@ -99,17 +100,17 @@ def compute(
     tag: Tag | str = Tag.NONE,
     dtype: str | None = None,
 ) -> Tensor:
-    """A tensor whose element at (i, j, ...) is `function(i, j, ...)`.
+    """Creates a tensor whose element at (i, j, ...) is `function(i, j, ...)`.
 
     Args:
         shape: one extent or more.
-        function: of as many indices.
-        name: of the tensor.
-        tag: what the stage is to sketch rules.
-        dtype: of the elements; without it that of the body.
+        function: body as a function of one index per dimension.
+        name: name of the tensor.
+        tag: role of the stage for sketch rules.
+        dtype: type of the elements; by default that of the body.
 
     Raises:
-        ValueError: a shape that is not positive, a tag that is none, a function of another number of indices, or one
+        ValueError: a shape that is not positive, an unknown tag, a function of another number of indices, or one
             that reads outside of a tensor where no condition of `if_then_else` rules that out.
         TypeError: operands of different dtypes, or an index that is no integer.
     """
@@ -121,14 +122,14 @@ def compute(
     if len(names) != len(shape):
         raise ValueError(f"`function` must take {len(shape)} indices for shape={shape}, but takes {len(names)}")
     probe = function(*(IterVar(n, e) for n, e in zip(names, shape, strict=True)))
-    taken = {a.name for a in probe.axes} if isinstance(probe, Reduction) else set()
-    # A size and an axis of one name would be one variable: as a reduced axis does, the size keeps it.
+    reserved = {a.name for a in probe.axes} if isinstance(probe, Reduction) else set()
+    # A size and an axis of one name would be one variable: the size keeps the name, as a reduce axis does.
     mentioned = probe.value if isinstance(probe, Reduction) else probe
     extents = [a.extent for a in probe.axes] if isinstance(probe, Reduction) else []
-    taken |= sizes_of([mentioned, *shape, *extents]).keys()
-    names = [n if n not in taken else f"{n}_" for n in names]
+    reserved |= sizes_of([mentioned, *shape, *extents]).keys()
+    names = [n if n not in reserved else f"{n}_" for n in names]
     axis = tuple(IterVar(n, e) for n, e in zip(names, shape, strict=True))
-    value = function(*axis) if taken & {n.rstrip("_") for n in names} else probe
+    value = function(*axis) if reserved & {n.rstrip("_") for n in names} else probe
     if isinstance(value, Reduction):
         _check_reduction(value)
         body, reducer, reduced = value.value, value.reducer, value.axes
@@ -170,39 +171,39 @@ prod = _reduction("prod")
 
 
 def if_then_else(condition: Any, then: Any, otherwise: Any) -> Expr:
-    """`then` where `condition`, else `otherwise`; the branch not taken is not read, so padding may be written so."""
+    """Returns `then` where `condition`, else `otherwise`; the branch not taken is not read, so padding may use it."""
     return select(condition, then, otherwise)
 
 
 def all(*conditions: Any) -> Expr:
-    """Whether every condition holds."""
+    """Tells whether every condition holds."""
     return logical_and(*conditions)
 
 
 def __getattr__(name: str) -> Callable[[Any], Expr]:
-    """A math function, `te.exp` and its like: a name of `ir.MATH`, of an expression, element-wise."""
+    """Returns an element-wise math function of an expression, such as `te.exp`: any name of `ir.MATH`."""
     if name not in ir.MATH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return partial(ir.call, name)
 
 
 def maximum(a: Any, b: Any) -> Expr:
-    """The larger of two values."""
+    """Returns the larger of two values."""
     return ir.maximum(a, b)
 
 
 def minimum(a: Any, b: Any) -> Expr:
-    """The smaller of two values."""
+    """Returns the smaller of two values."""
     return ir.minimum(a, b)
 
 
 def fmod(a: Any, b: Any) -> Expr:
-    """The remainder of floats as C's `fmod`, exact: of the sign of `a`; NaN where `a` is infinite or `b` is 0."""
+    """Returns the remainder of floats as C's `fmod`, exact: with the sign of `a`; NaN for infinite `a` or `b` 0."""
     return ir.make("fmod", a, b)
 
 
 def floor_mod(a: Any, b: Any) -> Expr:
-    """The remainder, of the sign of `b`: exact but for its own rounding, as in NumPy and PyTorch; see `fmod`."""
+    """Returns the remainder with the sign of `b`: exact but for its own rounding, as in NumPy; see `fmod`."""
     left, right = _operands(a, b)
     if left.dtype not in ir.FLOATS:
         return left % right
@@ -211,12 +212,12 @@ def floor_mod(a: Any, b: Any) -> Expr:
 
 
 def floor_divide(a: Any, b: Any) -> Expr:
-    """The quotient rounded down; of floats that of what `floor_mod` leaves, so that 1 // 0.1 is 9, as in NumPy."""
+    """Returns the quotient rounded down; for floats the one that goes with `floor_mod`: 1 // 0.1 is 9, as in NumPy."""
     left, right = _operands(a, b)
     if left.dtype not in ir.FLOATS:
         return left // right
     rest, quotient = fmod(left, right), left / right
-    # Next to a whole number, which it is but for its rounding.
+    # An integer but for rounding errors.
     near = (left - rest) / right
     near = select(_crosses(rest, right), near - 1, near)
     down = ir.call("floor", near)
@@ -226,23 +227,23 @@ def floor_divide(a: Any, b: Any) -> Expr:
 
 
 def _operands(a: Any, b: Any) -> tuple[Expr, Expr]:
-    """Both as expressions; a number takes the dtype of the other."""
+    """Converts both operands to expressions; a number takes the dtype of the other."""
     dtype = next((x.dtype for x in (a, b) if isinstance(x, Expr)), "float32")
     return lift(a, dtype), lift(b, dtype)
 
 
 def _crosses(rest: Expr, b: Expr) -> Expr:
-    """Whether a remainder is of another sign than the divisor: rounding down is not rounding to zero."""
+    """Tells whether a remainder has another sign than the divisor, so that rounding down is not rounding to zero."""
     return logical_and(ir.make("ne", rest, 0), ir.make("ne", b < 0, rest < 0))
 
 
 def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:
-    """A schedule of everything `ops` depend on, each stage at the root with its axes as loops."""
+    """Creates a schedule of everything that `ops` depend on, each stage at the root with its axes as loops."""
     return Schedule.of(ops)
 
 
 def decl_tensor_intrin(op: Operation, name: str) -> TensorIntrin:
-    """Declares a hardware instruction: `op` says what it computes on one tile; targets spell it, by its name."""
+    """Declares a hardware instruction: `op` is its computation on one tile; targets emit it by its name."""
     return TensorIntrin(name, op)
 
 
@@ -252,7 +253,7 @@ def _check_dtype(dtype: str) -> None:
 
 
 def _extent(value: Any) -> Extent:
-    """An extent as a number, or as an expression of sizes."""
+    """Converts an extent to a number, or to an expression of sizes."""
     if not isinstance(value, Expr):
         return int(value)
     if value.is_const:

@@ -1,4 +1,4 @@
-"""Tensor expressions as plain JSON data and back: records, keys and workers take definitions in this form.
+"""Tensor expressions as plain JSON data and back: records, keys and workers store definitions in this form.
 
 A definition is `{"inputs": [...], "stages": [...]}`, producers first, the output last:
 
@@ -9,8 +9,8 @@ A definition is `{"inputs": [...], "stages": [...]}`, producers first, the outpu
              | ["select", condition, expr, expr] | ["call", function, expr] | ["cast", dtype, expr] | ["ref", number]
              | ["size", name, least, greatest]
 
-An integer is an int64 constant. What a body holds several times stands once in `shared`, operands first, and `ref`
-is its number there. Names are kept, since traces refer to them. Equal definitions give equal data.
+An integer is an int64 constant. A subexpression that a body contains several times is stored once in `shared`, operands
+first, and `ref` is its number there. Names are kept, since traces refer to them. Equal definitions give equal data.
 
 An extent is an integer; where sizes are open (`te.var`), it may be an expression of sizes. Workloads have none.
 """
@@ -35,18 +35,18 @@ from search_space.tags import Tag
 __all__ = ["extent_of", "from_json", "text", "to_json"]
 
 DEEPEST = 200
-"""How many levels an expression may have; shared ones start anew."""
+"""Greatest number of levels of an expression; the count starts anew in shared ones."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*", re.ASCII)
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def to_json(tensors: Sequence[te.Tensor], open_sizes: bool = False) -> dict[str, Any]:
-    """Plain data of a definition.
+    """Converts a definition to plain data.
 
     Args:
         tensors: every placeholder that the output reads, in the kernel's order, then the output.
-        open_sizes: whether there may be some.
+        open_sizes: whether the definition may have open sizes.
 
     Raises:
         ValueError: the tensors are no such list, or an expression that a definition cannot hold.
@@ -63,10 +63,10 @@ def to_json(tensors: Sequence[te.Tensor], open_sizes: bool = False) -> dict[str,
         raise ValueError(
             f"a definition as plain data must have numbers for sizes, but got {sized[0].name} of {sized[0].shape}"
         )
-    given = [t.op for t in tensors[:-1]]
+    inputs = [t.op for t in tensors[:-1]]
     names = operations(tensors[-1:], tensors[:-1])
     read = [op for op in operations(tensors[-1:]) if op.body is None]
-    if len(set(given)) != len(given) or set(given) != set(read):
+    if len(set(inputs)) != len(inputs) or set(inputs) != set(read):
         wanted = ", ".join(op.name for op in read) or "no inputs"
         raise ValueError(
             f"`tensors` must be each placeholder that the output reads ({wanted}) once, then the output, "
@@ -74,53 +74,54 @@ def to_json(tensors: Sequence[te.Tensor], open_sizes: bool = False) -> dict[str,
         )
     return {
         "inputs": [
-            {"name": names[op], "shape": _extents(op.shape), "dtype": op.dtype, "constant": op.constant} for op in given
+            {"name": names[op], "shape": _extents(op.shape), "dtype": op.dtype, "constant": op.constant}
+            for op in inputs
         ],
         "stages": [_stage(op, names) for op in names if op.body is not None],
     }
 
 
 def text(data: Mapping[str, Any]) -> str:
-    """The canonical text of what `to_json` gives."""
+    """Returns the canonical text of the data that `to_json` gives."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def from_json(data: Any, open_sizes: bool = False) -> list[te.Tensor]:
-    """Inputs..., output of a definition.
+    """Reads a definition: returns its inputs and then its output.
 
     Args:
-        data: of `to_json`.
-        open_sizes: whether there may be some.
+        data: data that `to_json` wrote.
+        open_sizes: whether the definition may have open sizes.
 
     Raises:
         ValueError: data that are no definition; the message states the rule, and the stage and value that break it.
     """
     _fields(data, "definition", ("inputs", "stages"))
-    known: dict[str, te.Tensor] = {}
+    defined: dict[str, te.Tensor] = {}
     for item in _list(data["inputs"], "inputs"):
         _fields(item, "input", ("name", "shape", "dtype", "constant"))
-        name = _new(item["name"], known)
+        name = _new(item["name"], defined)
         if not isinstance(item["constant"], bool):
             raise ValueError(f"`constant` of {name} must be true or false, but got constant={item['constant']!r}")
         if not isinstance(item["dtype"], str):
             raise ValueError(f"`dtype` of {name} must be a name, but got dtype={item['dtype']!r}")
         shape = [_Reader(name, {}).extent(e) for e in _list(item["shape"], "shape")]
-        known[name] = te.placeholder(shape, item["dtype"], name, item["constant"])
-    inputs = list(known.values())
+        defined[name] = te.placeholder(shape, item["dtype"], name, item["constant"])
+    inputs = list(defined.values())
     for item in _list(data["stages"], "stages"):
         _fields(item, "stage", ("name", "tag", "axes", "reduce", "reducer", "shared", "body"))
-        name = _new(item["name"], known)
-        known[name] = _Reader(name, known).stage(item)
-    tensors = [*inputs, *list(known.values())[len(inputs) :][-1:]]
-    to_json(tensors, open_sizes)  # states what is wrong with the whole
+        name = _new(item["name"], defined)
+        defined[name] = _Reader(name, defined).stage(item)
+    tensors = [*inputs, *list(defined.values())[len(inputs) :][-1:]]
+    to_json(tensors, open_sizes)  # raises the errors of the complete definition
     used = set(operations(tensors[-1:]).values())
-    if idle := [name for name in known if name not in used]:
+    if idle := [name for name in defined if name not in used]:
         raise ValueError(f"`stages` must all be read on the way to the last, but got {', '.join(idle)}, read by none")
     return tensors
 
 
 def extent_of(data: Any) -> int | Expr:
-    """An extent of a definition with open sizes: a positive number, or an expression of sizes that is always one.
+    """Reads an extent of a definition with open sizes: a positive number, or an expression of sizes that is always one.
 
     Raises:
         ValueError: something else.
@@ -149,12 +150,12 @@ def _ranged(axes: Sequence[te.IterVar]) -> list[list[Any]]:
 
 
 def _extents(extents: Sequence[int | Expr]) -> list[Any]:
-    """Numbers, and expressions of sizes, in which nothing is shared."""
+    """Converts extents to numbers, or to data of expressions of sizes, in which nothing is shared."""
     return [_Writer({}, Counter()).write(e) if isinstance(e, Expr) else e for e in extents]
 
 
 class _Writer:
-    """Expressions of one stage to lists; `uses` counts the places at which each stands."""
+    """A converter of one stage's expressions to lists; `uses` counts the uses of each node."""
 
     def __init__(self, names: Mapping[te.Operation, str], uses: Mapping[int, int]) -> None:
         self._names, self._uses = names, uses
@@ -194,7 +195,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Reader:
-    """One stage from its data: nodes are made as they stand, once it is checked that they can be."""
+    """A reader of one stage: it checks each node, and then builds it without simplifying it."""
 
     def __init__(self, stage: str, tensors: Mapping[str, te.Tensor]) -> None:
         self._stage, self._tensors = stage, tensors
@@ -225,7 +226,7 @@ class _Reader:
         )
 
     def _ranges(self, data: Any, key: str) -> tuple[te.IterVar, ...]:
-        found = []
+        axes = []
         for item in _list(data, key):
             if not isinstance(item, Sequence) or isinstance(item, str) or len(item) != 2:
                 raise ValueError(f"`{key}` of {self._stage} must be pairs of name and extent, but got {item!r}")
@@ -233,11 +234,11 @@ class _Reader:
             if name in self._axes:
                 raise ValueError(f"axes of {self._stage} must have distinct names, but got {name} twice")
             self._axes[name] = self.extent(item[1])
-            found.append(te.IterVar(name, self._axes[name]))
-        return tuple(found)
+            axes.append(te.IterVar(name, self._axes[name]))
+        return tuple(axes)
 
     def extent(self, data: Any) -> int | Expr:
-        """A positive number, or an expression of sizes alone that is always one."""
+        """Reads a positive number, or an expression of sizes alone that is always one."""
         if not isinstance(data, (list, tuple)):
             return _extent(data, self._stage)
         found = _Reader(self._stage, {})._expr(data)
@@ -273,7 +274,7 @@ class _Reader:
         if a.dtype != b.dtype:
             raise self._wrong(f"have operands of one dtype, not {a.dtype} and {b.dtype}", data)
         try:
-            dtype = ir.make(op, a, b).dtype  # for its checks: the node itself stays as it was written
+            dtype = ir.make(op, a, b).dtype  # for its checks: the node itself is stored unsimplified
         except (TypeError, ZeroDivisionError, ArithmeticError) as error:
             raise ValueError(f"an expression of {self._stage} cannot be made: {error}") from None
         return raw(op, dtype, a, b)

@@ -69,7 +69,7 @@ class Operation:
     """The definition behind a tensor: a placeholder (no body) or a computation over its axes.
 
     Raises:
-        ValueError: it reads outside of a tensor, or a variable that is none of its axes; two sizes of one name.
+        ValueError: it reads outside of a tensor, or a variable other than its axes; two sizes of one name.
         TypeError: it reads at an index that is no integer.
     """
 

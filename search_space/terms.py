@@ -1,9 +1,8 @@
-"""Numbers that follow from sizes: found from what they are at some sizes, stated as plain data for all.
+"""Numbers that depend on sizes: derived from their values at some sizes, as plain data for all sizes.
 
-Shapes at known sizes are numbers, and what a number has to do with the sizes is lost. Of shapes at several sizes it can
-be told again: a number is taken for a factor times a product of sizes plus an offset, and must be that at every
-point. Points are to be so many, and so far apart, that nothing else shapes are made of agrees with it at all of them:
-see `points_of`.
+Shapes at known sizes are numbers, and the dependence of a number on the sizes is lost. Shapes at several sizes show it
+again: a number is assumed to be a factor times a product of sizes plus an offset, and must agree at every point. The
+points are chosen so that no other function in shapes agrees with a term at all of them: see `points_of`.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ Point = tuple[int, ...]
 """A number for each size."""
 
 GREATEST_POWER, GREATEST_DEGREE = 2, 3
+"""Greatest power of one size in a term, and greatest sum of its powers."""
 
 
 class NoTerm(ValueError):
@@ -36,12 +36,12 @@ class Term:
     offset: int = 0
 
     def at(self, point: Point) -> int:
-        """The number at some sizes."""
+        """Evaluates the term at a point."""
         factors = [n for n, power in zip(point, self.powers, strict=True) for _ in range(power)]
         return self.factor * math.prod(factors) + self.offset
 
     def plain(self, sizes: Sequence[Any]) -> Any:
-        """The same as `[operator, left, right]`, where each size is what is given for it."""
+        """Converts the term to nested `[operator, left, right]`, with the given data in place of each size."""
         if not self.factor:
             return self.offset
         factors = [size for size, power in zip(sizes, self.powers, strict=True) for _ in range(power)]
@@ -54,20 +54,20 @@ class Term:
 
 
 def term_of(numbers: Sequence[int], points: Sequence[Point]) -> Term:
-    """What numbers are at some points; of several terms the one of least degree.
+    """Finds the term that has these values at these points; of several terms the one of least degree.
 
     Raises:
-        NoTerm: none is.
+        NoTerm: no term has these values.
     """
     if len(set(numbers)) == 1:
         return Term(0, (0,) * len(points[0]), numbers[0])
     for powers in _powers(len(points[0])):
-        found = [math.prod(n**p for n, p in zip(point, powers, strict=True)) for point in points]
-        least, most = min(range(len(found)), key=found.__getitem__), max(range(len(found)), key=found.__getitem__)
-        if found[least] == found[most]:
+        values = [math.prod(n**p for n, p in zip(point, powers, strict=True)) for point in points]
+        least, most = min(range(len(values)), key=values.__getitem__), max(range(len(values)), key=values.__getitem__)
+        if values[least] == values[most]:
             continue
-        factor, rest = divmod(numbers[most] - numbers[least], found[most] - found[least])
-        term = Term(factor, powers, numbers[least] - factor * found[least])
+        factor, rest = divmod(numbers[most] - numbers[least], values[most] - values[least])
+        term = Term(factor, powers, numbers[least] - factor * values[least])
         if not rest and factor > 0 and all(term.at(p) == n for p, n in zip(points, numbers, strict=True)):
             return term
     shown = ", ".join(f"{number} at {'x'.join(map(str, at))}" for number, at in zip(numbers, points, strict=True))
@@ -76,25 +76,25 @@ def term_of(numbers: Sequence[int], points: Sequence[Point]) -> Term:
 
 @cache
 def _powers(sizes: int) -> list[tuple[int, ...]]:
-    """The lowest degree first."""
+    """Lists the powers of each size in monomials of degree 1 to `GREATEST_DEGREE`, the lowest degree first."""
     every = product(range(GREATEST_POWER + 1), repeat=sizes)
     return sorted((p for p in every if 1 <= sum(p) <= GREATEST_DEGREE), key=lambda p: (sum(p), max(p)))
 
 
 def points_of(sizes: Mapping[str, Span]) -> list[Point]:
-    """Points that tell terms from what else extents are made of, the largest sizes last.
+    """Returns points that distinguish terms from other functions of the sizes, the largest sizes last.
 
-    Each size takes its ends, their neighbours, and one in between, where the others are at their greatest; all are at
-    their least once. A quotient of a size, a remainder, and what a bound cuts off are no term of these.
+    Each size takes its ends, their neighbours, and one value in between, while the other sizes are at their greatest;
+    once all are at their least. Quotients, remainders and clipped sizes agree with no term at these points.
 
     Args:
-        sizes: least and greatest value of each, by name.
+        sizes: least and greatest value of each size, by name.
     """
     spans = list(sizes.values())
     greatest, least = tuple(high for _, high in spans), tuple(low for low, _ in spans)
-    found = [least]
+    points = [least]
     for place, (low, high) in enumerate(spans):
         for number in (low, low + 1, round(math.sqrt(low * high)), high - 1):
             if low <= number < high:
-                found.append((*greatest[:place], number, *greatest[place + 1 :]))
-    return [*dict.fromkeys(p for p in found if p != greatest), greatest]
+                points.append((*greatest[:place], number, *greatest[place + 1 :]))
+    return [*dict.fromkeys(p for p in points if p != greatest), greatest]

@@ -1,7 +1,7 @@
 """Instructions of a GPU's tensor cores: products of small matrices that the lanes of a warp hold together.
 
 The layouts are those of PTX's `mma.sync` (PTX ISA, "Matrix fragments for mma.m16n8k8", "m16n8k16" and "m16n8k32"). A
-tile in buffers of scope `warp` is a whole number of fragments, each held as its layout says.
+tile in buffers of scope `warp` is an integer number of fragments, each distributed to lanes as its layout says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from search_space.schedule.intrinsics import Fragment, TensorIntrin, register_in
 MMA = "mma"
 """Hardware feature of the instructions here."""
 ROWS, COLUMNS = 16, 8
-"""Of the tile of the output."""
+"""Rows and columns of the output's tile."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Mma:
     """A product of tiles, and the loads that bring its operands from shared memory into the registers of a warp.
 
     Attributes:
-        dtypes: in which left and right are multiplied, and added up. Factors of tfloat32 are float32 in memory and in
+        dtypes: types of the left and right factors, and of the sums. Factors of tfloat32 are float32 in memory and in
             registers; the instruction's expression rounds them.
         depth: elements along the reduction.
         turned: whether the right operand's tile lies in shared memory with the reduction along its rows.
@@ -51,7 +51,7 @@ def _memory(dtype: str) -> str:
 
 
 def left_fragment(depth: int) -> Fragment:
-    """16 rows by `depth`: two rows of each lane, in runs of 4 bytes, the halves of the depth one after the other."""
+    """Lays out 16 rows by `depth`: two rows of each lane, in runs of 4 bytes, the halves of the depth in turn."""
     run, half = depth // 8, depth // 2
 
     def lane(row: Expr, column: Expr) -> Expr:
@@ -64,7 +64,7 @@ def left_fragment(depth: int) -> Fragment:
 
 
 def right_fragment(depth: int, turned: bool) -> Fragment:
-    """`depth` by 8 columns, or turned: 8 by `depth`."""
+    """Lays out `depth` by 8 columns, or turned: 8 by `depth`."""
     run, half = depth // 8, depth // 2
 
     def lane(k: Expr, column: Expr) -> Expr:
@@ -84,18 +84,21 @@ SUMS = Fragment(
     lambda row, column: row // 8 * 2 + column % 2,
     4,
 )
-"""The output: rows 8 apart, two columns next to each other."""
+"""Layout of the output: rows 8 apart, two columns next to each other."""
 
 
 def _load(name: str, dtype: str, fragment: Fragment) -> TensorIntrin:
-    """A tile from shared memory into the registers of a warp."""
+    """Registers the load of a tile from shared memory into the registers of a warp."""
     tile = te.placeholder(fragment.shape, dtype, name="tile")
     copy = te.compute(fragment.shape, lambda i, j: tile[i, j], name="fragment")
     return register_intrinsic(TensorIntrin(name, copy.op, MMA, fragments=(None, fragment)))
 
 
 def _mma(left: str, right: str, out: str) -> Mma:
-    """16-bit operands are read as they lie, transposed on the way; of bytes the right one must be turned before."""
+    """Defines a product and its loads.
+
+    Loads of 16-bit operands can transpose them; of bytes the right operand must be turned in shared memory.
+    """
     size = dtype_bytes(_memory(left))
     depth, turned = 32 // size, size == 1
     a = te.placeholder((ROWS, depth), _memory(left), name="a")
@@ -109,14 +112,14 @@ def _mma(left: str, right: str, out: str) -> Mma:
 
     c = te.compute((ROWS, COLUMNS), product, name="c")
     shape = f"m16n8k{depth}"
-    held = left_fragment(depth), right_fragment(depth, turned)
+    layouts = left_fragment(depth), right_fragment(depth, turned)
     return Mma(
         (left, right, out),
         depth,
         turned,
-        _load(f"load_left_{shape}_{left}", _memory(left), held[0]),
-        _load(f"load_right_{shape}_{right}", _memory(right), held[1]),
-        register_intrinsic(TensorIntrin(f"mma_{shape}_{left}_{right}", c.op, MMA, fragments=(*held, SUMS))),
+        _load(f"load_left_{shape}_{left}", _memory(left), layouts[0]),
+        _load(f"load_right_{shape}_{right}", _memory(right), layouts[1]),
+        register_intrinsic(TensorIntrin(f"mma_{shape}_{left}_{right}", c.op, MMA, fragments=(*layouts, SUMS))),
     )
 
 
@@ -129,7 +132,7 @@ MMAS: tuple[Mma, ...] = (
 
 
 def mma_for(hardware: Hardware, left: str, right: str, out: str) -> Mma | None:
-    """The instruction that multiplies factors of such dtypes, maybe tfloat32; None where the machine has none."""
+    """Returns the instruction that multiplies factors of such dtypes, maybe tfloat32; None if the machine has none."""
     if MMA not in hardware.features:
         return None
     return next((m for m in MMAS if m.dtypes == (left, right, out)), None)

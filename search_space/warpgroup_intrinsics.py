@@ -18,13 +18,13 @@ from search_space.warp_intrinsics import SUMS
 WGMMA = "wgmma"
 """Hardware feature of the instructions here."""
 ROWS, DEPTH = 64, 16
-"""Of the output's tile, and of one step of the reduction."""
+"""Rows of the output's tile, and elements of one step of the reduction."""
 THREADS = 128
-"""Of a warpgroup."""
+"""Threads of a warpgroup."""
 WIDTHS = (64, 128, 256)
 """Columns of the output's tile; the instruction takes any multiple of 8 up to 256."""
 SCOPE = "warpgroup"
-"""Of buffers that the threads of a warpgroup hold together."""
+"""Scope of buffers that the threads of a warpgroup hold together."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Wgmma:
 
 
 def sums_fragment(columns: int) -> Fragment:
-    """The output: 16 rows a warp, each warp's columns 8 at a time as `mma.sync` holds them."""
+    """Lays out the output: 16 rows a warp, each warp's columns 8 at a time as `mma.sync` holds them."""
     return Fragment(
         (ROWS, columns),
         lambda row, column: row // 16 * 32 + SUMS.lane(row % 16, column % 8),
@@ -63,7 +63,7 @@ WGMMAS: tuple[Wgmma, ...] = tuple(_wgmma(dtype, n) for dtype in ("float16", "bfl
 
 
 def wgmmas_for(hardware: Hardware, left: str, right: str, out: str) -> tuple[Wgmma, ...]:
-    """The instructions that multiply factors of such dtypes, the narrowest first."""
+    """Lists the instructions that multiply factors of such dtypes, the narrowest first."""
     if WGMMA not in hardware.features or left != right or out != "float32":
         return ()
     return tuple(w for w in WGMMAS if w.dtype == left)

@@ -38,9 +38,9 @@ from search_space.operators.weights_only import MATMUL_NBITS
 __all__ = ["OPERATORS", "TensorSpec", "Workload", "from_tensors", "own", *OPERATORS]
 
 MOST_ELEMENTS = 1 << 31
-"""Of an input or output."""
+"""Greatest number of elements of an input or output."""
 _TRUNCATED, _TRUNCATED_TERMS = frozenset(("float16", "bfloat16", "tfloat32")), 4096
-"""What tensor cores multiply, and terms of a sum up to which their cutting off is within the bound of rounding."""
+"""Factor types of tensor cores that truncate sums, and terms of a sum up to which that is within rounding errors."""
 Array = NDArray[Any]
 P = ParamSpec("P")
 
@@ -57,7 +57,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """What to compute: an operator of the library and its arguments, checked and complete.
+    """A computation: an operator of the library and its arguments, checked and complete.
 
     Attributes:
         operator: name in `OPERATORS`.
@@ -98,7 +98,7 @@ class Workload:
 
     @staticmethod
     def of(tensors: Sequence[te.Tensor]) -> Workload:
-        """The workload of tensor expressions, whose names, shapes and constants stay as they are.
+        """Makes the workload of tensor expressions, whose names, shapes and constants stay as they are.
 
         Args:
             tensors: every placeholder that is read, in the order in which kernels shall take them, then the output.
@@ -115,29 +115,29 @@ class Workload:
 
     @property
     def portable(self) -> Workload:
-        """The workload where every process knows its operator; else what it computes as plain data, see `own`.
+        """The workload itself if every process knows its operator; else its definition as plain data, see `own`.
 
         Raises:
-            ValueError: the operator's reference is not what it defines.
+            ValueError: the operator's reference differs from its definition.
         """
         return self if self.anchor.operator in LIBRARY else own(self._operator, **self.args)
 
     @cached_property
     def anchor(self) -> Workload:
-        """The workload without the prologues and the epilogue that are fused with it; itself where none are."""
+        """The workload without the prologues and the epilogue that are fused with it; itself if nothing is fused."""
         return Workload.from_json(self.args["anchor"]) if self.operator == "fused" else self
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, every argument included."""
+        """Returns plain data, every argument included."""
         args = {k: list(v) if isinstance(v, tuple) else v for k, v in self.args.items()}
         return {"operator": self.operator, "args": args}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Workload:
-        """The workload `to_json` wrote.
+        """Reads the workload that `to_json` wrote.
 
         Raises:
-            ValueError: other keys, or an operator or arguments that are none.
+            ValueError: other keys, an unknown operator, or invalid arguments.
         """
         if not isinstance(data, Mapping) or set(data) != {"operator", "args"}:
             got = list(data) if isinstance(data, Mapping) else data
@@ -150,7 +150,7 @@ class Workload:
         return self._operator.algorithms(self.args)
 
     def tensors(self, algorithm: str = "direct") -> list[te.Tensor]:
-        """Inputs..., output of one definition.
+        """Returns the inputs and then the output of one definition.
 
         Raises:
             ValueError: the workload has no such algorithm.
@@ -163,7 +163,7 @@ class Workload:
         return tuple(TensorSpec(t.name, t.shape, t.dtype, t.op.constant) for t in tensors)
 
     def check_size(self) -> None:
-        """Refuses what could neither be made nor computed while one waits.
+        """Refuses a tensor that is too large to be made or computed in reasonable time.
 
         Raises:
             ValueError: a tensor of too many elements.
@@ -177,17 +177,17 @@ class Workload:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What kernels and `reference` take, in order."""
+        """Arrays that kernels and `reference` take, in order."""
         return self._specs[:-1]
 
     @property
     def dtypes(self) -> frozenset[str]:
-        """Those of its inputs, and the one in which it multiplies, which may have fewer digits."""
+        """Types of its inputs, and the type in which it multiplies, which may have fewer digits."""
         return frozenset(spec.dtype for spec in self.inputs) | {self.args.get("dtype", self.inputs[0].dtype)}
 
     @property
     def output(self) -> TensorSpec:
-        """What they give."""
+        """Array that kernels and `reference` return."""
         return self._specs[-1]
 
     @cached_property
@@ -203,13 +203,12 @@ class Workload:
     def tolerance(self) -> tuple[float, float]:
         """(rtol, atol) within which a right output lies: |actual - reference| <= atol + rtol * |reference|.
 
-        Integers are exact, or one off where they are rounded from computed floats, which may lie on either side of a
-        tie. Rounding errors of a sum grow with its length n and with the size s of its terms:
-        by 0.05 * n * s of the spacing of floating-point numbers for terms of random sign added up in order,
-        for positive ones with the root of n. Outputs of 16 bits are a rounded float32, a few steps apart at most;
-        where they are added up in 16 bits, that is in the size of the terms. Tensor cores cut sums off rather than to
-        round them, always towards zero: of n / 16 additions to a sum that grows with the root of n, that shows where
-        n is large.
+        Integers are exact, or one off if they are rounded from computed floats, which may lie on either side of a tie.
+        Rounding errors of a sum grow with its length n and with the size s of its terms. For terms of random sign added
+        up in order the error is 0.05 * n * s of the spacing of floating-point numbers; for positive terms it grows with
+        the root of n. Outputs of 16 bits are a rounded float32, a few steps apart at most; if they are accumulated in
+        16 bits, that is in the size of the terms. Tensor cores truncate sums towards zero instead of rounding them:
+        with n / 16 additions to a sum that grows with the root of n, the error shows if n is large.
         """
         if not self.output.dtype.startswith(("float", "bfloat")):
             return 0.0, float(self._operator.precision.whole(self.args))
@@ -221,17 +220,20 @@ class Workload:
         return step * relative, step * precision.scale(self.args) * (precision.floor(self.args) + terms)
 
     def tolerance_of(self, algorithm: str) -> tuple[float, float]:
-        """`tolerance` of an algorithm, which is larger for those that round what they multiply."""
+        """Returns `tolerance` of an algorithm, which is larger for algorithms that round the factors they multiply."""
         rtol, atol = self.tolerance
         return rtol, atol + self._operator.precision.rounding(self.args, algorithm)
 
     def make_inputs(self, seed: int) -> list[Array]:
-        """Random inputs on which the operator is defined; the same for the same seed."""
+        """Draws random inputs on which the operator is defined; equal seeds give equal inputs."""
         rng = np.random.default_rng(seed)
         return [self._operator.draw(self.args, s.shape, numpy_dtype(s.dtype), rng) for s in self.inputs]
 
     def other_inputs(self, inputs: Sequence[Array], seed: int) -> list[Array]:
-        """Inputs drawn anew but for the constants, which are those of `inputs`; no other seed gives them."""
+        """Draws inputs anew but for the constants, which are those of `inputs`.
+
+        `make_inputs` draws other numbers from every seed.
+        """
         rng = np.random.default_rng([seed, 1])
         return [
             given if s.constant else self._operator.draw(self.args, s.shape, numpy_dtype(s.dtype), rng)
@@ -239,7 +241,7 @@ class Workload:
         ]
 
     def reference(self, *arrays: Array) -> Array:
-        """The output in NumPy.
+        """Computes the output in NumPy.
 
         Raises:
             ValueError: arrays that are not the inputs in number, shape or dtype.
@@ -254,37 +256,37 @@ class Workload:
 
 
 _OF_TENSORS: WeakValueDictionary[str, Workload] = WeakValueDictionary()
-"""Workloads of definitions, by the text of these: a graph has thousands of equal ones, whose figures are found once."""
+"""Workloads of definitions, by their text: a graph has thousands of equal ones, whose figures are computed once."""
 
 
 def from_tensors(tensors: Sequence[te.Tensor]) -> Workload:
-    """The workload of a definition; the same as `Workload.of`."""
+    """Makes the workload of a definition, like `Workload.of`."""
     return Workload.of(tensors)
 
 
 def own(operator: Operator[Any] | str, /, **arguments: Any) -> Workload:
-    """The workload of an operator of one's own: its definitions and figures as plain data.
+    """Makes the workload of an operator of one's own: its definitions and figures as plain data.
 
-    Other processes and machines, and whoever reads the records, need not know the operator for it. Kernels are compared
-    with the first definition, and so is the operator's reference, here.
+    Other processes and machines, and readers of the records, then do not need the operator. Kernels are compared with
+    the first definition; this function compares the operator's reference with it.
 
     Args:
-        operator: an operator, or the name of one in code of one's own, `FILE.py:NAME` or `module:NAME`, which is run.
-        arguments: of the operator.
+        operator: an operator, or its name in code of one's own, `FILE.py:NAME` or `module:NAME`, which is run.
+        arguments: arguments of the operator.
 
     Raises:
-        ValueError: no such operator, arguments that it refuses, or a reference that is not what it defines.
+        ValueError: no such operator, arguments that it refuses, or a reference that differs from its definition.
     """
-    found = named(operator) if isinstance(operator, str) else operator
-    if not isinstance(found, Operator):
+    resolved = named(operator) if isinstance(operator, str) else operator
+    if not isinstance(resolved, Operator):
         raise ValueError(f"`operator` must be an Operator or the name of one, but got operator={operator!r}")
-    made = Workload(DEFINITIONS.name, arguments_of(found, arguments))
-    check_reference(found, arguments, made.tolerance)
-    return made
+    workload = Workload(DEFINITIONS.name, arguments_of(resolved, arguments))
+    check_reference(resolved, arguments, workload.tolerance)
+    return workload
 
 
 def _constructor(operator: Operator[P]) -> Callable[P, Workload]:
-    """A function with the operator's own signature that makes its workloads."""
+    """Returns a function with the operator's own signature that makes its workloads."""
     names = list(operator.parameters)
 
     @functools.wraps(operator.normalise)

@@ -1,4 +1,4 @@
-"""Whether what a definition reads lies inside its tensors, for every value of its axes and under its conditions."""
+"""A check that the reads of a definition lie inside its tensors, for all values of its axes that satisfy the guards."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Ranges = tuple[tuple[str, int], ...]
 Guards = frozenset[Expr]
 
 MOST_PATHS = 32
-"""Ways to one read that the conditions on them distinguish; of more, only what all have in common counts."""
+"""Greatest number of paths to one read whose guards are told apart; of more, only the common guards count."""
 KNOWN = 4096
-"""Verdicts kept: a workload's definitions are made again and again."""
+"""Size of the caches of verdicts: the same definitions of a workload are built again and again."""
 
 
 def check_reads(name: str, body: Expr, extents: Mapping[str, int | Expr]) -> None:
-    """Holds every read of a definition against the shape of what it reads.
+    """Checks every read of a definition against the shape of the tensor that it reads.
 
     Args:
-        name: of what is defined.
+        name: name of the definition, for messages.
         body: loads of tensors, which have a `name` and a `shape`, at expressions in the axes.
-        extents: of the axes; each runs over `range(extent)`. With sizes in them, reads lie inside for all sizes.
+        extents: extents of the axes; each runs over `range(extent)`. If they have sizes, all sizes are checked.
 
     Raises:
         ValueError: a read outside of its tensor that no condition around it rules out, or a variable that is no axis.
@@ -45,23 +45,23 @@ def check_reads(name: str, body: Expr, extents: Mapping[str, int | Expr]) -> Non
     numbers = {axis: span(extent)[0] for axis, extent in extents.items()}
     bounds = Bounds(numbers)
     doubtful = [
-        (node, place)
+        (node, dim)
         for node in walk(body)
         if node.op == "load"
-        for place, (index, extent) in enumerate(zip(node.args[1:], node.args[0].shape, strict=True))
+        for dim, (index, extent) in enumerate(zip(node.args[1:], node.args[0].shape, strict=True))
         if not _quickly_inside(index, extent, bounds, name, node)
     ]
     if doubtful:
         guards = _guards_of(body, {node for node, _ in doubtful})
         ranges = tuple(numbers.items())
-        for node, place in doubtful:
-            _check(name, node, place, guards[node.serial], ranges)
+        for node, dim in doubtful:
+            _check(name, node, dim, guards[node.serial], ranges)
 
 
 def _check_sized(name: str, body: Expr, extents: Mapping[str, int | Expr], sizes: Mapping[str, Span]) -> None:
-    """The same for all values of the sizes, which count as axes of their own: numbers again, and a condition more.
+    """Checks reads for all values of the sizes, which count as further axes, so that extents are numbers again.
 
-    An axis of `n` iterations runs as far as the greatest `n` lets it, under the condition that it is below `n`.
+    An axis of `n` iterations runs to the greatest `n`, under the condition that it is below `n`.
     """
     simplify = Simplifier({axis: lift(extent) for axis, extent in extents.items()})
     ranges = {axis: span(extent)[1] for axis, extent in extents.items()} | extents_from_low(sizes)
@@ -72,7 +72,7 @@ def _check_sized(name: str, body: Expr, extents: Mapping[str, int | Expr], sizes
     loads = [node for node in walk(body) if node.op == "load"]
     guards = _guards_of(body, set(loads)) if loads else {}
     for node in loads:
-        for place, (index, extent) in enumerate(zip(node.args[1:], node.args[0].shape, strict=True)):
+        for dim, (index, extent) in enumerate(zip(node.args[1:], node.args[0].shape, strict=True)):
             low, high = _quick_bounds(from_low(index, sizes), bounds, name, node)
             within = index.dtype == INT and (low, high) != DTYPE_RANGES[INT]
             if within and simplify.nonnegative(index) and simplify.at_most_zero(index - extent + 1):
@@ -86,7 +86,7 @@ def _check_sized(name: str, body: Expr, extents: Mapping[str, int | Expr], sizes
                 where = " where its conditions hold" if path else ""
                 raise ValueError(
                     f"`{node.args[0].name}` must be read within its shape {_shape(node.args[0].shape)} for all sizes, "
-                    f"but {name} reads its axis {place} at {index}, which runs from {low} to {high}{where}"
+                    f"but {name} reads its axis {dim} at {index}, which runs from {low} to {high}{where}"
                 )
 
 
@@ -96,7 +96,7 @@ def _shape(shape: Sequence[int | Expr]) -> str:
 
 @lru_cache(KNOWN)
 def _inside_for_all(index: Expr, gap: Expr, guards: Guards, ranges: Ranges) -> bool:
-    """Whether an index is at least 0, and less than an extent by `gap`, wherever the guards hold."""
+    """Tells whether an index is at least 0, and below an extent (`gap` is the difference), where the guards hold."""
     bounds = Bounds(dict(ranges), guards)
     if bounds.impossible or (bounds(index)[0] >= 0 and bounds(gap)[1] < 0):
         return True
@@ -107,13 +107,13 @@ def _inside_for_all(index: Expr, gap: Expr, guards: Guards, ranges: Ranges) -> b
 
 
 def _quickly_inside(index: Expr, extent: int, bounds: Bounds, name: str, load: Expr) -> bool:
-    """Whether an index stays inside wherever the axes stand."""
+    """Tells whether an index stays inside for all values of the axes."""
     low, high = _quick_bounds(index, bounds, name, load)
     return low >= 0 and high < extent
 
 
 def _quick_bounds(index: Expr, bounds: Bounds, name: str, load: Expr) -> Span:
-    """Bounds of an index wherever the axes stand."""
+    """Bounds an index over all values of the axes."""
     if index.dtype in FLOATS or index.dtype == "bool":
         raise TypeError(f"`{load.args[0].name}` must be indexed with integers, but {name} has {index}: {index.dtype}")
     return bounds(index)
@@ -144,7 +144,7 @@ def _reads(e: Expr) -> bool:
 
 @lru_cache(KNOWN)
 def _outside(index: Expr, extent: int, guards: Guards, ranges: Ranges) -> Span | None:
-    """The range of an index that leaves `range(extent)` where the guards hold; None where it does not."""
+    """Returns the range of an index that leaves `range(extent)` where the guards hold; None if it stays inside."""
     bounds = Bounds(dict(ranges), guards)
     low, high = bounds(index)
     if (low >= 0 and high < extent) or bounds.impossible:
@@ -157,9 +157,9 @@ def _outside(index: Expr, extent: int, guards: Guards, ranges: Ranges) -> Span |
 
 
 def _guards_of(body: Expr, wanted: set[Expr]) -> dict[int, list[Guards]]:
-    """Conditions under which nodes are evaluated, by serial: a set for each way there, smaller in place of larger ones.
+    """Collects the guards of nodes, by serial: a set for each path to a node; supersets of another set are dropped.
 
-    Only the branches of a `select` are conditional: everything else is evaluated together with what it is part of.
+    Only the branches of a `select` are guarded: all other operands are evaluated together with their parent.
     """
     nodes = list(walk(body))
     above = {node.serial for node in nodes if node in wanted}
@@ -186,7 +186,7 @@ def _conditions_on(node: Expr) -> Iterator[tuple[Expr, Guards]]:
 
 
 def conjuncts(test: Expr, holds: bool = True) -> Iterator[Expr]:
-    """Conditions that all hold where `test` does, or where it does not."""
+    """Lists conditions that all hold where `test` holds, or where it does not hold."""
     if test.op == ("and" if holds else "or"):
         for operand in test.args:
             yield from conjuncts(operand, holds)
@@ -201,9 +201,9 @@ def conjuncts(test: Expr, holds: bool = True) -> Iterator[Expr]:
 
 
 def _fewest(paths: Sequence[Guards]) -> list[Guards]:
-    """The paths without those whose conditions include all of another; what they have in common where they are many."""
-    kept: list[Guards] = []
+    """Drops paths whose guards include all of another; returns the common guards alone if too many paths remain."""
+    minimal: list[Guards] = []
     for path in sorted(dict.fromkeys(paths), key=len):
-        if not any(other <= path for other in kept):
-            kept.append(path)
-    return kept if len(kept) <= MOST_PATHS else [frozenset.intersection(*kept)]
+        if not any(other <= path for other in minimal):
+            minimal.append(path)
+    return minimal if len(minimal) <= MOST_PATHS else [frozenset.intersection(*minimal)]

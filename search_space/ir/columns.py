@@ -41,10 +41,10 @@ _SCOPE = {name: getattr(np, name) for name in _TEXT.values()} | {"inf": np.inf}
 
 
 class Columns:
-    """Puts expressions over decision variables on a tape.
+    """A translator of expressions over decision variables to values on a tape.
 
     Args:
-        tape: where they go.
+        tape: tape that the values are added to.
         names: decision variables, in the order of the columns.
         loops: whether other variables are those of loops, which count as 0: an extent or size that varies with an
             outer loop is taken at its first iteration.
@@ -57,10 +57,10 @@ class Columns:
         self._memo: dict[int, Value] = {}
 
     def __call__(self, expr: Expr) -> Value:
-        """The column of an expression.
+        """Returns the column of an expression.
 
         Raises:
-            KeyError: it mentions a variable that is not there.
+            KeyError: it mentions an unknown variable.
             ValueError: it is no arithmetic over variables.
         """
         value = self._memo.get(expr.serial)
@@ -106,7 +106,7 @@ def compile_columns(outputs: Sequence[Expr], names: Sequence[str]) -> ColumnFunc
 
 
 def straight_line(tape: Tape, outputs: Sequence[Value]) -> ColumnFunction:
-    """Values of a tape as a function of columns: float64 (variables, n) → float64 (outputs, n)."""
+    """Compiles values of a tape to a function of columns: float64 (variables, n) → float64 (outputs, n)."""
     wanted = [output.index for output in outputs]
     lines = _lines(tape, wanted)
     scope: dict[str, object] = dict(_SCOPE)
@@ -124,7 +124,10 @@ def straight_line(tape: Tape, outputs: Sequence[Value]) -> ColumnFunction:
 
 
 def _lines(tape: Tape, wanted: Sequence[int]) -> list[str]:
-    """Statements that evaluate nodes; what is read once stands where it is read, so that its memory is free again."""
+    """Writes the statements that evaluate nodes.
+
+    A node with one use is written inside that use, so that its memory is freed at once.
+    """
     order = tape.needed(wanted)
     uses = Counter(chain(wanted, *map(tape.operands, order)))
     text: dict[int, str] = {}
@@ -132,14 +135,14 @@ def _lines(tape: Tape, wanted: Sequence[int]) -> list[str]:
     truths: set[int] = set()
     lines: list[str] = []
     for index in order:
-        op, place, _, _ = tape.nodes[index]
+        op, payload, _, _ = tape.nodes[index]
         operands = tape.operands(index)
         depth[index] = 0
         if op == CONST:
-            text[index] = repr(tape.numbers[place])
+            text[index] = repr(tape.numbers[payload])
             continue
         if op == VARIABLE:
-            found = f"x[{place}]"
+            value = f"x[{payload}]"
         else:
             if op in _TRUTHS or (op in _EXTREMES and truths.issuperset(operands)):
                 truths.add(index)
@@ -147,10 +150,10 @@ def _lines(tape: Tape, wanted: Sequence[int]) -> list[str]:
             for at, operand in enumerate(operands):
                 if op in _NAMES and operand in truths and not (op == SELECT and at == 0):
                     shown[at] = f"multiply({shown[at]},1.0)"  # NumPy's sum of two truth values is no number
-            found = f"{_TEXT[op]}({','.join(shown)})"
+            value = f"{_TEXT[op]}({','.join(shown)})"
             depth[index] = 1 + max(depth[a] for a in operands)
         if uses[index] > 1 or depth[index] > DEEPEST:
-            lines.append(f"  t{index}={found}")
-            found, depth[index] = f"t{index}", 0
-        text[index] = found
+            lines.append(f"  t{index}={value}")
+            value, depth[index] = f"t{index}", 0
+        text[index] = value
     return lines + [f"  out[{j}]={text[index]}" for j, index in enumerate(wanted)]

@@ -1,8 +1,8 @@
 """Hash-consed scalar expressions: loop indices, decision variables and tensor-valued bodies alike.
 
 An expression is immutable and interned, so that structural equality is identity (`is`) and a shared subterm is
-evaluated once. The constructors fold constants and apply the identities that keep index arithmetic readable; what needs
-the ranges of variables stands in `simplify`.
+evaluated once. The constructors fold constants and apply the identities that keep index arithmetic readable; `simplify`
+has the rules that need the ranges of variables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MATH = tuple(FUNCTIONS)
 
 
 def dtype_bytes(dtype: str) -> int:
-    """Bytes one element of `dtype` takes in memory."""
+    """Returns the bytes that one element of `dtype` takes in memory."""
     return BITS[dtype] // 8
 
 
@@ -88,7 +88,7 @@ class Expr:
         return make("bitand", self, other)
 
     def __neg__(self) -> Expr:
-        # Of floats -0 is taken from: 0 - 0 is 0, whose negative is -0.
+        # For floats, 0 - 0 is 0, but the negative of 0 is -0; so subtract from -0.
         return make("sub", const(-0.0 if self.dtype in FLOATS else 0, self.dtype), self)
 
     def __lt__(self, other: Any) -> Expr:
@@ -107,7 +107,7 @@ class Expr:
         raise TypeError(f"a symbolic expression has no truth value, but got {self}; use te.if_then_else or eq()")
 
     def astype(self, dtype: str) -> Expr:
-        """This value converted to `dtype`."""
+        """Converts this value to `dtype`."""
         return cast(self, dtype)
 
     @property
@@ -148,17 +148,18 @@ def _forget(dead: KeyedRef[tuple[Any, ...], Expr]) -> None:
 
 
 _FEW = 4096
-_COMMON: dict[int, Expr] = {}  # int64 literals met so far, the small ones
+"""Magnitude below which int64 literals are kept for the process's life."""
+_COMMON: dict[int, Expr] = {}  # small int64 literals met so far
 _serial = 0
 
 
 def raw(op: str, dtype: str, *args: Any) -> Expr:
-    """The interned node, with no simplification."""
+    """Returns the interned node, without simplification."""
     return _interned((op, dtype, *[a.serial if isinstance(a, Expr) else _payload_key(a) for a in args]), args)
 
 
 def _interned(key: tuple[Any, ...], args: tuple[Any, ...]) -> Expr:
-    """The node of a key: op, dtype, then the serial of each operand or `_payload_key` of what is none."""
+    """Returns the node of a key: op, dtype, then each operand's serial or another argument's `_payload_key`."""
     global _serial
     kept = _NODES.get(key)
     node = kept() if kept is not None else None
@@ -174,14 +175,14 @@ def _interned(key: tuple[Any, ...], args: tuple[Any, ...]) -> Expr:
 
 
 def _payload_key(payload: Any) -> tuple[str, Any]:
-    """What tells payloads apart: 1, 1.0 and True, 0.0 and -0.0 differ; NaN equals itself."""
+    """Returns a key that distinguishes payloads: 1, 1.0 and True differ, and 0.0 and -0.0; NaN equals itself."""
     if isinstance(payload, float):
         return ("float", struct.pack("d", payload))
     return (type(payload).__name__, payload)
 
 
 def const(value: Any, dtype: str = INT) -> Expr:
-    """A literal, rounded to float32 where that is its dtype.
+    """Makes a literal, rounded to float32 if that is its dtype.
 
     Raises:
         TypeError: a number that an integer `dtype` does not hold.
@@ -209,32 +210,32 @@ def _rounded(value: float) -> float:
 
 
 def wrapped(value: int, dtype: str) -> int:
-    """`value` modulo 2^bits, as integer arithmetic of `dtype` leaves it."""
+    """Returns `value` modulo 2^bits, as integer arithmetic of `dtype` leaves it."""
     bits = BITS[dtype]
     value &= (1 << bits) - 1
     return value - (1 << bits) if dtype != "uint8" and value >> (bits - 1) else value
 
 
 def var(name: str, dtype: str = INT) -> Expr:
-    """A loop index or a decision variable; two variables of one name are the same variable."""
+    """Makes a loop index or a decision variable; two variables of one name are the same variable."""
     return raw("var", dtype, name)
 
 
 def size(name: str, low: int, high: int) -> Expr:
-    """A size that a kernel is given when it is called: a variable that knows its range, both ends inclusive.
+    """Makes a size that a kernel takes when it is called: a variable with a range, both ends inclusive.
 
-    Its range is a part of it: of one name there can be two, which no program may hold together.
+    The range is a part of the node: two sizes may have one name, but no program may contain both.
     """
     return raw("var", INT, name, low, high)
 
 
 def is_size(e: Expr) -> bool:
-    """Whether an expression is a size by itself, `(name, low, high)`."""
+    """Tells whether an expression is a size by itself, `(name, low, high)`."""
     return e.op == "var" and len(e.args) == 3
 
 
 def lift(value: Any, dtype: str = INT) -> Expr:
-    """`value` as an expression: numbers become constants of `dtype`."""
+    """Converts `value` to an expression: numbers become constants of `dtype`."""
     if isinstance(value, Expr):
         return value
     if hasattr(value, "expr"):
@@ -245,12 +246,12 @@ def lift(value: Any, dtype: str = INT) -> Expr:
 
 
 def load(buffer: Any, indices: Iterable[Any], dtype: str) -> Expr:
-    """The element of `buffer` (a te tensor, or a buffer's name after a schedule is made) at `indices`."""
+    """Reads the element of `buffer` (a te tensor, or a buffer's name after a schedule is made) at `indices`."""
     return raw("load", dtype, buffer, *(lift(i) for i in indices))
 
 
 def cast(value: Any, dtype: str) -> Expr:
-    """`value` converted to `dtype` (float to int truncates, as in C)."""
+    """Converts `value` to `dtype` (float to int truncates, as in C)."""
     node = lift(value, dtype)
     if node.dtype == dtype:
         return node
@@ -263,7 +264,7 @@ def cast(value: Any, dtype: str) -> Expr:
 
 
 def select(condition: Any, then: Any, otherwise: Any) -> Expr:
-    """`then` where `condition` holds, else `otherwise`; loads in the branch not taken are not performed."""
+    """Selects `then` where `condition` holds, else `otherwise`; loads in the branch not taken are not performed."""
     test = lift(condition, BOOL)
     first, second = _balance(then, otherwise)
     if test.op == "const":
@@ -274,12 +275,12 @@ def select(condition: Any, then: Any, otherwise: Any) -> Expr:
 
 
 def call(function: str, value: Any) -> Expr:
-    """A unary math function of `MATH`, element-wise."""
+    """Applies a unary math function of `MATH`, element-wise."""
     if function not in MATH:
         raise ValueError(f"`function` must be one of {', '.join(MATH)}, but got function={function!r}")
     x = lift(value, "float32")
     if x.dtype not in FLOATS and function == "abs" and x.dtype != BOOL:
-        # Of uint8 what is taken from 0 wraps around.
+        # Negated uint8 would wrap around.
         return x if x.dtype == "uint8" else make("max", x, make("sub", const(0, x.dtype), x))
     if x.dtype not in FLOATS:
         raise TypeError(f"`value` of {function} must be floating-point, but got {x}: {x.dtype}")
@@ -295,7 +296,7 @@ def maximum(a: Any, b: Any) -> Expr:
 
 
 def byte_dot(a: Any, b: Any) -> Expr:
-    """Of words of int32: unsigned bytes of `a` times signed ones of `b`, added up."""
+    """Adds up the products of unsigned bytes of `a` and signed bytes of `b`, both words of int32."""
     return make("bytedot", a, b)
 
 
@@ -354,7 +355,7 @@ def _balance(a: Any, b: Any) -> tuple[Expr, Expr]:
 
 
 def make(op: str, left: Any, right: Any) -> Expr:
-    """A binary node after constant folding and identities.
+    """Makes a binary node after constant folding and identities.
 
     Raises:
         TypeError: operands of two dtypes, or of one the operator is not defined on.
@@ -392,10 +393,10 @@ _BY_ZERO = frozenset(("add", "sub", *SHIFTS))
 
 def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
     if a is not b and a.op != "const" and b.op != "const":
-        return None  # as most are
+        return None  # the usual case
     number = b.value if b.op == "const" else None
-    # Of floats x * 0 is NaN for NaN and infinity, x - x and x == x are not what they are of numbers, and sums and
-    # products taken together round otherwise. x * 1, x / 1 and x - 0 are x for each float; so is x + -0, not x + 0.
+    # For floats, x * 0 is NaN for NaN and infinity, x - x is not 0 and x == x not true for them, and merged sums and
+    # products round differently. x * 1, x / 1 and x - 0 are x for each float; so is x + -0, but not x + 0.
     exact = a.dtype not in FLOATS
     if op in _BY_ZERO and number == 0 and (exact or (math.copysign(1, number) < 0) == (op == "add")):
         return a
@@ -425,7 +426,7 @@ def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
 
 
 def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
-    """A node of `expr`'s kind over new arguments, simplified as if it were made anew."""
+    """Makes a node of `expr`'s kind over new arguments, simplified like a new one."""
     op = expr.op
     if op in BINARY:
         return make(op, *args)
@@ -442,19 +443,19 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, 
 
 
 def _transformed(node: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]) -> Expr:
-    # No inner function: one that calls itself is a cycle, which would keep the memo until the garbage collector runs.
+    # No inner function: a recursive one is a reference cycle, which keeps the memo until the garbage collector runs.
     done = memo.get(node.serial)
     if done is None:
         done = visit(node)
         if done is None:
             args, same = [], True
-            for given in node.args:
-                arg = given
-                if isinstance(given, Expr):
-                    arg = memo.get(given.serial)
+            for old in node.args:
+                arg = old
+                if isinstance(old, Expr):
+                    arg = memo.get(old.serial)
                     if arg is None:
-                        arg = _transformed(given, visit, memo)
-                    same = same and arg is given
+                        arg = _transformed(old, visit, memo)
+                    same = same and arg is old
                 args.append(arg)
             done = node if same else rebuild(node, tuple(args))
         memo[node.serial] = done
@@ -462,7 +463,7 @@ def _transformed(node: Expr, visit: Callable[[Expr], Expr | None], memo: dict[in
 
 
 def substitute(expr: Expr, values: Mapping[str, Expr | int], memo: dict[int, Expr] | None = None) -> Expr:
-    """`expr` with variables replaced by name, all at once."""
+    """Replaces variables of `expr` by name, all at once."""
 
     def visit(node: Expr) -> Expr | None:
         if node.op == "var":
@@ -473,7 +474,7 @@ def substitute(expr: Expr, values: Mapping[str, Expr | int], memo: dict[int, Exp
 
 
 def walk(expr: Expr) -> Iterable[Expr]:
-    """Every distinct node below and including `expr`, operands first."""
+    """Lists every distinct node of `expr`, itself included, operands first."""
     order: list[Expr] = []
     _walked(expr, set(), order)
     return order
@@ -488,11 +489,11 @@ def _walked(node: Expr, seen: set[int], order: list[Expr]) -> None:
 
 
 def variables(expr: Expr) -> frozenset[str]:
-    """Names of the variables `expr` mentions."""
+    """Returns the names of the variables that `expr` mentions."""
     names = expr._names
     if names is None:
         if expr.op == "var":
-            names = frozenset(expr.args[:1])  # a size has its range behind its name
+            names = frozenset(expr.args[:1])  # a size has its range after its name
         else:
             names = frozenset().union(*(variables(a) for a in expr.args if isinstance(a, Expr)))
         expr._names = names

@@ -1,7 +1,7 @@
-"""What simplifiers have found out, with what it rests on, for others that ask the same.
+"""Results of simplifiers with the context they depend on, for other simplifiers with the same question.
 
 Sketches of one algorithm differ in a loop order or in where padding is computed; most of their indices, and the ranges
-of the variables in these, are alike. Lowering a second one finds four of five proofs here.
+of their variables, are alike. When a second sketch is lowered, four of five proofs are already here.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from search_space.ir.expr import Expr, variables
 from search_space.ir.polynomial import Poly
 
 Context = int
-"""A number for all that a result rests on besides the expression, equal exactly where that is."""
+"""A number for everything that a result depends on besides the expression; equal contexts have equal numbers."""
 
 
 class Findings:
-    """Simplified expressions and proofs, by expression and context. They live as long as whoever shares them.
+    """Simplified expressions and proofs, by expression and context, for the sketches that share them.
 
     Attributes:
         nodes: (serial of an expression, context) → the expression simplified.
@@ -29,16 +29,16 @@ class Findings:
         self.proofs: dict[tuple[Context, frozenset[tuple[tuple[Expr, ...], int]]], bool] = {}
 
     def knowledge(self, rules: type, limits: Mapping[str, int], facts: Iterable[Poly]) -> Context:
-        """The context of what is known of decision variables, and of the rules that are applied."""
+        """Numbers the facts about decision variables together with the rules that are applied."""
         known = frozenset(frozenset(fact.items()) for fact in facts)
         return self._number((rules, frozenset(limits.items()), known))
 
     def context(self, knowledge: Context, reached: Mapping[str, Expr | None]) -> Context:
-        """The context of an expression.
+        """Numbers the context of an expression.
 
         Args:
-            knowledge: of decision variables.
-            reached: of every variable in the expression, and in the extents of these, the extent; None: it has none.
+            knowledge: number of the facts about decision variables.
+            reached: extent of every variable in the expression and in these extents; None: the variable has none.
         """
         return self._number((knowledge, frozenset(reached.items())))
 
@@ -47,13 +47,13 @@ class Findings:
 
 
 def reached(names: Iterable[str], ranges: Mapping[str, Expr]) -> dict[str, Expr | None]:
-    """The extents that bounds over some variables depend on: theirs, and those of the variables in extents."""
-    found: dict[str, Expr | None] = {}
+    """Collects the extents that bounds over some variables depend on: theirs, and those of variables in extents."""
+    extents: dict[str, Expr | None] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            extent = found[name] = ranges.get(name)
+        if name not in extents:
+            extent = extents[name] = ranges.get(name)
             if extent is not None and extent.op != "const":
                 waiting += variables(extent)
-    return found
+    return extents

@@ -1,4 +1,4 @@
-"""Places of elements: indices and strides as one offset, in which divisions that belong together are one again."""
+"""Offsets of elements: indices and strides as one sum, in which matching quotients and remainders are joined again."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ Strides = tuple[int | Expr, ...]
 
 
 def flat_index(indices: tuple[Expr, ...], strides: Strides, simplify: Simplifier | None = None) -> Expr:
-    """The element offset, with x // c * c + x % c put together again; see `merge_divisions`."""
+    """Computes the element offset, with x // c * c + x % c put together again; see `merge_divisions`."""
     flat = total(i * s for i, s in zip(indices, strides, strict=True))
     return merge_divisions(flat, simplify)
 
 
 def stride_along(flat: Expr, name: str) -> Expr:
-    """How many elements an offset moves on with a variable that is in no division."""
+    """Computes the change of an offset per step of a variable that is in no division."""
     along = var(name)
     return from_poly({tuple(a for a in m if a is not along): c for m, c in poly(flat).items() if along in m})
 
 
 def merge_divisions(flat: Expr, simplify: Simplifier | None = None) -> Expr:
-    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c, and factors of k, may be of sizes; and before that
-    c * k * (x // c % d) + k * (x % c) by k * (x % (c * d)), as the index of several axes in one has both.
+    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c and factors of k may depend on sizes.
+
+    Before that it replaces c * k * (x // c % d) + k * (x % c) by k * (x % (c * d)): an index of several axes fused into
+    one has both forms.
 
     Args:
-        flat: sums of quotients and remainders.
-        simplify: writes quotients and remainders as `flat` has them.
+        flat: sum of quotients and remainders.
+        simplify: simplifier that writes quotients and remainders in the form that `flat` has.
     """
     terms = dict(poly(flat))
     changed = True
@@ -61,7 +63,7 @@ def merge_divisions(flat: Expr, simplify: Simplifier | None = None) -> Expr:
 
 
 def _remainder(monomial: Monomial) -> tuple[tuple[Expr, Expr], Monomial] | None:
-    """The operands of a remainder by a number or a product of sizes, and what it is multiplied with, sizes alone."""
+    """Splits a remainder by a number or a product of sizes into its operands and its factors, sizes alone."""
     for place, atom in enumerate(monomial):
         if atom.op == "mod" and len(poly(atom.args[1])) == 1:
             rest, factors = monomial[:place] + monomial[place + 1 :], next(iter(poly(atom.args[1])))
@@ -71,7 +73,7 @@ def _remainder(monomial: Monomial) -> tuple[tuple[Expr, Expr], Monomial] | None:
 
 
 def _atom(e: Expr) -> Expr | None:
-    """The variable or quotient that an expression is, if it is no sum or product."""
+    """Returns the variable or quotient that an expression is, None for a sum or product."""
     terms = poly(e)
     if len(terms) != 1:
         return None
@@ -81,7 +83,7 @@ def _atom(e: Expr) -> Expr | None:
 
 
 def _remainder_of(x: Expr, rest: Monomial, k: int, terms: Poly) -> tuple[Monomial, Expr] | None:
-    """The monomial of k * (x % d), d a number, times `rest`, if it is among some terms, and d."""
+    """Finds k * (x % d), d a number, times `rest` among some terms; returns its monomial and d."""
     for monomial, c in terms.items():
         if c == k and (found := _remainder(monomial)) is not None:
             (y, d), others = found
@@ -91,7 +93,7 @@ def _remainder_of(x: Expr, rest: Monomial, k: int, terms: Poly) -> tuple[Monomia
 
 
 def _quotient(x: Expr, divisor: Expr) -> Expr:
-    """x // divisor, as the simplifier writes it where x is itself a quotient."""
+    """Divides x by a divisor, in the simplifier's form if x is itself a quotient."""
     if x.op == "floordiv" and x.args[1].is_const and divisor.is_const:
         return _quotient(x.args[0], x.args[1] * divisor)
     return x // divisor

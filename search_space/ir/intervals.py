@@ -19,13 +19,13 @@ DTYPE_RANGES: dict[str, Span] = {
 
 
 class Bounds:
-    """Bounds of integer expressions: wherever the axes stand and the guards hold, the value lies within.
+    """Bounds of integer expressions over all values of the axes for which the guards hold.
 
-    Sums are bounded as polynomials, monomial by monomial. A guard `g <= 0` bounds an expression `p` by `p - g` as well:
-    what both have in common falls out.
+    Sums are bounded as polynomials, monomial by monomial. A guard `g <= 0` bounds an expression `p` by `p - g` as well,
+    in which common terms cancel.
 
     Attributes:
-        impossible: whether the guards are seen to hold nowhere.
+        impossible: whether the guards are proved to hold nowhere.
     """
 
     def __init__(self, extents: Mapping[str, int], guards: Iterable[Expr] = ()) -> None:
@@ -38,22 +38,22 @@ class Bounds:
     def __call__(self, e: Expr) -> Span:
         if not self._guards:
             return self._free(e)
-        found = self._tight.get(e)
-        if found is None:
+        span = self._tight.get(e)
+        if span is None:
             narrowed = self._narrowed(poly(e)) if e.dtype == "int64" else self._tight_atom(e)
-            found = self._tight[e] = _wrapped(narrowed, e.dtype)
-        return found
+            span = self._tight[e] = _wrapped(narrowed, e.dtype)
+        return span
 
     def _free(self, e: Expr) -> Span:
-        """Bounds wherever the axes stand."""
-        found = self._plain.get(e)
-        if found is None:
+        """Bounds an expression over all values of the axes, without guards."""
+        span = self._plain.get(e)
+        if span is None:
             plain = self._sum(poly(e), self._atom) if e.dtype == "int64" else self._atom(e)
-            found = self._plain[e] = _wrapped(plain, e.dtype)
-        return found
+            span = self._plain[e] = _wrapped(plain, e.dtype)
+        return span
 
     def _exact(self, guard: Expr) -> bool:
-        """Whether a guard compares integers that never pass the ends of int64, or is a constant."""
+        """Tells whether a guard compares integers that never overflow int64, or is a constant."""
         if guard.op not in ("lt", "le", "eq"):
             return guard.op == "const"
         if guard.args[0].dtype not in DTYPE_RANGES:
@@ -88,7 +88,7 @@ class Bounds:
         return self._node(atom, self._free)
 
     def _tight_atom(self, atom: Expr) -> Span:
-        """An atom by its parts and by the guards that it is a part of."""
+        """Bounds an atom by its operands and by the guards that contain it."""
         low, high = self._node(atom, self)
         for guard in self._guards:
             factor = guard.get((atom,), 0)
@@ -102,30 +102,30 @@ class Bounds:
         return (low, high) if low <= high else (high, low)
 
     def _node(self, e: Expr, bound: Callable[[Expr], Span]) -> Span:
-        """Bounds of an expression by those of its parts."""
+        """Bounds an expression by the bounds of its operands."""
         if e.op == "var":
             return 0, self._extents[e.args[0]] - 1
         if e.op == "const":
             return int(e.value), int(e.value)
-        found: Span | None = None
+        span: Span | None = None
         if e.op == "select":
             (a, b), (c, d) = bound(e.args[1]), bound(e.args[2])
-            found = min(a, c), max(b, d)
+            span = min(a, c), max(b, d)
         elif e.op == "cast" and e.args[0].dtype in DTYPE_RANGES:
-            found = bound(e.args[0])
+            span = bound(e.args[0])
         elif e.op in BINARY and e.dtype in DTYPE_RANGES:
-            found = BINARY[e.op].interval(*(bound(operand) for operand in e.args))
-        return _wrapped(found or DTYPE_RANGES[e.dtype], e.dtype)
+            span = BINARY[e.op].interval(*(bound(operand) for operand in e.args))
+        return _wrapped(span or DTYPE_RANGES[e.dtype], e.dtype)
 
 
 def _wrapped(span: Span, dtype: str) -> Span:
-    """The span, or all values of the dtype where it passes their ends."""
+    """Returns the span, or all values of the dtype if the span exceeds them."""
     low, high = DTYPE_RANGES[dtype]
     return span if low <= span[0] and span[1] <= high else (low, high)
 
 
 def _at_most_zero(guard: Expr) -> list[Poly]:
-    """Polynomials that are at most 0 where a comparison of integers holds, or what is known to hold or not to."""
+    """Lists polynomials that are at most 0 where a guard holds: a comparison of integers, or a constant."""
     if guard.op == "const":
         return [] if guard.value else [{(): 1}]
     gap = poly_add(_terms(guard.args[0]), _terms(guard.args[1]), -1)
@@ -135,7 +135,7 @@ def _at_most_zero(guard: Expr) -> list[Poly]:
 
 
 def _terms(e: Expr) -> Poly:
-    """The polynomial of an operand; sums of narrow integers, which wrap around, stand for themselves."""
+    """Returns the polynomial of an operand; a sum of narrow integers, which wraps around, is an atom."""
     return poly(e) if e.dtype == "int64" or e.op == "const" else {(e,): 1}
 
 

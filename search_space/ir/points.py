@@ -1,4 +1,4 @@
-"""Values of an expression at every point of its axes at which conditions hold: exact where bounds are not enough."""
+"""Values of an expression at all points of its axes at which conditions hold: exact where bounds are too wide."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ Array = NDArray[Any]
 Span = tuple[int, int]
 
 MOST_POINTS = 1 << 22
+"""Greatest number of points that are enumerated; beyond it bounds must do."""
 AT_ONCE = 1 << 17
+"""Points that are evaluated at a time, which bounds the memory of the grids."""
 
 
 def values_where(e: Expr, conditions: Iterable[Expr], extents: Mapping[str, int]) -> list[Span] | None:
-    """Least and greatest values of an integer expression on parts of the domain, as far as the conditions hold there.
+    """Computes the least and greatest values of an integer expression on blocks of the domain where conditions hold.
 
-    Conditions on data, and those on more axes than can be gone through, are taken to hold.
+    Conditions on data, and conditions on more axes than can be enumerated, are assumed to hold.
 
     Args:
-        e: over axes.
-        conditions: over axes and data.
+        e: expression over axes.
+        conditions: conditions over axes and data.
         extents: each axis runs over `range(extent)`.
 
     Returns:
-        Nothing where the conditions hold nowhere; None where the expression is of data or its points are too many.
+        A span for each block with a point at which the conditions hold; None if the expression reads data or has too
+        many points.
     """
     axes = variables(e)
     if not _evaluable(e) or _points(axes, extents) > MOST_POINTS:
@@ -53,14 +56,14 @@ def _evaluable(e: Expr) -> bool:
 
 
 def _known(e: Expr) -> bool:
-    """Whether an operator gives the same number everywhere, from numbers alone."""
+    """Tells whether an operator gives the same number on every machine, from numbers alone."""
     if e.op == "call":
         return FUNCTIONS[e.args[0]].exact
     return e.op in ("const", "var", "cast", "select") or e.op in BINARY
 
 
 def _spans(e: Expr, conditions: list[Expr], extents: Mapping[str, int]) -> Iterable[Span]:
-    """The same for blocks of the first axis, which is the longest."""
+    """Lists the spans of blocks of the first axis, which is the longest."""
     names = list(extents)
     outer = extents[names[0]] if names else 1
     step = max(1, AT_ONCE // max(1, _points(names[1:], extents)))
@@ -72,11 +75,11 @@ def _spans(e: Expr, conditions: list[Expr], extents: Mapping[str, int]) -> Itera
         value, mask = grid(e), np.ones((), bool)
         for condition in conditions:
             mask = mask & grid(condition)
-        kept = np.broadcast_to(value, np.broadcast_shapes(value.shape, mask.shape))[
+        values = np.broadcast_to(value, np.broadcast_shapes(value.shape, mask.shape))[
             np.broadcast_to(mask, np.broadcast_shapes(value.shape, mask.shape))
         ]
-        if kept.size:
-            yield int(kept.min()), int(kept.max())
+        if values.size:
+            yield int(values.min()), int(values.max())
 
 
 class _Grid:

@@ -35,7 +35,7 @@ def ordered(p: Poly) -> list[Monomial]:
 
 
 def poly(e: Expr) -> Poly:
-    """The polynomial of an integer expression; shared, so not to be changed."""
+    """Returns the polynomial of an integer expression; it is shared, so do not change it."""
     if e._poly is None:
         e._poly = _poly(e)
     return e._poly
@@ -52,7 +52,7 @@ def _poly(e: Expr) -> Poly:
 
 
 def poly_add(a: Poly, b: Poly, sign: int = 1) -> Poly:
-    """a + sign * b."""
+    """Computes a + sign * b."""
     out = dict(a)
     for m, c in b.items():
         out[m] = out.get(m, 0) + sign * c
@@ -60,7 +60,7 @@ def poly_add(a: Poly, b: Poly, sign: int = 1) -> Poly:
 
 
 def poly_mul(a: Poly, b: Poly) -> Poly:
-    """a * b."""
+    """Computes a * b."""
     out: Poly = {}
     for m, c in a.items():
         for n, d in b.items():
@@ -70,7 +70,7 @@ def poly_mul(a: Poly, b: Poly) -> Poly:
 
 
 def from_poly(p: Poly) -> Expr:
-    """The canonical expression of a polynomial."""
+    """Builds the canonical expression: monomials in textual order, the constant last."""
     out: Expr | None = None
     for m in ordered(p):
         c = p[m]
@@ -88,35 +88,14 @@ def from_poly(p: Poly) -> Expr:
 
 
 def canon(e: Expr) -> Expr:
-    """`e` with integer sums in canonical order, so that equal polynomials are the same node."""
+    """Puts integer sums in `e` in canonical order, so that equal polynomials are the same node."""
     if e.op not in ("add", "sub", "mul"):
         return e
     return from_poly(poly(e))
 
 
-def rejoined(e: Expr) -> Expr:
-    """Replaces `x // b * b + x % b` by x in a canonical sum, as of a loop that is split and fused again."""
-    if e.op not in ("add", "sub"):
-        return e
-    terms = poly(e)
-    for monomial in ordered(terms):
-        for atom in monomial:
-            if atom.op != "mod":
-                continue
-            number = terms[monomial]
-            dividend, divisor = atom.args
-            others = list(monomial)
-            others.remove(atom)
-            factor: Poly = {tuple(others): number}
-            multiple = poly_mul(poly_mul(factor, {(make("floordiv", dividend, divisor),): 1}), poly(divisor))
-            if all(terms.get(m) == c for m, c in multiple.items()):
-                parts = poly_add(multiple, {monomial: number})
-                return rejoined(from_poly(poly_add(poly_add(terms, parts, -1), poly_mul(factor, poly(dividend)))))
-    return e
-
-
 def positive(atom: Expr) -> bool:
-    """Whether an atom over decision variables (each at least 1) is known not to be negative."""
+    """Tells whether an atom over decision variables (each at least 1) is known not to be negative."""
     if atom.op == "var":
         return True
     if atom.op in ("floordiv", "mod", "min", "max"):
@@ -125,7 +104,7 @@ def positive(atom: Expr) -> bool:
 
 
 def nonpositive(p: Poly) -> bool:
-    """Whether p <= 0 holds for every value >= 1 of the decision variables: proved monomial by monomial."""
+    """Tells whether p <= 0 holds for all values >= 1 of the decision variables: proved monomial by monomial."""
     if all(c <= 0 for c in p.values()) and all(a.op == "var" for m in p for a in m):
         return True
     if any(not positive(atom) for m in p for atom in m):

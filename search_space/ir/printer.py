@@ -11,11 +11,12 @@ _LARGE = 1000
 _LONG = 300
 """Characters from which a statement is written with names for its shared subterms and tables, where that is shorter."""
 _SHORTER = 0.7
+"""Greatest length of a text with names for subterms, as a share of the plain text's: else the plain text is used."""
 _UPDATE = {"sum": "+=", "prod": "*=", "max": "max=", "min": "min="}
 
 
 def print_program(program: LoopProgram) -> str:
-    """The program as indented pseudo-code, prologues first."""
+    """Prints the program as indented pseudo-code, prologues first."""
     parts = [print_program(p) for p in program.prologues]
     head = f"{program.name}({', '.join(_buffer(b) for b in program.params)}) -> {', '.join(program.outputs)}"
     sizes = [f"  size {name} from {low} to {high}" for name, (low, high) in program.sizes.items()]
@@ -51,7 +52,7 @@ def _stmt(stmt: Stmt, indent: str) -> list[str]:
 
 
 def _store(stmt: Store) -> list[str]:
-    """A store; in front of a long one stand names for what it computes more than once."""
+    """Prints a store; a long one comes after definitions of its shared subterms."""
     update = _UPDATE[stmt.reducer] if stmt.reducer else "="
     roots = [*stmt.indices, stmt.value, *([] if stmt.predicate is None else [stmt.predicate])]
     large = is_large(roots, _LARGE)

@@ -1,7 +1,7 @@
 """Simplifications of concrete indices that threads and short vectors need.
 
-What a vector's lane adds to an index is taken out of divisions, remainders and comparisons wherever these cannot tell
-the lanes apart, so that a vector is seen to be contiguous, and its condition to be one for all lanes.
+The part that a vector's lane adds to an index is taken out of divisions, remainders and comparisons if it cannot change
+their result. Then a vector is seen to be contiguous, and its condition to be one for all lanes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Regrouping(Simplifier):
     """A simplifier that takes apart sums whose parts a division or a comparison cannot mix."""
 
     def floordiv(self, a: Expr, b: Expr) -> Expr:
-        """(g q + r) // (g d) is q // d where 0 <= r < g."""
+        """Rewrites (g q + r) // (g d) to q // d where 0 <= r < g."""
         done = super().floordiv(a, b)
         parts = self._parts(done.args[0], done.args[1]) if done.op == "floordiv" else None
         if parts is None:
@@ -26,7 +26,7 @@ class Regrouping(Simplifier):
         return self.floordiv(quotient, const(done.args[1].value // factor))
 
     def mod(self, a: Expr, b: Expr) -> Expr:
-        """(g q + r) % (g d) is g (q % d) + r where 0 <= r < g."""
+        """Rewrites (g q + r) % (g d) to g (q % d) + r where 0 <= r < g."""
         done = super().mod(a, b)
         parts = self._parts(done.args[0], done.args[1]) if done.op == "mod" else None
         if parts is None:
@@ -35,7 +35,7 @@ class Regrouping(Simplifier):
         return canon(self.mod(quotient, const(done.args[1].value // factor)) * factor + rest)
 
     def compare(self, op: str, a: Expr, b: Expr) -> Expr:
-        """g q + r < 0 is q < 0 where 0 <= r < g."""
+        """Rewrites g q + r < 0 to q < 0 where 0 <= r < g."""
         done = super().compare(op, a, b)
         if done.op not in ("lt", "le"):
             return done
@@ -51,7 +51,7 @@ class Regrouping(Simplifier):
         return done
 
     def _parts(self, a: Expr, b: Expr) -> tuple[int, Expr, Expr] | None:
-        """`(g, q, r)` with a == g q + r, 0 <= r < g and g > 1 a divisor of the number b; None where there is none."""
+        """Finds `(g, q, r)` with a == g q + r, 0 <= r < g and g > 1 a divisor of the number b, or None."""
         if not b.is_const or b.value < 2:
             return None
         terms = poly(a)
@@ -62,7 +62,7 @@ class Regrouping(Simplifier):
         return None
 
     def _split(self, terms: Poly, factor: int) -> tuple[Poly, Poly] | None:
-        """The quotient and the rest by `factor`, if the rest is proved to lie below it."""
+        """Divides by `factor`: returns the quotient and the rest, if the rest is proved to lie below it."""
         quotient = {m: c // factor for m, c in terms.items() if c % factor == 0 or not m}
         rest = {m: c % factor if not m else c for m, c in terms.items() if c % factor}
         quotient = {m: c for m, c in quotient.items() if c}
@@ -72,7 +72,7 @@ class Regrouping(Simplifier):
 
 
 def recombined(e: Expr, simplify: Simplifier) -> Expr:
-    """`e` with (x // b) b + x % b put together to x: what fusing two axes and ravelling their indices leaves."""
+    """Replaces (x // b) b + x % b by x: fusing two axes and ravelling their indices leaves such sums."""
     terms = dict(poly(e))
     again = True
     while again:
@@ -86,9 +86,9 @@ def recombined(e: Expr, simplify: Simplifier) -> Expr:
 
 
 def pulled_apart(e: Expr, simplify: Simplifier) -> Expr:
-    """`e` with multiples of a divisor taken out of its divisions: (8 x + y) // 4 is 2 x + y // 4, its remainder y % 4.
+    """Takes multiples of a divisor out of divisions: (8 x + y) // 4 is 2 x + y // 4, and its remainder y % 4.
 
-    What a loop adds to an address is then a number when the loop is unrolled, and an address serves all its steps.
+    The step of a loop in an address is then a number when the loop is unrolled, and one address serves all its steps.
     """
 
     def visit(node: Expr) -> Expr | None:
@@ -96,31 +96,28 @@ def pulled_apart(e: Expr, simplify: Simplifier) -> Expr:
             return None
         a, divisor = pulled_apart(node.args[0], simplify), int(node.args[1].value)
         terms = poly(a)
-        whole = {m: c // divisor for m, c in terms.items() if c % divisor == 0 and m}
-        rest = from_poly({m: c for m, c in terms.items() if m not in whole})
-        if not whole or (simplify.nonnegative(a) and not simplify.nonnegative(rest)):
+        multiples = {m: c // divisor for m, c in terms.items() if c % divisor == 0 and m}
+        rest = from_poly({m: c for m, c in terms.items() if m not in multiples})
+        if not multiples or (simplify.nonnegative(a) and not simplify.nonnegative(rest)):
             return None if a is node.args[0] else make(node.op, a, node.args[1])
         if node.op == "mod":
             return simplify.mod(rest, node.args[1])
-        return from_poly(poly_add(whole, poly(simplify.floordiv(rest, node.args[1]))))
+        return from_poly(poly_add(multiples, poly(simplify.floordiv(rest, node.args[1]))))
 
     return canon(transform(e, visit))
 
 
 def _whole(terms: Poly, monomial: tuple[Expr, ...], c: int, simplify: Simplifier) -> Poly | None:
-    """The terms with one remainder and its quotient put together, if this monomial holds such a remainder."""
+    """Merges a remainder in this monomial with its quotient among the terms; returns the new terms, or None."""
     for atom in monomial:
-        if atom.op != "mod" or not atom.args[1].is_const:
+        if atom.op != "mod" or monomial.count(atom) > 1:
             continue
         x, b = atom.args
-        rest: Poly = {tuple(a for a in monomial if a is not atom): 1}
-        quotient = poly_mul(poly(simplify.floordiv(x, b)), rest)
-        if len(quotient) != 1 or () in quotient or monomial.count(atom) > 1:
-            continue
-        ((other, scale),) = quotient.items()
-        if scale == 1 and terms.get(other) == c * b.value:
-            left = {m: k for m, k in terms.items() if m not in (monomial, other)}
-            return poly_add(left, poly_mul(poly_mul(poly(x), rest), {(): c}))
+        rest: Poly = {tuple(a for a in monomial if a is not atom): c}
+        multiple = poly_mul(poly_mul(poly(simplify.floordiv(x, b)), poly(b)), rest)
+        if len(multiple) == 1 and () not in multiple and all(terms.get(m) == k for m, k in multiple.items()):
+            left = {m: k for m, k in terms.items() if m != monomial and m not in multiple}
+            return poly_add(left, poly_mul(poly(x), rest))
     return None
 
 

@@ -1,7 +1,7 @@
 """Expressions as text, with the parentheses they need.
 
-Expressions are graphs, and their text as trees may be exponentially longer than they are. In large ones each shared
-subterm stands once, under a name, and a chain of selections is a table.
+Expressions are graphs, and their text as trees may be exponentially longer than they are. In a large expression each
+shared subterm is written once, under a name, and a chain of selections is a table.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from search_space.ir.semantics import BINARY
 LARGE = 1000
 """Nodes as a tree from which an expression's subterms are named in its text."""
 _LEAST_NODES = 4
-"""Of a subterm that gets a name; what is shorter is as short as the name."""
+"""Least size of a subterm that gets a name; the text of a smaller one is as short as a name."""
 _LEAST_CASES = 3
-"""Of a chain of selections that becomes a table."""
+"""Least length of a chain of selections that becomes a table."""
 _RANK = {op: row.rank for op, row in BINARY.items() if row.symbol}
 
 
 def render(e: Expr, show: Callable[[Expr], str], is_atom: Callable[[Expr], bool] = lambda e: False) -> str:
-    """The text of an expression.
+    """Writes the text of an expression.
 
     Args:
-        e: the expression.
-        show: text of an operand.
-        is_atom: says that an operand's text needs no parentheses.
+        e: expression to write.
+        show: function that writes an operand.
+        is_atom: test for operands whose text needs no parentheses.
     """
 
     def rank_of(operand: Expr) -> float:
@@ -62,19 +62,19 @@ def render(e: Expr, show: Callable[[Expr], str], is_atom: Callable[[Expr], bool]
 
 
 def text_of(e: Expr) -> str:
-    """The text of an expression on one line; a large one ends with what the names of its shared subterms stand for."""
+    """Writes an expression on one line; a large one ends with the definitions of its shared subterms."""
     return where(e) if is_large([e], LARGE) else _small(e)
 
 
 def _small(e: Expr) -> str:
-    """The text of an expression as a tree."""
+    """Writes the text of an expression as a tree."""
     if e._text is None:
         e._text = render(e, _small)
     return e._text
 
 
 def is_large(roots: Sequence[Expr], limit: int) -> bool:
-    """Says that expressions have more than `limit` nodes as trees, after looking at no more than that."""
+    """Tells whether expressions have more than `limit` nodes as trees, after visiting no more than that."""
     stack, count = list(roots), 0
     while stack:
         count += 1
@@ -101,7 +101,7 @@ class SharedText:
         nodes: dict[int, int] = {}
         inner = {rest.serial for node in order if (rest := _rest_of(node)) is not None}
         tops = {root.serial for root in roots}
-        taken = {name for node in order if node.op in ("var", "load") and isinstance(name := node.args[0], str)}
+        reserved = {name for node in order if node.op in ("var", "load") and isinstance(name := node.args[0], str)}
         self._names: dict[int, str] = {}
         self._named: list[Expr] = []
         self.has_tables = any(len(_cases(root)) >= _LEAST_CASES for root in roots)
@@ -111,7 +111,7 @@ class SharedText:
             table = node.serial not in inner and len(_cases(node)) >= _LEAST_CASES
             if node.op not in ("const", "var") and ((table and node.serial not in tops) or shared):
                 name = f"{'table' if table else 't'}{len(self._named)}"
-                while name in taken:
+                while name in reserved:
                     name += "_"
                 self._names[node.serial] = name
                 self._named.append(node)
@@ -119,15 +119,15 @@ class SharedText:
 
     @property
     def definitions(self) -> list[str]:
-        """Lines that say what the names stand for, each after those that it mentions."""
+        """Lines that define the names, each after the definitions that it uses."""
         return [line for node in self._named for line in self.lines(self._names[node.serial] + " =", node)]
 
     def text(self, e: Expr) -> str:
-        """An expression on one line: its name, or its text over the names of its subterms."""
+        """Writes an expression on one line: its name, or its text over the names of its subterms."""
         return self._names.get(e.serial) or render(e, self.text, self._is_atom)
 
     def lines(self, head: str, e: Expr, tail: str = "") -> list[str]:
-        """`head`, what an expression is made of, and `tail`: one line, or a table with a line for each case."""
+        """Writes `head`, an expression's definition, and `tail`: one line, or a table with a line for each case."""
         cases = _cases(e)
         if len(cases) < _LEAST_CASES:
             return [f"{head} {render(e, self.text, self._is_atom)}{tail}"]
@@ -143,7 +143,7 @@ class SharedText:
 
 
 def where(e: Expr) -> str:
-    """A large expression on one line, with the definitions of its names behind it."""
+    """Writes a large expression on one line, followed by the definitions of its names."""
     shared = SharedText([e])
     first, *others = shared.lines("", e)
     defined = "; ".join(line.strip() for line in shared.definitions)
@@ -151,7 +151,7 @@ def where(e: Expr) -> str:
 
 
 def _rest_of(e: Expr) -> Expr | None:
-    """The selection that goes on with a chain where its first case does not hold."""
+    """Returns the selection that continues a chain where its first case does not hold."""
     if not _is_case(e):
         return None
     rest: Expr = e.args[2]
@@ -159,14 +159,14 @@ def _rest_of(e: Expr) -> Expr | None:
 
 
 def _is_case(e: Expr) -> bool:
-    """Says that an expression selects by whether a value is a constant."""
+    """Tells whether an expression selects by the equality of a value and a constant."""
     return e.op == "select" and e.args[0].op == "eq" and bool(e.args[0].args[1].op == "const")
 
 
 def _cases(e: Expr) -> list[tuple[Expr, Expr]]:
-    """Tests and values of the chain that begins at an expression."""
-    found, part = [], e if _is_case(e) else None
+    """Lists the tests and values of the chain that begins at an expression."""
+    cases, part = [], e if _is_case(e) else None
     while part is not None:
-        found.append((part.args[0], part.args[1]))
+        cases.append((part.args[0], part.args[1]))
         part = _rest_of(part)
-    return found
+    return cases

@@ -1,4 +1,4 @@
-"""Expressions that are their one operand with fewer digits, or within limits."""
+"""Expressions that are their only operand with fewer digits, or within limits."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Limited:
 
 
 def limited(e: Expr) -> Limited | None:
-    """The float32 between limits that a cast makes an integer of, if it does.
+    """Returns the clamped float32 that a cast converts to an integer, None for other expressions.
 
-    Of NaN no integer is right, and each machine makes another one. So it becomes the lower limit, as in ONNX Runtime's
-    `QuantizeLinear`, and takes no instruction more. As a truth value NaN is true, as all that differs from 0.
+    No integer is right for NaN, and machines differ in theirs. So it becomes the lower limit, as in ONNX Runtime's
+    `QuantizeLinear`, without an additional instruction. As a truth value NaN is true, like everything that is not 0.
     """
     if e.op != "cast" or e.dtype in (*FLOATS, BOOL):
         return None
@@ -38,5 +38,5 @@ def limited(e: Expr) -> Limited | None:
 
 
 def rounds(e: Expr) -> bool:
-    """Whether an expression is its one operand in another dtype or with fewer digits."""
+    """Tells whether an expression is its only operand in another dtype or with fewer digits."""
     return e.op == "cast" or (e.op == "call" and e.args[0] == TFLOAT32)

@@ -1,6 +1,6 @@
-"""What operators mean: a row each, read by whoever folds, evaluates, bounds, counts or writes expressions.
+"""Semantics of operators: a row each, for the code that folds, evaluates, bounds, counts or writes expressions.
 
-Emitters have code of their own for each; `tests/contracts/test_function_contract.py` holds all of them against a row.
+Emitters have code of their own for each; `tests/contracts/test_function_contract.py` checks all of them against a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from search_space.dtypes import BITS, FLOATS, numpy_dtype, round_tfloat32
 
 HUGE = 1e30
-"""What estimates of values stop at."""
+"""Bound at which estimates of values saturate."""
 
 Array = NDArray[Any]
 Interval = tuple[Any, Any]
@@ -34,18 +34,19 @@ _INT32 = ("int32", frozenset(["int32"]))
 
 @dataclass(frozen=True)
 class BinaryOperator:
-    """Of two values of one dtype.
+    """An operator on two values of one dtype.
 
     Attributes:
-        symbol, rank: in text, and how closely it binds there.
-        number: of two numbers, Python's or NumPy's: as constants are folded. A quotient of integers is rounded down.
-        array: of arrays, element by element.
-        operands: what they are called in messages, and their dtypes.
-        interval: of integers, or of floats for sums and products, by the operands' intervals; None: any value.
-        column: of values on a tape of float64 columns (`search_space.ir.tape`); None: it is not to be had there.
-        commutative: whether operands may change places.
+        symbol, rank: symbol in text, and its precedence there.
+        number: function of two numbers, Python's or NumPy's: folds constants. A quotient of integers is rounded down.
+        array: function of arrays, element by element.
+        operands: description of the operands in messages, and their dtypes.
+        interval: function from the operands' intervals to that of the result, of integers, or of floats for sums and
+            products; None: any value.
+        column: function of values on a tape of float64 columns (`search_space.ir.tape`); None: a tape cannot hold it.
+        commutative: whether operands may be exchanged.
         truth: whether the result is a bool.
-        cost: vector instructions that it counts for in estimates of time.
+        cost: number of vector instructions in estimates of time.
     """
 
     symbol: str
@@ -61,23 +62,23 @@ class BinaryOperator:
 
     @property
     def counted(self) -> bool:
-        """Whether it is one of a definition's operations: not a comparison, and of no bools alone."""
+        """True for an operation of a definition: no comparison, and not on bools alone."""
         return not self.truth and self.operands is not _BOOL
 
 
 @dataclass(frozen=True)
 class MathFunction:
-    """Of one floating-point value.
+    """A function of one floating-point value.
 
     Attributes:
-        array: of float64 arrays. Values of any other dtype are widened, and the result is rounded once: `applied`.
+        array: function of float64 arrays. Other dtypes are widened, and the result is rounded once: `applied`.
         estimate: (least, greatest, typical size) of the argument → the same of the result, and the slope.
-        cost: as of a `BinaryOperator`.
-        defined: whether it is defined from a least argument on.
-        exact: whether it is the same number on all machines.
+        cost: number of vector instructions, as of a `BinaryOperator`.
+        defined: test whether it is defined for all arguments from a least one on.
+        exact: whether the result is the same number on all machines.
         step: relative distance of neighbouring results, where that is more than that of their dtype.
         jump: distance of two results whose arguments may be next to each other, where errors of arguments count.
-        drawn: between which inputs of the element-wise operator of its name are drawn; None: there is no such operator.
+        drawn: range of random inputs for the element-wise operator of its name; None: there is no such operator.
         whole: whether that operator is defined on integers, too.
     """
 
@@ -93,13 +94,13 @@ class MathFunction:
 
 
 def applied(function: str, values: Any, dtype: str) -> Array:
-    """A math function of values of a dtype, as exact as float64 is and rounded once."""
+    """Applies a math function to values of a dtype, with float64's accuracy and one rounding."""
     with np.errstate(all="ignore"):
         return np.asarray(FUNCTIONS[function].array(np.asarray(values, np.float64))).astype(numpy_dtype(dtype))
 
 
 def erf(x: Array) -> Array:
-    """The error function within 1e-12 (NumPy has none), by cubic interpolation between values of math.erf."""
+    """Computes the error function within 1e-12 (NumPy has none), by cubic interpolation of values of math.erf."""
     grid, step = _erf_grid()
     size = np.fmin(np.abs(x), (len(grid) - 2) * step)
     left = np.floor(size / step)
@@ -117,13 +118,13 @@ def _erf_grid() -> tuple[Array, float]:
 
 
 def _sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), whose small values keep their digits."""
+    """Computes 1 / (1 + exp(-x)); small results keep their digits."""
     found: Array = np.exp(-np.logaddexp(0, -x))
     return found
 
 
 def _fmod(a: Any, b: Any) -> Any:
-    """a less the multiple of b next to it towards zero, exactly; NaN of an infinity and by zero."""
+    """Subtracts from a the multiple of b next to it towards zero, exactly; NaN for infinite a and for b 0."""
     with np.errstate(invalid="ignore"):
         return np.fmod(a, b)
 
@@ -149,7 +150,7 @@ def _logistic(x: float) -> float:
 
 
 def _exp(low: float, high: float, _: float) -> tuple[float, float, float, float]:
-    # A softmax takes the largest off first, which intervals do not see: arguments are taken to be 1 at most.
+    # A softmax subtracts the largest first, which intervals do not see: arguments are assumed to be at most 1.
     size = math.exp(min(high, 1.0))
     return math.exp(max(low, -600.0)), math.exp(min(high, 69.0)), size, size
 
@@ -178,16 +179,16 @@ def _abs(low: float, high: float, size: float) -> tuple[float, float, float, flo
 
 
 def _any(a: Interval, b: Interval) -> None:
-    """Nothing is known."""
+    """Returns None: nothing is known."""
 
 
 def _each(operation: Callable[[Any, Any], Any]) -> Callable[[Interval, Interval], Interval]:
-    """The interval of what grows with both operands."""
+    """Returns the interval rule of an operation that increases with both operands."""
     return lambda a, b: (operation(a[0], b[0]), operation(a[1], b[1]))
 
 
 def _ends(operation: Callable[[Any, Any], Any]) -> Callable[[Interval, Interval], Interval]:
-    """The interval of what is monotone in each operand: its ends are at the operands'."""
+    """Returns the interval rule of an operation monotone in each operand: its ends are at ends of the operands."""
 
     def interval(a: Interval, b: Interval) -> Interval:
         ends = [operation(x, y) for x in a for y in b]
@@ -211,23 +212,23 @@ def _remainder(a: Interval, b: Interval) -> Interval | None:
 
 
 def _bits(a: Interval, b: Interval) -> Interval | None:
-    """Of the bits that both have: none more than a number that is not negative."""
+    """Bounds the common bits of two integers: they are at most any operand that is not negative."""
     tops = [high for low, high in (a, b) if low >= 0]
     return (0, min(tops)) if tops else None
 
 
 def _byte_dot(a: Any, b: Any) -> Any:
-    """The four bytes of a word, unsigned, times those of another, signed, added up."""
+    """Adds up the products of the four unsigned bytes of one word and the signed bytes of another."""
     return sum(((a >> place) & 255) * ((((b >> place) & 255) ^ 128) - 128) for place in (0, 8, 16, 24))
 
 
 def _lesser(a: Any, b: Any) -> Any:
-    """The lesser of two numbers; NaN where either is NaN."""
+    """Returns the lesser of two numbers; NaN if either is NaN."""
     return a if a < b or a != a else b
 
 
 def _greater(a: Any, b: Any) -> Any:
-    """The greater of two numbers; NaN where either is NaN."""
+    """Returns the greater of two numbers; NaN if either is NaN."""
     return a if a > b or a != a else b
 
 
@@ -265,8 +266,8 @@ BINARY: dict[str, BinaryOperator] = {
 """Name -> row. The shifts are of int32, by an amount modulo 32; to the right the sign is kept.
 
 `floordiv` and `mod` by zero are 0, and the least number by -1 wraps around, as in NumPy: nothing traps. `fmod` is C's,
-exact, with the sign of the dividend. `bytedot` is of two words: four products of unsigned bytes of the left and signed
-ones of the right, added up. Its cost is that where no instruction does it.
+exact, with the sign of the dividend. `bytedot` takes two words: it adds up four products of unsigned bytes of the left
+and signed bytes of the right one. Its cost is that of a machine without an instruction for it.
 """
 
 FUNCTIONS: dict[str, MathFunction] = {

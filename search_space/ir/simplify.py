@@ -20,19 +20,19 @@ from search_space.ir.polynomial import (
     poly_add,
     poly_mul,
     positive,
-    rejoined,
 )
 
 MAX_CHOICES = 8
+"""Greatest number of bounds that are tried for an expression: minima multiply the choices of sides."""
 Ranges = Mapping[str, Expr]  # loop variable → extent: the variable runs over range(extent)
 
 
 @dataclass(frozen=True)
 class AtomRange:
-    """How an atom varies.
+    """The variation of an atom.
 
     Attributes:
-        varies: with the loops; otherwise it stands for itself.
+        varies: whether it varies with the loops; otherwise the atom itself is its bound.
         nonnegative: proved not to be negative.
         highs: upper bounds as polynomials of decision variables, each of them valid.
     """
@@ -47,13 +47,13 @@ UNKNOWN = AtomRange(True, False)
 
 @dataclass
 class Simplifier:
-    """Simplifies integer expressions given the ranges of loop variables.
+    """A simplifier of integer expressions, given the ranges of loop variables.
 
     Attributes:
         ranges: extent of each loop variable in scope; other variables are decision variables, at least 1.
-        limits: the greatest value of a decision variable, where one is known.
-        facts: what else is known of decision variables: polynomials that are not positive.
-        findings: results that are shared with other simplifiers; None: with none.
+        limits: greatest value of a decision variable, if known.
+        facts: further knowledge of decision variables: polynomials that are not positive.
+        findings: results that are shared with other simplifiers; None: nothing is shared.
     """
 
     ranges: Mapping[str, Expr]
@@ -67,11 +67,11 @@ class Simplifier:
         self._proofs: dict[frozenset[tuple[tuple[Expr, ...], int]], bool] = {}
         self._seen = (0, 0, 0)
         self._contexts: dict[frozenset[str], Context] = {}  # by the names of variables
-        self._reached: dict[str, Expr | None] = {}  # what remembered results rest on
+        self._reached: dict[str, Expr | None] = {}  # extents that remembered results depend on
         self._knowledge: Context | None = None
 
     def forget(self) -> None:
-        """Drops remembered results: the range of a known loop has changed."""
+        """Clears the caches: the range of a known loop has changed."""
         self._memo.clear()
         self._atoms.clear()
         self._proofs.clear()
@@ -79,7 +79,7 @@ class Simplifier:
         self._reached.clear()
 
     def _refresh(self) -> None:
-        """Drops them when more is known than when they were remembered, which they may rest on."""
+        """Clears the caches when the ranges, limits or facts that their results depend on have changed."""
         state = (len(self.ranges), len(self.limits), len(self.facts))
         if state != self._seen:
             if state[1:] != self._seen[1:]:
@@ -90,19 +90,19 @@ class Simplifier:
             self._seen = state
 
     def _context(self, names: frozenset[str]) -> Context:
-        """Of expressions over some variables, among shared results."""
-        found = self._contexts.get(names)
-        if found is None:
+        """Returns the context of expressions over some variables, under which results are shared."""
+        context = self._contexts.get(names)
+        if context is None:
             assert self.findings is not None
             if self._knowledge is None:
                 self._knowledge = self.findings.knowledge(type(self), self.limits, self.facts)
             extents = reached(names, self.ranges)
             self._reached.update(extents)
-            found = self._contexts[names] = self.findings.context(self._knowledge, extents)
-        return found
+            context = self._contexts[names] = self.findings.context(self._knowledge, extents)
+        return context
 
     def proved(self, p: Poly) -> bool:
-        """Whether p <= 0 for all decision variables, their upper limits taken into account."""
+        """Tells whether p <= 0 is proved for all decision variables, their upper limits taken into account."""
         if nonpositive(p) or any(nonpositive(poly_add(p, fact, -1)) for fact in self.facts):
             return True
         if self._proved_by_limits(p):
@@ -144,7 +144,7 @@ class Simplifier:
         return found
 
     def _simplified(self, e: Expr) -> Expr:
-        """An operation on integers or truth values, its operands first."""
+        """Simplifies an operation on integers or truth values, its operands first."""
         a, b = (self(x) for x in e.args)
         if e.op in ("lt", "le") and a.dtype == "int64":
             return self.compare(e.op, a, b)
@@ -156,10 +156,10 @@ class Simplifier:
             return self.floordiv(a, b)
         if e.op == "mod":
             return self.mod(a, b)
-        return rejoined(canon(make(e.op, a, b)))
+        return canon(make(e.op, a, b))
 
     def compare(self, op: str, a: Expr, b: Expr) -> Expr:
-        """`a < b` or `a <= b`, decided where the ranges allow."""
+        """Simplifies `a < b` or `a <= b`, to a constant if the ranges decide it."""
         gap = poly_add(poly(a), poly(b), -1)
         if self.bounded(poly_add(gap, ONE if op == "lt" else {})):
             return const(True, BOOL)
@@ -176,7 +176,7 @@ class Simplifier:
         return make(op, a, b)
 
     def split_multiple(self, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
-        """`(q, r)` with a == q * b + r and 0 <= r < b proved, or None."""
+        """Finds `(q, r)` with a == q * b + r and 0 <= r < b proved, or None."""
         divisor = poly(b)
         if len(divisor) != 1:
             return None
@@ -221,13 +221,13 @@ class Simplifier:
         shared = self.shared_multiple(a, b)
         if shared is not None:
             factor, quotient, rest = shared
-            return rejoined(canon(self.mod(quotient, const(b.value // factor)) * factor + rest))
+            return canon(self.mod(quotient, const(b.value // factor)) * factor + rest)
         return make("mod", a, b)
 
     def shared_multiple(self, a: Expr, b: Expr) -> tuple[int, Expr, Expr] | None:
-        """`(c, q, r)` with a == q * c + r, 0 <= r < c proved and c > 1 a divisor of the number b; None where none is.
+        """Finds `(c, q, r)` with a == q * c + r, 0 <= r < c proved and c > 1 a divisor of the number b, or None.
 
-        What lies below such a factor changes no quotient: 16 lanes of one group of 32 channels are in the same group.
+        The rest below such a factor changes no quotient: 16 lanes of one group of 32 channels are in the same group.
         """
         if not b.is_const or b.value <= 0:
             return None
@@ -239,11 +239,11 @@ class Simplifier:
         return None
 
     def at_most_zero(self, e: Expr) -> bool:
-        """Whether e <= 0 is proved for all loop and decision variables in range."""
+        """Tells whether e <= 0 is proved for all loop and decision variables in range."""
         return self.bounded(poly(e))
 
     def bounded(self, p: Poly) -> bool:
-        """Whether p <= 0 is proved for all loop and decision variables in range."""
+        """Tells whether p <= 0 is proved for all loop and decision variables in range."""
         self._refresh()
         key = frozenset(p.items())
         found = self._proofs.get(key)
@@ -254,27 +254,27 @@ class Simplifier:
     def _bounded(self, p: Poly, key: frozenset[tuple[tuple[Expr, ...], int]]) -> bool:
         if self.findings is None:
             return any(self.proved(bound) for bound in self._uppers(p))
-        place = (self._context(frozenset().union(*(variables(a) for m in p for a in m))), key)
+        entry = (self._context(frozenset().union(*(variables(a) for m in p for a in m))), key)
         known = self.findings.proofs
-        found = known.get(place)
+        found = known.get(entry)
         if found is None:
-            found = known[place] = any(self.proved(bound) for bound in self._uppers(p))
+            found = known[entry] = any(self.proved(bound) for bound in self._uppers(p))
         return found
 
     def upper(self, e: Expr) -> Expr | None:
-        """An upper bound over the loop variables in range, in decision variables; None when none is found."""
+        """Returns an upper bound over the loop variables in range, in decision variables; None without one."""
         return next(self.uppers(e), None)
 
     def uppers(self, e: Expr) -> Iterator[Expr]:
-        """Upper bounds, one for each way to bound the minima in `e` by one of their sides."""
+        """Lists upper bounds, one for each way to bound the minima in `e` by one of their sides."""
         self._refresh()
         return map(from_poly, self._uppers(poly(e)))
 
     def _uppers(self, terms: Poly) -> Iterator[Poly]:
-        """The same of a polynomial.
+        """Lists upper bounds of a polynomial.
 
-        Every monomial is bounded alone: a loop variable by extent - 1 where its coefficient is positive, by 0 where
-        it is negative; atoms that are not variables by their own bound.
+        Every monomial is bounded alone: a loop variable by extent - 1 if its coefficient is positive, by 0 if it is
+        negative. Atoms that are not variables are bounded by their own range.
         """
         bounds = {atom: self.atom_range(atom) for m in terms for atom in m}
         # In one order, as no more than a few choices are looked at.
@@ -292,7 +292,7 @@ class Simplifier:
             still = tuple(a for a in m if not bounds[a].varies)
             if any(a.op != "var" and not positive(a) for a in still):
                 return None
-            # A product of bounds bounds the product only where no factor can be negative.
+            # A product of bounds bounds the product only if no factor can be negative.
             if (c < 0 or len(m) > 1) and any(not bounds[a].nonnegative for a in varying):
                 return None
             if c < 0 and varying:
@@ -308,13 +308,13 @@ class Simplifier:
         return {m: c for m, c in out.items() if c}
 
     def atom_range(self, atom: Expr) -> AtomRange:
-        """How an atom varies with the loops."""
-        found = self._atoms.get(atom)
-        if found is None:
+        """Determines the variation of an atom with the loops."""
+        atom_range = self._atoms.get(atom)
+        if atom_range is None:
             if self.findings is not None:
-                self._context(variables(atom))  # which notes what the range rests on
-            found = self._atoms[atom] = self._atom_range(atom)
-        return found
+                self._context(variables(atom))  # for its effect: it records the extents that the range depends on
+            atom_range = self._atoms[atom] = self._atom_range(atom)
+        return atom_range
 
     def _atom_range(self, atom: Expr) -> AtomRange:
         if atom.op == "var":
@@ -341,11 +341,11 @@ class Simplifier:
         return self.bounded(poly_add({}, poly(e), -1))
 
     def divisor(self, e: Expr) -> bool:
-        """Whether `e` may be taken for positive: a number above 0, or a loop's extent (0 only where nothing runs)."""
+        """Tells whether `e` may be assumed positive: a number above 0, or a loop's extent (if 0, no code runs)."""
         return bool(e.value > 0) if e.is_const else not variables(e) & self.ranges.keys()
 
     def _tops_of_max(self, a: Expr, b: Expr) -> tuple[Poly, ...]:
-        """A bound of one side that is proved to be no less than a bound of the other."""
+        """Bounds a maximum: lists bounds of one side that are proved to be no less than a bound of the other."""
         tops = [tuple(self._uppers(poly(x))) for x in (a, b)]
         pairs = [(t, u) for t in tops[0] for u in tops[1]]
         over = [t for t, u in pairs if self.proved(poly_add(u, t, -1))]
@@ -353,8 +353,8 @@ class Simplifier:
         return tuple({frozenset(t.items()): t for t in over}.values())
 
     def _bounded_div(self, top: Poly, divisor: Expr) -> Poly:
-        """The quotient of a greatest value and what `divisor` takes for a divisor, so that it is at least 1."""
-        # The last of so many rows, as of a fused loop over 12 * b: (12 * b - 1) // b is 11, whatever b is.
+        """Divides an upper bound by `divisor`, which is assumed to be at least 1 (`divisor` tells when)."""
+        # The last row, such as of a fused loop over 12 * b: (12 * b - 1) // b is 11 for any b.
         rows = _times(poly_add(top, ONE), divisor)
         if rows is not None:
             return poly_add(rows, ONE, -1)
@@ -362,21 +362,21 @@ class Simplifier:
 
 
 def _times(p: Poly, atom: Expr) -> Poly | None:
-    """What an expression that is no sum is multiplied with in every term of `p`; None where it is not in all."""
-    found: Poly = {}
+    """Divides `p` by an expression that is no sum; None if a term of `p` does not contain it."""
+    quotient: Poly = {}
     for m, c in p.items():
         if atom not in m:
             return None
         left = list(m)
         left.remove(atom)
-        found[tuple(left)] = c
-    return found
+        quotient[tuple(left)] = c
+    return quotient
 
 
 def _raised(p: Poly) -> Poly:
-    """The polynomial with sizes that are at least so many counted from there, as 1 more than what is beyond.
+    """Substitutes sizes in a polynomial: a size of at least `low` becomes `low - 1` plus a variable of at least 1.
 
-    What comes of it holds for variables of at least 1, as all others are: for `n` of at least 64, `64 - n` is `1 - n`.
+    The substituted variables are at least 1, like all others: for `n` of at least 64, `64 - n` becomes `1 - n`.
     """
     if not any(is_size(a) and a.args[1] > 1 for m in p for a in m):
         return p
@@ -384,7 +384,7 @@ def _raised(p: Poly) -> Poly:
     for m, c in p.items():
         term: Poly = {(): c}
         for a in m:
-            # The variable stands for what is beyond; its upper end stays one that holds.
+            # The variable now means the size minus (low - 1); the size's upper end still bounds it.
             term = poly_mul(term, {(a,): 1, (): a.args[1] - 1} if is_size(a) else {(a,): 1})
         out = poly_add(out, term)
     return out
@@ -411,10 +411,10 @@ class Unbounded(ValueError):
 
 
 def interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
-    """Bounds of `e` while the loop variables in `relaxed` run, the others standing still.
+    """Bounds `e` while the loop variables in `relaxed` run and the others are fixed.
 
-    The width bounds high - low and never depends on a variable that stands still, so that it can size a buffer:
-    min(x, c) is no wider than x.
+    The width bounds high - low and never depends on a fixed variable, so that it can size a buffer: min(x, c) is no
+    wider than x.
 
     Raises:
         Unbounded: a read from a tensor, or a product whose factors may be negative.
@@ -425,7 +425,7 @@ def interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
 
 
 def _interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
-    """Bounds of an expression without reads."""
+    """Bounds an expression without reads."""
     if e.op == "var":
         name = e.args[0]
         return Interval(const(0), canon(relaxed[name] - 1)) if name in relaxed else Interval(e, const(0))
@@ -439,7 +439,7 @@ def _interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
 
 
 def _without_loops(width: Expr, simplify: Simplifier) -> Expr:
-    """The width, or a bound of it where it depends on a loop."""
+    """Returns the width, or a bound of it if it depends on a loop."""
     if not variables(width) & simplify.ranges.keys():
         return width
     bound = simplify.upper(width)
@@ -485,7 +485,7 @@ def _interval_of_division(op: str, a: Interval, b: Interval, simplify: Simplifie
 
 
 def _misalignment(low: Expr, divisor: Expr, simplify: Simplifier) -> Expr:
-    """An expression in decision variables that is 0 where `low` is a multiple of `divisor` wherever the loops stand."""
+    """Returns an expression in decision variables that is 0 if `low` is a multiple of `divisor` for all loop values."""
     rest = const(0)
     for monomial, c in poly(low).items():
         still = [atom for atom in monomial if not variables(atom) & simplify.ranges.keys()]

@@ -1,4 +1,4 @@
-"""Loop programs: what a schedule is lowered to, with symbolic extents until a candidate's numbers are put in.
+"""Loop programs: the result of lowering a schedule; extents are symbolic until a candidate's numbers are substituted.
 
 Grammar:
     program := params buffers, body
@@ -17,12 +17,12 @@ from search_space.ir.sizes import sizes_of
 
 THREAD_TAGS = tuple(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz")
 WRITTEN_OUT = ("vectorize", "unroll")
-"""Kinds of loops of which code is made for each iteration, so that how many there are must be a number."""
+"""Kinds of loops whose iterations are each written out as code, so that their number must be known."""
 KINDS = ("serial", "parallel", *WRITTEN_OUT, "vthread", *THREAD_TAGS)
 
 
 def is_thread(kind: str) -> bool:
-    """Whether iterations of such a loop are threads of one block, virtual ones included."""
+    """Tells whether iterations of such a loop are threads of one block, virtual ones included."""
     return kind == "vthread" or kind.startswith("threadIdx.")
 
 
@@ -31,12 +31,12 @@ SCOPES = ("global", "shared", "local", "warp", "warpgroup", "input", "weight", "
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """An array; `scope` says in which memory: local is registers on a CPU or a GPU thread, warp those of all its lanes.
+    """An array; `scope` names its memory: `local` is registers of a CPU or a GPU thread, `warp` those of a warp.
 
-    Those of the four warps of a warpgroup are of scope `warpgroup`.
+    Scope `warpgroup` means registers of the four warps of a warpgroup.
 
-    It is dense and row-major unless `pitches` says how many elements lie between neighbours along each dimension. With
-    `swizzled`, which targets set, parts of 16 bytes are exchanged within every 1024 as their tensor cores want it.
+    An array is dense and row-major unless `pitches` says how many elements lie between neighbours along each dimension.
+    With `swizzled`, which targets set, parts of 16 bytes are permuted within every 1024 bytes, as tensor cores expect.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Buffer:
 
     @property
     def size(self) -> Expr:
-        """Elements."""
+        """Number of elements."""
         return product(self.shape)
 
     @property
@@ -71,7 +71,7 @@ class Seq(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
-    """`for var in range(extent)`; a trip count of 0 is allowed (a peeled tail that a candidate does not need).
+    """A loop `for var in range(extent)`; a trip count of 0 is allowed (a peeled tail that a candidate does not need).
 
     `pragmas` are hints by name, which a target may read.
     """
@@ -127,11 +127,11 @@ class Intrinsic(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Barrier(Stmt):
-    """All threads of a block wait here for each other; what they wrote to shared memory before is seen after.
+    """A point where all threads of a block wait for each other; earlier writes to shared memory are visible after it.
 
-    Targets whose threads run side by side insert it; loops that run one after another need none. With `pending`, each
-    thread first waits for its asynchronous copies, the latest so many groups left out. With `proxy` it makes what it
-    wrote, and those copies, seen by tensor cores that read shared memory by themselves.
+    Targets with concurrent threads insert it; loops that run one after another need none. With `pending`, each thread
+    first waits for its asynchronous copies, except the latest `pending` groups. With `proxy` it makes its writes, and
+    these copies, visible to tensor cores that read shared memory by themselves.
     """
 
     pending: int | None = None
@@ -152,9 +152,9 @@ class LoopProgram:
     """A kernel as loops.
 
     Attributes:
-        prologues: make constants once, before the first call; the output of each is a parameter here.
-        sources: what callers hand over, in order, where prologues make parameters of it.
-        sizes: what shapes leave open, by name: least and greatest value.
+        prologues: programs that compute constants once, before the first call; the output of each is a parameter here.
+        sources: inputs that callers pass, in order, if prologues compute parameters from them.
+        sizes: least and greatest value of each open size of the shapes, by name.
     """
 
     name: str
@@ -168,16 +168,16 @@ class LoopProgram:
     sizes: Mapping[str, tuple[int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
-        found = {b.name: b for b in self.params}
+        buffers = {b.name: b for b in self.params}
         for node in walk_stmt(self.body):
             if isinstance(node, Allocate):
-                found[node.buffer.name] = node.buffer
-        object.__setattr__(self, "buffers", found)
+                buffers[node.buffer.name] = node.buffer
+        object.__setattr__(self, "buffers", buffers)
         object.__setattr__(self, "sizes", sizes_of(extent for b in self.params for extent in b.shape))
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
-        """What callers hand over, in order."""
+        """Buffers that callers pass, in order."""
         return self.sources if self.prologues else tuple(b for b in self.params if b.name not in self.outputs)
 
     def __str__(self) -> str:
@@ -187,34 +187,34 @@ class LoopProgram:
 
 
 def with_pitches(program: LoopProgram, pitches: Mapping[str, tuple[int | Expr, ...]]) -> LoopProgram:
-    """The program on parameters whose elements lie apart: elements between neighbours along each dimension, by name."""
+    """Replaces pitches of parameters: elements between neighbours along each dimension, by name."""
     params = tuple(replace(b, pitches=pitches[b.name]) if b.name in pitches else b for b in program.params)
     return replace(program, params=params)
 
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements right inside one, in order."""
+    """Lists the direct children of a statement, in order."""
     if isinstance(stmt, Seq):
         return stmt.body
     return (stmt.body,) if isinstance(stmt, (For, Allocate)) else ()
 
 
 def map_children(stmt: Stmt, function: Callable[[Stmt], Stmt]) -> Stmt:
-    """The statement with `function` applied to those right inside it; a leaf stays as it is."""
+    """Applies `function` to the direct children of a statement; a leaf is returned unchanged."""
     if isinstance(stmt, Seq):
         return seq(*map(function, stmt.body))
     return replace(stmt, body=function(stmt.body)) if isinstance(stmt, (For, Allocate)) else stmt
 
 
 def walk_stmt(stmt: Stmt) -> Iterator[Stmt]:
-    """Every statement, parents first."""
+    """Lists every statement, parents first."""
     yield stmt
     for child in children(stmt):
         yield from walk_stmt(child)
 
 
 def seq(*stmts: Stmt) -> Stmt:
-    """A sequence, flattened; a single statement stays bare."""
+    """Makes a sequence, flattened; a single statement is returned as it is."""
     flat: list[Stmt] = []
     for stmt in stmts:
         flat += stmt.body if isinstance(stmt, Seq) else (stmt,)
@@ -222,7 +222,7 @@ def seq(*stmts: Stmt) -> Stmt:
 
 
 def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
-    """The statement with `function` applied to every expression in it (extents, shapes, indices, values)."""
+    """Applies `function` to every expression in a statement (extents, shapes, indices, values)."""
 
     def each(exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(function(e) for e in exprs)
@@ -255,7 +255,7 @@ def map_buffer(buffer: Buffer, function: Callable[[Expr], Expr]) -> Buffer:
 
 
 def substitute_program(program: LoopProgram, values: Mapping[str, int]) -> LoopProgram:
-    """The program with decision variables replaced by a candidate's numbers, or sizes by those of a call."""
+    """Replaces decision variables by a candidate's numbers, or sizes by those of a call."""
     memo: dict[int, Expr] = {}
 
     def function(e: Expr) -> Expr:

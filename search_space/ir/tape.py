@@ -1,7 +1,7 @@
 """A tape of float64 operations on columns: hash-consed, folded where the operands are numbers.
 
-Every operation is rounded as IEEE 754 says, in folding as in both evaluators: a program with a candidate's numbers put
-in gives bit for bit what the symbolic one gives for that candidate's row.
+Folding and both evaluators round every operation as IEEE 754 demands. A program with a candidate's numbers substituted
+gives bit for bit the result of the symbolic program for that candidate's row.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ class Value:
         return self.tape.apply(EQ, self, other)
 
     def least(self, other: Value | Number) -> Value:
-        """The smaller of two."""
+        """Computes the smaller of two values."""
         return self.tape.apply(MIN, self, other)
 
     def most(self, other: Value | Number) -> Value:
-        """The greater of two."""
+        """Computes the greater of two values."""
         return self.tape.apply(MAX, self, other)
 
     def ceildiv(self, other: Value | Number) -> Value:
-        """ceil(self / other) of whole numbers."""
+        """Computes ceil(self / other) of integers."""
         return (self + other - 1) // other
 
     def otherwise(self, then: Value | Number, other: Value | Number) -> Value:
-        """`then` where this holds, else `other`."""
+        """Selects `then` where this value is true, else `other`."""
         return self.tape.select(self, then, other)
 
 
@@ -84,8 +84,8 @@ class Tape:
     """Operations in the order in which they can be evaluated.
 
     Attributes:
-        nodes: (operation, a, b, c), operands by index, the last one again where there are fewer; a constant is (CONST,
-            place in numbers, 0, 0), a variable (VARIABLE, column, 0, 0).
+        nodes: (operation, a, b, c), operands by index, the last one repeated if there are fewer; a constant is (CONST,
+            index in numbers, 0, 0), a variable (VARIABLE, column, 0, 0).
         numbers: the constants.
     """
 
@@ -104,15 +104,15 @@ class Tape:
         return value
 
     def variable(self, position: int) -> Value:
-        """The column at `position`."""
+        """Returns the column at `position`."""
         return self._node((VARIABLE, position, 0, 0), None)
 
     def lift(self, value: Value | Number) -> Value:
         return value if isinstance(value, Value) else self.const(value)
 
     def apply(self, op: int, left: Value | Number, right: Value | Number) -> Value:
-        """A binary operation (or FLOOR of `left`), folded where it can be."""
-        known = self._constants  # most numbers have been met; a call for each would take a tenth of estimating
+        """Applies a binary operation (or FLOOR to `left`), folded if the operands are numbers."""
+        known = self._constants  # most numbers are known already; a call for each would take a tenth of estimating
         a = left if isinstance(left, Value) else known.get(left) or self.const(left)
         b = right if isinstance(right, Value) else known.get(right) or self.const(right)
         if op == FLOOR:
@@ -137,7 +137,7 @@ class Tape:
         return self._known.get(key) or self._node(key, None)
 
     def select(self, condition: Value, then: Value | Number, other: Value | Number) -> Value:
-        """`then` where `condition` is not 0, else `other`."""
+        """Selects `then` where `condition` is not 0, else `other`."""
         a, b = self.lift(then), self.lift(other)
         if condition.number is not None:
             return a if condition.number else b
@@ -156,18 +156,18 @@ class Tape:
         return out
 
     def operands(self, index: int) -> tuple[int, ...]:
-        """Indices of the nodes that a node reads."""
+        """Returns the indices of the nodes that a node reads."""
         node = self.nodes[index]
         return node[1 : 1 + ARITY[node[0]]]
 
     def needed(self, outputs: Sequence[int]) -> list[int]:
-        """Indices of the nodes that some nodes are made of, and their own, operands first."""
+        """Returns the indices of some nodes and of all that these depend on, operands first."""
         nodes = self.nodes
         wanted = bytearray(len(nodes))
         for output in outputs:
             wanted[output] = 1
         order = []
-        for index in range(max(outputs, default=-1), -1, -1):  # operands stand before what is made of them
+        for index in range(max(outputs, default=-1), -1, -1):  # operands have smaller indices than their users
             if wanted[index]:
                 order.append(index)
                 node = nodes[index]
@@ -178,7 +178,7 @@ class Tape:
         return order
 
     def flat(self) -> array[int]:
-        """The nodes, four numbers each."""
+        """Returns the nodes, four numbers each."""
         done = len(self._flat) // 4
         self._flat.extend(chain.from_iterable(self.nodes[done:] if done else self.nodes))
         return self._flat

@@ -34,7 +34,7 @@ REDUCERS = (None, "sum", "max", "min", "prod")
 
 
 class VerifyError(ValueError):
-    """A loop program that breaks its grammar: a bug in what made it."""
+    """An error for a loop program that breaks its grammar: a bug in the code that built it."""
 
 
 def verify(program: LoopProgram, concrete: bool = True, open_sizes: bool = False) -> None:
@@ -42,7 +42,7 @@ def verify(program: LoopProgram, concrete: bool = True, open_sizes: bool = False
 
     Args:
         concrete: whether every extent must be a number and every variable a loop's.
-        open_sizes: whether sizes of the program may stand in for numbers.
+        open_sizes: whether sizes of the program may replace numbers.
 
     Raises:
         VerifyError: names the node and the rule it breaks.
@@ -65,7 +65,7 @@ def _require(holds: bool, rule: str) -> None:
 
 
 class _Scope:
-    """What is defined around a statement."""
+    """The buffers, loops and sizes that are defined around a statement."""
 
     def __init__(
         self, name: str, buffers: Mapping[str, Buffer], loops: frozenset[str], concrete: bool, sizes: Sizes
@@ -93,7 +93,7 @@ class _Scope:
         self.expr(e, what)
 
     def expr(self, e: Expr, what: str) -> None:
-        """Variables and loads of an expression are in scope."""
+        """Checks that variables and loads of an expression are in scope."""
         if self.concrete:
             for name in variables(e) - self.loops - self.sizes.keys():
                 _require(name.startswith("#"), f"{what} must mention loops in scope only, but got {name} in {e}")

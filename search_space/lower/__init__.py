@@ -1,9 +1,9 @@
 """Lowering: from a schedule to a loop program, the same way for decision variables and for numbers.
 
-A schedule is checked (`legality`), its inlined stages are put into their consumers (`inline`), the extents and the
-indices of all loops are inferred (`domains`), and the loop tree is built (`lowering`), with calls of instructions
-(`tensorize`) and prologues that pack constants (`pack`). A program whose numbers are known is tidied (`cleanup`). What
-a program takes of a machine is counted in `memories` and `blocks`.
+`legality` checks a schedule, `inline` puts its inlined stages into their consumers, and `domains` infers the extents
+and indices of all loops. `lowering` then builds the loop tree, with calls of instructions (`tensorize`) and prologues
+that pack constants (`pack`). `cleanup` simplifies a program with known numbers. `memories` and `blocks` count the
+resources that a program needs.
 """
 
 from search_space.lower.cleanup import cleanup

@@ -1,4 +1,4 @@
-"""What a program takes of a GPU, as limits on its decisions: threads of a block and shared memory of each kernel."""
+"""Limits of a GPU on a program's decisions: threads of a block and shared memory of each kernel."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, total
 from search_space.ir.stmt import Allocate, Constraint, For, LoopProgram, Seq, Stmt
 
 PIPELINE = "pipeline"
-"""Pragma of a loop whose shared buffers are there so many times: the next step's are filled while one is worked on."""
+"""Pragma of a loop: number of copies of its shared buffers, one filled for the next step while another is used."""
 BULK = "bulk"
-"""Pragma of such a loop whose buffers the device's copy unit fills, as far as they are boxes of arrays."""
+"""Pragma of a pipelined loop whose buffers the device's copy unit fills, if they are boxes of arrays."""
 
 
 def kernels(stmt: Stmt) -> Iterator[Stmt]:
-    """The statements that are started one after another, each over a grid of blocks of its own."""
+    """Lists the statements that are launched one after another, each over a grid of blocks of its own."""
     if isinstance(stmt, Seq):
         for child in stmt.body:
             yield from kernels(child)
-    # A block cannot see what another wrote: an intermediate array in global memory is between kernels, any other within
-    # one.
+    # A block cannot see the writes of another: an intermediate array in global memory lies between kernels, any other
+    # one within a kernel.
     elif isinstance(stmt, Allocate) and stmt.buffer.scope == "global":
         yield from kernels(stmt.body)
     else:
@@ -29,7 +29,7 @@ def kernels(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def shared_bytes(stmt: Stmt, times: int = 1) -> Expr:
-    """Bytes of all shared buffers in a kernel, at once."""
+    """Counts the bytes of all shared buffers in a kernel, which exist at the same time."""
     if isinstance(stmt, Seq):
         # Statements one after another add up: the target gives every shared buffer a place of its own.
         return lift(total([shared_bytes(child, times) for child in stmt.body]))
@@ -44,7 +44,7 @@ def shared_bytes(stmt: Stmt, times: int = 1) -> Expr:
 
 
 def shared_limits(program: LoopProgram, gpu: GpuLimits) -> tuple[Constraint, ...]:
-    """One limit a kernel that has shared buffers."""
+    """Makes a limit for each kernel that has shared buffers."""
     taken = [shared_bytes(kernel) for kernel in kernels(program.body)]
     return tuple(Constraint("shared memory", lift(t), const(gpu.shared_block)) for t in taken if t is not const(0))
 
@@ -53,23 +53,22 @@ BLOCK_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
 def thread_limits(program: LoopProgram, gpu: GpuLimits) -> tuple[Constraint, ...]:
-    """That the threads of a block are no more than there may be, in each kernel.
+    """Makes the limits on the threads of a block in each kernel.
 
     A kernel's stages may bind loops of several extents to one tag: the longest counts, so any of them must fit.
     """
-    found: list[Constraint] = []
+    limits: list[Constraint] = []
     for kernel in kernels(program.body):
         extents: dict[str, dict[Expr, None]] = {}
         _bound_extents(kernel, extents)
-        # Which of two symbolic extents is longer differs from candidate to candidate; a limit for each choice says the
-        # same without a maximum.
+        # Which of two symbolic extents is longer differs from candidate to candidate; a limit for each choice has the
+        # effect of one for their maximum.
         for chosen in cartesian(*extents.values()):
             count = lift(product(chosen))
-            # A number that fits is no limit; one that does not is kept, so that the sketch is seen to have no legal
-            # candidate.
+            # A number that fits is no limit; one that does not fit is kept, so that the sketch has no legal candidate.
             if not count.is_const or count.value > gpu.threads_block:
-                found.append(Constraint("threads of a block", count, const(gpu.threads_block)))
-    return tuple(dict.fromkeys(found))
+                limits.append(Constraint("threads of a block", count, const(gpu.threads_block)))
+    return tuple(dict.fromkeys(limits))
 
 
 def _bound_extents(stmt: Stmt, found: dict[str, dict[Expr, None]]) -> None:

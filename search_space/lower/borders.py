@@ -1,8 +1,8 @@
-"""Zeros around a padded input: which elements of a buffer they are, and loops over products that leave them out.
+"""Zeros around a padded input: the elements of a buffer that are zero, and loops over products that skip them.
 
-A window that reaches past the edge of an image multiplies zeros there. What a sum of integers gets from them is
-nothing, exactly, so that these products need not be made: a row of the window that lies outside is no iteration of the
-loop over its rows, and a target leaves out the single products of an unrolled tile.
+A window that reaches past the edge of an image multiplies zeros there. They add nothing to a sum of integers, exactly,
+so that these products can be skipped. A row of the window outside the image is no iteration of the loop over its rows,
+and a target skips the single products of an unrolled tile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Border:
     """Elements of a buffer that are zero unless all of some conditions hold.
 
     Attributes:
-        indices: of an element, in the loops that write it.
+        indices: indices of an element, in the loops that write it.
         inside: comparisons of integers in the same loops, and in those around.
     """
 
@@ -41,29 +41,29 @@ class Border:
     inside: tuple[Expr, ...]
 
     def at(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The same for the element at other indices; comparisons that these do not decide are left out."""
-        places = dict(zip(self.indices, indices, strict=True))
+        """Returns the conditions for the element at other indices, without comparisons that these do not decide."""
+        replacements = dict(zip(self.indices, indices, strict=True))
         own = frozenset(name for index in self.indices for name in variables(index))
-        moved = [(c, transform(c, lambda e: places.get(e) if e.op != "const" else None)) for c in self.inside]
-        # what has stayed of the writing loops says nothing where the element is read
-        return tuple(new for old, new in moved if not self._left(old, places, own))
+        moved = [(c, transform(c, lambda e: replacements.get(e) if e.op != "const" else None)) for c in self.inside]
+        # a variable of the writing loops has no meaning where the element is read
+        return tuple(new for old, new in moved if not self._left(old, replacements, own))
 
     @staticmethod
     def _left(condition: Expr, places: Mapping[Expr, Expr], own: frozenset[str]) -> bool:
-        """Whether a comparison has variables of the writing loops besides those in whole indices."""
+        """Tells whether a comparison has variables of the writing loops besides those in complete indices."""
         rest = transform(condition, lambda e: const(0) if e.op != "const" and e in places else None)
         return bool(variables(rest) & own)
 
 
 def borders(program: LoopProgram) -> Mapping[str, Border]:
-    """By name of the buffers that one statement fills, with zero where a condition fails."""
+    """Finds the buffers that one statement fills, with zero where a condition fails; returns their borders by name."""
     stores: dict[str, list[Store]] = {}
     for stmt in walk_stmt(program.body):
         if isinstance(stmt, Intrinsic):
             stores.setdefault(stmt.output.buffer, []).append(Store(stmt.output.buffer, (), const(1)))
         elif isinstance(stmt, Store):
             stores.setdefault(stmt.buffer, []).append(stmt)
-    found: dict[str, Border] = {}
+    by_buffer: dict[str, Border] = {}
     for name, (first, *others) in stores.items():
         value = first.value
         filled = value.op == "select" and value.args[2].is_const and value.args[2].value == 0
@@ -71,14 +71,14 @@ def borders(program: LoopProgram) -> Mapping[str, Border]:
             continue
         inside = tuple(c for c in conjuncts(value.args[0]) if c.op in ("lt", "le") and c.args[0].dtype == "int64")
         if inside:
-            found[name] = Border(first.indices, inside)
-    return found
+            by_buffer[name] = Border(first.indices, inside)
+    return by_buffer
 
 
 def present(found: Mapping[str, Border], call: Intrinsic) -> tuple[Expr, ...]:
-    """Comparisons of which one fails where an instruction adds nothing to sums of integers; none where it always may.
+    """Lists comparisons; where one fails, an instruction adds only zeros to sums of integers.
 
-    The elements of an operand beside the first one differ from it in dimensions that no border is known of.
+    A comparison that depends on an index that moves within an operand's tile is left out.
     """
     if not any(o.buffer in found for o in call.inputs) or call.reset or get_intrinsic(call.name).reducer != "sum":
         return ()
@@ -87,14 +87,14 @@ def present(found: Mapping[str, Border], call: Intrinsic) -> tuple[Expr, ...]:
         border = found.get(operand.buffer)
         if border is not None:
             pairs = zip(operand.indices, operand.elements, strict=True)
-            # An index that moves within the instruction stands for no single place: no comparison may count on it.
+            # An index that moves within the instruction has no single value: no comparison may use it.
             indices = tuple(first if first is each else var("#within") for first, each in pairs)
             conditions += [c for c in border.at(indices) if "#within" not in variables(c)]
     return tuple(dict.fromkeys(conditions))
 
 
 def trimmed(program: LoopProgram) -> LoopProgram:
-    """The same program with loops over products of integers without the iterations that multiply zeros of a border.
+    """Removes the iterations that multiply zeros of a border from loops over products of integers.
 
     Before:  for r in 3: unroll w in 14: dot(sum[w], padded[h + r, w], weight[r])
     After:   for r in min(3, 15 - h) - max(0, 1 - h): ... padded[h + r + max(0, 1 - h), w] ...
@@ -107,7 +107,7 @@ def trimmed(program: LoopProgram) -> LoopProgram:
 
 
 def _exact(program: LoopProgram, name: str) -> bool:
-    """Whether all instructions that read a buffer add up integers, so that zeros add nothing, whatever the factor."""
+    """Tells whether all instructions that read a buffer add up integers, so that zeros add nothing."""
     calls = [s for s in walk_stmt(program.body) if isinstance(s, Intrinsic)]
     reading = [s for s in calls if any(o.buffer == name for o in s.inputs)]
     return bool(reading) and all(program.buffers[s.output.buffer].dtype == "int32" for s in reading)
@@ -133,7 +133,7 @@ def _trimmed(stmt: Stmt, found: Mapping[str, Border]) -> Stmt:
 
 
 def _shared(loop: For, found: Mapping[str, Border]) -> list[Expr]:
-    """Comparisons in a loop's variable, and in none of the loops in it: where one fails, all its products are zero."""
+    """Lists comparisons in a loop's variable and no inner loop's: where one fails, all products are zero."""
     inner: set[str] = set()
     common: list[Expr] | None = None
     for stmt in walk_stmt(loop.body):
@@ -151,13 +151,13 @@ def _shared(loop: For, found: Mapping[str, Border]) -> list[Expr]:
 
 
 def _bound(condition: Expr, name: str) -> tuple[Expr | None, Expr | None] | None:
-    """The first value of a variable for which a comparison holds, and the one past the last; None: it is not linear."""
+    """Solves a comparison for a variable: returns its first value and the one past the last; None: not linear."""
     left, right = (poly(side) for side in condition.args)
-    whole = poly_add(left, right, -1)  # at most 0
+    gap = poly_add(left, right, -1)  # at most 0
     if condition.op == "lt":
-        whole = poly_add(whole, {(): 1})
-    factor = whole.get((var(name),), 0)
-    rest = poly_add(whole, {(var(name),): factor}, -1) if factor else whole
+        gap = poly_add(gap, {(): 1})
+    factor = gap.get((var(name),), 0)
+    rest = poly_add(gap, {(var(name),): factor}, -1) if factor else gap
     if not factor or any(name in variables(atom) for monomial in rest for atom in monomial):
         return None
     if factor > 0:

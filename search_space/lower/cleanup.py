@@ -1,4 +1,4 @@
-"""Tidies a concrete program: loops that run once or never, predicates that hold, indices in canonical form."""
+"""Simplification of concrete programs: trivial loops, predicates that hold, indices in canonical form."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from search_space.ir.stmt import (
 
 
 def cleanup(program: LoopProgram) -> LoopProgram:
-    """The same program without loops of extent 0 or 1, simplified under the ranges of the loops that stay."""
-    # Threads divide flattened indices, and only with these taken apart are vectors seen to be contiguous. Loops of CPUs
-    # seldom do, and would pay for the rules at every node.
+    """Removes loops of extent 0 or 1 and simplifies under the ranges of the loops that remain."""
+    # Threads divide flattened indices, and vectors are seen to be contiguous only after regrouping. Loops of CPUs
+    # seldom divide, and would pay for the rules at every node.
     threads = any(isinstance(s, For) and s.kind in THREAD_TAGS for s in walk_stmt(program.body))
     body = _tidy(program.body, {}, {}, Regrouping if threads else Simplifier)
     params = tuple(map_buffer(b, Simplifier({})) for b in program.params)
@@ -42,17 +42,17 @@ def cleanup(program: LoopProgram) -> LoopProgram:
 
 
 def tidied(stmt: Stmt, ranges: Mapping[str, Expr]) -> Stmt | None:
-    """A part of a program, tidied under the ranges of the loops around it; None where nothing is left of it."""
+    """Simplifies a part of a program under the ranges of the loops around it; None if nothing remains."""
     return _tidy(stmt, dict(ranges), {}, Simplifier)
 
 
 def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr], rules: type[Simplifier]) -> Stmt | None:
-    """The statement tidied, None where nothing is left; `fixed` are the variables of loops of extent 1 around it."""
+    """Simplifies a statement, None if nothing remains; `fixed` are the variables of loops of extent 1 around it."""
     if isinstance(stmt, Seq):
         done = [t for t in [_tidy(s, ranges, fixed, rules) for s in stmt.body] if t is not None]
         return seq(*done) if done else None
-    # Variables of loops of one iteration are collected, and put in once at the leaves: a substitution for each loop
-    # would walk the same expressions again and again.
+    # Variables of loops of one iteration are collected, and substituted once at the leaves: a substitution for each
+    # loop would walk the same expressions again and again.
     simplify = rules(ranges)
 
     def put(e: Expr) -> Expr:
@@ -66,7 +66,7 @@ def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr], rules: ty
             body = _tidy(stmt.body, ranges, {**fixed, stmt.var: const(0)}, rules)
             if body is None or not stmt.kind.startswith("blockIdx."):
                 return body
-            return For(stmt.var, extent, stmt.kind, body, stmt.pragmas)  # what is inside is one kernel
+            return For(stmt.var, extent, stmt.kind, body, stmt.pragmas)  # the loop marks its body as one kernel
         body = _tidy(stmt.body, {**ranges, stmt.var: extent}, fixed, rules)
         return None if body is None else For(stmt.var, extent, stmt.kind, body, stmt.pragmas)
     if isinstance(stmt, Allocate):
@@ -87,9 +87,9 @@ def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr], rules: ty
 
 
 def simplify_value(value: Expr, simplify: Simplifier) -> Expr:
-    """A stored value with its indices, conditions and integer parts simplified."""
+    """Simplifies the indices, conditions and integer parts of a stored value."""
 
-    memo: dict[int, Expr] = {}  # of both branches of a select too: they may share most of what they are made of
+    memo: dict[int, Expr] = {}  # for both branches of a select, too: they may share most of their nodes
 
     def visit(node: Expr) -> Expr | None:
         if node.op == "load":

@@ -5,8 +5,8 @@ inference serves all candidates: regions are intervals whose ends are expression
 values of the variables; whether a tile fits an axis, or divides it, becomes a constraint on the decisions.
 
 Stages are visited consumers first. A stage at the root computes its whole tensor. An attached one computes the union of
-what its consumers read while the loops around its place stand still and those inside of it run; its loops then run over
-that region, from 0, and its buffer holds no more.
+its consumers' reads while the loops around its place are fixed and the loops inside of it run. Its loops then run over
+this region, from 0, and its buffer holds exactly this region.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from search_space.schedule.state import Axis, FuseRelation, SplitRelation, Stage
 
 
 def loop_var(stage: str, leaf: str) -> str:
-    """The program-wide name of a loop variable."""
+    """Returns the program-wide name of a loop variable."""
     return f"{stage}.{leaf}"
 
 
 def _divided(stage: Stage, axis: str) -> bool:
-    """Whether a spatial axis is split into tiles that divide it."""
+    """Tells whether a spatial axis is split into tiles that divide it."""
     splits = (r for r in stage.relations if isinstance(r, SplitRelation))
     return any(r.parent == axis and r.tail == "exact" and not stage.is_reduce(r.children[0]) for r in splits)
 
@@ -66,12 +66,12 @@ class Nest:
 
 
 class Bounds:
-    """Infers domains and nests, consumers before producers.
+    """The inference of domains and nests, consumers before producers.
 
     Attributes:
-        domains, nests: by stage name.
-        simplify: a simplifier that knows every loop's range.
-        constraints: what the splits demand of the decision variables.
+        domains, nests: results by stage name.
+        simplify: simplifier that knows every loop's range.
+        constraints: conditions of the splits on the decision variables.
     """
 
     def __init__(self, state: State, findings: Findings | None = None) -> None:
@@ -89,7 +89,7 @@ class Bounds:
             self.nests[stage.name] = self._nest(stage, domain)
 
     def path(self, stage: Stage) -> list[str]:
-        """Loop variables around a stage's place, outermost first."""
+        """Returns the loop variables around a stage's place, outermost first."""
         if stage.attach.kind == "root":
             return []
         target = self.state.stage(stage.attach.stage)
@@ -101,47 +101,47 @@ class Bounds:
         return Domain(zeros, tuple(a.extent for a in stage.axes), frozenset())
 
     def _attached(self, stage: Stage) -> Domain:
-        """The region that all reads of a stage cover, in loops inside its place."""
+        """Computes the region that all reads of a stage cover, in loops inside its place."""
         outside = self._outside(stage)
         lows: list[list[tuple[Expr, Expr]]] = [[] for _ in stage.axes]
         overrun: set[str] = set()
-        # Regions are cut to the tensor by minimum and maximum, which would stand in the extents of loops that threads
-        # are bound to. What is read by loops that stay inside needs no cut; neither do tiles that divide an axis.
+        # Regions are cut to the tensor by minimum and maximum, which would end up in the extents of loops that threads
+        # are bound to. Reads by loops that remain inside need no cut; neither do tiles that divide an axis.
         inside_only = {a.name for a in stage.axes}
         for consumer in self.state.consumers(stage.name):
             nest = self.nests[consumer.name]
             inside = self.path(consumer) + [loop_var(consumer.name, leaf) for leaf in consumer.leaves]
             # loops between the stage's place and the read: the interval is over all of their values
             relaxed = {v: self.ranges[v] for v in inside if v not in outside}
-            whole = self._whole_parents(consumer, relaxed)
+            covered = self._whole_parents(consumer, relaxed)
             # A clamped or peeled axis all of whose loops run is one variable over the extent, which they cover exactly.
             # Interval arithmetic would not see that: clamped indices are a minimum, a peeled rest is another loop.
-            relaxed |= {loop_var(consumer.name, p): nest.extents[p] for p in whole}
-            values = self._values(consumer, nest.extents, self.domains[consumer.name], whole)
-            loose = self._overrun_axes(consumer, whole)
-            may_leave = loose | self._partly_run_clamped(consumer, relaxed, whole)
+            relaxed |= {loop_var(consumer.name, p): nest.extents[p] for p in covered}
+            values = self._values(consumer, nest.extents, self.domains[consumer.name], covered)
+            loose = self._overrun_axes(consumer, covered)
+            may_leave = loose | self._partly_run_clamped(consumer, relaxed, covered)
             for node in walk(consumer.body):
                 if node.op != "load" or node.args[0] != stage.name:
                     continue
-                for axis, index, found in zip(stage.axes, node.args[1:], lows, strict=True):
+                for axis, index, regions in zip(stage.axes, node.args[1:], lows, strict=True):
                     at = substitute(index, values)
                     low, width = self._region(axis, self.recombined(stage, at), relaxed)
-                    found.append((low, width))
+                    regions.append((low, width))
                     stays = self._runs_inside(consumer, index, axis, may_leave)
                     if not stays or not (self.threaded or _divided(consumer, str(index.args[0]))):
                         inside_only.discard(axis.name)
-                    # a loop may overrun and what is made of its index stay inside: h // 4 of 7 rows in tiles of 4
+                    # a loop may overrun and an index computed from it still be inside: h // 4 of 7 rows in tiles of 4
                     if variables(index) & loose and not self.simplify.at_most_zero(
                         canon(low + width - axis.extent + 1)
                     ):
                         overrun.add(axis.name)
         starts, extent = [], []
-        for axis, found in zip(stage.axes, lows, strict=True):
+        for axis, regions in zip(stage.axes, lows, strict=True):
             if axis.name in stage.whole:
-                found = [(const(0), canon(axis.extent - 1))]
-            first, size = self._union(stage, axis, found)
-            # A region that overruns under a guard, and does not begin before the tensor, stays where it is: no minimum
-            # stands in its indices, and what is read past the end is checked instead.
+                regions = [(const(0), canon(axis.extent - 1))]
+            first, size = self._union(stage, axis, regions)
+            # A region that overruns under a guard, and does not begin before the tensor, is not moved: its indices
+            # need no minimum, and reads past the end are checked instead.
             if axis.name not in inside_only and (axis.name not in overrun or not self.simplify.nonnegative(first)):
                 first, size = self._moved_inside(axis, first, size)
                 overrun.discard(axis.name)
@@ -150,34 +150,34 @@ class Bounds:
         return Domain(tuple(starts), tuple(extent), frozenset(overrun))
 
     def recombined(self, stage: Stage, index: Expr) -> Expr:
-        """The index at which an attached stage is read, put together again where fused loops took it apart.
+        """Puts the index at which an attached stage is read together again if fused loops took it apart.
 
-        In `f // 8 * 8 + f % 8` interval arithmetic sees two terms, and not that both come of one `f`.
+        In `f // 8 * 8 + f % 8` interval arithmetic sees two terms, and not that both come from one `f`.
         """
         fused = any(isinstance(r, FuseRelation) for c in self.state.consumers(stage.name) for r in c.relations)
         return recombined(self.simplify(index), self.simplify) if fused else index
 
     def _outside(self, stage: Stage) -> set[str]:
-        """The loops that stand still where a stage is computed.
+        """Returns the loops that are fixed where a stage is computed.
 
-        What is in shared memory is computed by all threads of a block together, for all of them: the loops of threads
-        around its place run, and virtual threads share it too.
+        All threads of a block together compute a stage in shared memory, for all of them: the loops of threads around
+        its place run, and virtual threads share it too.
         """
         if stage.scope != "shared":
             return set(self.path(stage))
         return {v for v in self.path(stage) if not is_thread(self.kinds.get(v, "serial"))}
 
     def _runs_inside(self, consumer: Stage, index: Expr, axis: Axis, leaving: set[str]) -> bool:
-        """Whether an index is an axis of the consumer that is as long and whose region stays inside: so does this one.
+        """Tells whether an index is an axis of the consumer with this axis's extent and a region inside the tensor.
 
-        That exact splits reach no further than the extent is a limit on the decisions, which arithmetic does not know.
+        Exact splits reach no further than the extent: this limit on the decisions is unknown to the arithmetic.
         """
         if index.op != "var" or index.args[0] in leaving:
             return False
         return any(a.name == index.args[0] and a.extent is axis.extent for a in (*consumer.axes, *consumer.reduce_axes))
 
     def _region(self, axis: Axis, index: Expr, relaxed: dict[str, Expr]) -> tuple[Expr, Expr]:
-        """First index read and the width; the whole axis where arithmetic does not bound it."""
+        """Returns the first index read and the width; the whole axis if arithmetic does not bound it."""
         try:
             bounds = interval(index, relaxed, self.simplify)
         except Unbounded:  # such as an index that is read from a tensor
@@ -185,7 +185,7 @@ class Bounds:
         return bounds.low, bounds.width
 
     def _moved_inside(self, axis: Axis, first: Expr, size: Expr) -> tuple[Expr, Expr]:
-        """The region shifted to lie in the tensor; what is read outside, under a false condition, is not needed."""
+        """Shifts the region into the tensor; elements outside, read under a false condition, are not needed."""
         size = self.simplify(minimum(size, axis.extent))
         if not self.simplify.at_most_zero(canon(first + size - axis.extent)):
             first = self.simplify(minimum(first, axis.extent - size))
@@ -194,7 +194,7 @@ class Bounds:
         return first, size
 
     def _union(self, stage: Stage, axis: Axis, found: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
-        """First index and extent of what several reads cover along an axis, each from its low end, so much wide.
+        """Returns the first index and the extent that several reads cover along an axis, each given by start and width.
 
         Which of two symbolic ends is lower must be the same for all candidates, so they may differ by a number alone.
         """
@@ -220,15 +220,15 @@ class Bounds:
         return self.simplify.extremum("max", a, b)
 
     def guarded_reduce_axes(self, stage: Stage) -> set[str] | None:
-        """Reduce axes that pass their end under a guard; None where it is a loop made of them that does."""
+        """Returns the reduce axes that pass their end under a guard; None if a loop derived from them does."""
         splits = [r for r in stage.relations if isinstance(r, SplitRelation) and r.tail == "guard"]
         guarded = {r.parent for r in splits if stage.is_reduce(r.children[0])}
         return guarded if guarded <= {a.name for a in stage.reduce_axes} else None
 
     def _overrun_axes(self, stage: Stage, whole: frozenset[str]) -> set[str]:
-        """Axes of `stage` that run past their end at some point of its loops.
+        """Returns the axes of `stage` that run past their end in some iteration of its loops.
 
-        From loops back to axes: what was made of a loop that overruns, by splits and fusions, does too.
+        Overruns propagate from loops back to axes: an axis overruns if a loop split or fused from it does.
         """
         loose = set(self.domains[stage.name].overrun)
         for relation in reversed(stage.relations):
@@ -242,26 +242,26 @@ class Bounds:
         return loose
 
     def _partly_run_clamped(self, stage: Stage, relaxed: dict[str, Expr], whole: frozenset[str]) -> set[str]:
-        """Axes with a clamped split some of whose loops run, the innermost not alone.
+        """Returns axes with a clamped split of which a loop outside the innermost one runs.
 
-        Each tile is moved inside, but a block of several tiles is as wide for the last as for all: of 5 rows in blocks
-        of 2 tiles of 1, the last block holds one row, and a region two rows wide there ends past the tensor.
+        Each tile is moved inside, but a block of several tiles has the same width everywhere. For 5 rows in blocks of 2
+        tiles of 1, the last block holds one row, and a region two rows wide there ends past the tensor.
         """
         running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in relaxed}
-        found: set[str] = set()
+        clamped: set[str] = set()
         for relation in reversed(stage.relations):
-            made = relation.children if isinstance(relation, SplitRelation) else (relation.child,)
+            children = relation.children if isinstance(relation, SplitRelation) else (relation.child,)
             parents = (relation.parent,) if isinstance(relation, SplitRelation) else relation.parents
-            if running.intersection(made):
+            if running.intersection(children):
                 running.update(parents)
-            if found.intersection(made):
-                found.update(parents)
+            if clamped.intersection(children):
+                clamped.update(parents)
             if isinstance(relation, SplitRelation) and relation.tail == "clamp" and relation.parent not in whole:
-                found.update(parents if running.intersection(relation.children[:-1]) else ())
-        return found
+                clamped.update(parents if running.intersection(relation.children[:-1]) else ())
+        return clamped
 
     def _nest(self, stage: Stage, domain: Domain) -> Nest:
-        """The loops over a domain: their extents as the schedule made them, then each axis in terms of them."""
+        """Computes the loops over a domain: their extents from the schedule, then each axis in terms of them."""
         extents = {a.name: e for a, e in zip(stage.axes, domain.extent, strict=True)}
         extents |= {a.name: a.extent for a in stage.reduce_axes}
         for relation in stage.relations:
@@ -269,7 +269,7 @@ class Bounds:
                 extents[relation.child] = canon(product(extents[p] for p in relation.parents))
             else:
                 self._split_extents(stage, relation, extents)
-        for leaf in stage.leaves:  # from here on the simplifier knows how far they run
+        for leaf in stage.leaves:  # from here on the simplifier knows their ranges
             self.ranges[loop_var(stage.name, leaf)] = extents[leaf]
         for relation in stage.relations:
             if isinstance(relation, SplitRelation) and relation.tail == "peel":
@@ -286,7 +286,7 @@ class Bounds:
         return Nest(extents, values, local, tuple(spatial), tuple(reduced))
 
     def _range_of_peeled(self, stage: Stage, relation: SplitRelation, extents: dict[str, Expr]) -> None:
-        """In the peeled rest the outer index is one past the loop's last."""
+        """Extends the outer index's range by the peeled rest, where the index is one past the loop's last."""
         outer = relation.children[0]
         whole = extents[relation.parent]
         rest = self.simplify(
@@ -297,7 +297,7 @@ class Bounds:
             self.simplify.forget()
 
     def _local(self, stage: Stage, extents: dict[str, Expr], whole: frozenset[str]) -> dict[str, Expr]:
-        """Every axis and loop of `stage` in its innermost loop variables; those in `whole` stay variables."""
+        """Returns every axis and loop of `stage` in its innermost loop variables; those in `whole` stay variables."""
         local: dict[str, Expr] = {leaf: var(loop_var(stage.name, leaf)) for leaf in (*stage.leaves, *whole)}
         for relation in reversed(stage.relations):
             if isinstance(relation, FuseRelation):
@@ -319,14 +319,14 @@ class Bounds:
         )
 
     def _shift(self, stage: Stage, local: dict[str, Expr], domain: Domain) -> dict[str, Expr]:
-        """Places in the tensor, of places in the domain: reads of others need the first, the own buffer the second."""
+        """Converts indices in the domain to indices in the tensor: reads use the latter, the own buffer the former."""
         low = {a.name: x for a, x in zip(stage.axes, domain.low, strict=True)}
         return {name: canon(value + low[name]) if name in low else value for name, value in local.items()}
 
     def _whole_parents(self, stage: Stage, relaxed: dict[str, Expr]) -> frozenset[str]:
-        """Peeled or clamped parents all of whose loops run: together these cover the parent exactly."""
+        """Returns peeled or clamped parents whose loops all run: together these loops cover the parent exactly."""
         running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in relaxed}
-        found: set[str] = set()
+        covered: set[str] = set()
         for relation in reversed(stage.relations):
             if isinstance(relation, FuseRelation):
                 if relation.child in running:
@@ -334,11 +334,11 @@ class Bounds:
             elif running.issuperset(relation.children):
                 running.add(relation.parent)
                 if relation.tail in ("peel", "clamp"):
-                    found.add(relation.parent)
-        return frozenset(found)
+                    covered.add(relation.parent)
+        return frozenset(covered)
 
     def _split_extents(self, stage: Stage, relation: SplitRelation, extents: dict[str, Expr]) -> None:
-        """The extents of a split's loops; what its tail demands is found wrong here, or becomes a constraint."""
+        """Computes the extents of a split's loops; a condition of its tail fails here, or becomes a constraint."""
         extent, inner = extents[relation.parent], product(relation.factors)
         where = f"{stage.name}.{relation.parent}"
         if relation.tail in ("exact", "peel"):
@@ -370,8 +370,8 @@ class Bounds:
                     )
             elif not (tile.is_const and extent.is_const):
                 self.constraints.append(Constraint(f"{where} holds a tile", tile, extent))
-                # Only legal candidates count, so what is demanded of the decisions may be used from here on: it is
-                # what shows that `extent - tile`, where the last tile begins, is not negative.
+                # Only legal candidates count, so this condition on the decisions may be used from here on: it proves
+                # that `extent - tile`, where the last tile begins, is not negative.
                 self.simplify.facts.append(poly(tile - extent))
             if tile.op == "var" and extent.is_const:
                 self.simplify.limits[tile.args[0]] = extent.value
@@ -379,10 +379,10 @@ class Bounds:
         extents.update(zip(relation.children[1:], relation.factors, strict=True))
 
     def _split_value(self, relation: SplitRelation, local: dict[str, Expr], extents: dict[str, Expr]) -> Expr:
-        """The index of a loop that was split, in those that it became.
+        """Returns the index of a split loop in terms of the loops that it was split into.
 
-        Under `clamp` only the start of the innermost tile is moved: a minimum outside of it, once a tile, and indices
-        within it are those of a full one, with no predicate and no mask.
+        Under `clamp` only the start of the innermost tile is moved: one minimum per tile, outside of it. Indices within
+        the tile are those of a full one, without predicate or mask.
         """
         value = local[relation.children[0]]
         for child, factor in zip(relation.children[1:-1], relation.factors[:-1], strict=True):

@@ -1,4 +1,4 @@
-"""Inlining: stages marked so disappear into the bodies of their consumers."""
+"""Inlining: the bodies of stages that are marked for it replace the reads of these stages in their consumers."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from search_space.schedule.state import Stage, State
 
 
 def inline_stages(state: State) -> State:
-    """The state without inlined stages: every read of one is its body at the indices read."""
+    """Removes inlined stages from the state: every read of one becomes its body at the indices read."""
     inlined = _inlined(state)
     kept = (replace(s, body=_expand(s.body, inlined)) for s in state.stages if s.attach.kind != "inline")
     return replace(state, stages=tuple(kept))
 
 
 def expanded(stage: Stage, state: State) -> Expr:
-    """The body of a stage, every read of an inlined one put in."""
+    """Returns the body of a stage with every read of an inlined one replaced."""
     return _expand(stage.body, _inlined(state))
 
 
 def _inlined(state: State) -> dict[str, Stage]:
-    """The inlined stages by name, in terms of those that are not."""
-    found: dict[str, Stage] = {}
+    """Returns the inlined stages by name, in terms of the other stages."""
+    inlined: dict[str, Stage] = {}
     for stage in state.stages:
-        # Stages stand producers first: what this one reads of inlined ones is expanded already.
+        # Stages are ordered producers first: inlined stages that this one reads are expanded already.
         if stage.attach.kind == "inline":
-            found[stage.name] = replace(stage, body=_expand(stage.body, found))
-    return found
+            inlined[stage.name] = replace(stage, body=_expand(stage.body, inlined))
+    return inlined
 
 
 def _expand(body: Expr, inlined: dict[str, Stage]) -> Expr:

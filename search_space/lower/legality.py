@@ -1,4 +1,4 @@
-"""What must hold of a whole schedule before it is lowered, whatever the numbers in it are."""
+"""Conditions on a complete schedule before it is lowered, for any numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def check_schedule(state: State) -> None:
     """Checks every stage of a schedule without inlined stages.
 
     Raises:
-        ScheduleError: a schedule that would not compute what its expressions say.
+        ScheduleError: a schedule that would not compute its expressions.
     """
     for stage in state.stages:
         if stage.attach.kind == "at":
@@ -24,7 +24,7 @@ def check_schedule(state: State) -> None:
 
 
 def place_of(state: State, stage: Stage) -> tuple[tuple[str, str], ...]:
-    """The loops around a stage's place as (stage, leaf), outermost first."""
+    """Returns the loops around a stage's place as (stage, leaf), outermost first."""
     if stage.attach.kind == "root":
         return ()
     target = state.stage(stage.attach.stage)
@@ -38,14 +38,14 @@ def place_of(state: State, stage: Stage) -> tuple[tuple[str, str], ...]:
 
 
 def _check_attached(state: State, stage: Stage) -> None:
-    place = place_of(state, stage)
+    loops = place_of(state, stage)
     consumers = state.consumers(stage.name)
     if not consumers:
         raise ScheduleError(f"an attached stage must be read by another, but nothing reads {stage.name}")
-    # The buffer is allocated at that loop and refilled in each of its iterations: outside of it there is none to read.
+    # The buffer is allocated at that loop and refilled in each of its iterations: it does not exist outside of it.
     for consumer in consumers:
         around = place_of(state, consumer) + tuple((consumer.name, leaf) for leaf in consumer.leaves)
-        if around[: len(place)] != place:
+        if around[: len(loops)] != loops:
             raise ScheduleError(
                 f"every consumer must stand inside the loop a stage is computed at, but {consumer.name} reads "
                 f"{stage.name} outside of {stage.attach.stage}.{stage.attach.leaf}"
@@ -54,8 +54,8 @@ def _check_attached(state: State, stage: Stage) -> None:
 
 def _check_peel(stage: Stage, relation: SplitRelation) -> None:
     outer, inner = relation.children
-    # Lowering writes the rest as a second copy of what is inside the outer loop, where the inner one has another
-    # extent: it must find both loops as they were split.
+    # Lowering writes the rest as a second copy of the outer loop's body, where the inner loop has another extent: it
+    # must find both loops as they were split.
     for child in relation.children:
         if child not in stage.leaves:
             raise ScheduleError(f"a peeled loop must not be split or fused again, but got {stage.name}.{child}")
@@ -64,12 +64,12 @@ def _check_peel(stage: Stage, relation: SplitRelation) -> None:
 
 
 def _check_clamped_reduction(stage: Stage, relation: SplitRelation) -> None:
-    """The overlap is computed twice, so each tile must be initialised and reduced before the next one starts."""
+    """Checks that tiles, which overlap, are each initialised and reduced before the next one starts."""
     reduced = [i for i, leaf in enumerate(stage.leaves) if stage.is_reduce(leaf)]
-    # All loops but the innermost say where a tile begins; within a tile no element is met twice, so that its loop may
-    # stand anywhere and be run in any way.
+    # All loops but the innermost determine where a tile begins; within a tile no element comes twice, so that its loop
+    # may be anywhere and of any kind.
     starts = leaves_of(stage, set(relation.children[:-1]))
-    # The initialisation stands before the first reduce loop: once for all loops inside of it.
+    # The initialisation comes before the first reduce loop: once for all loops inside of it.
     late = [leaf for leaf in starts if reduced and stage.leaves.index(leaf) > reduced[0]]
     if late:
         raise ScheduleError(
@@ -85,14 +85,13 @@ def _check_clamped_reduction(stage: Stage, relation: SplitRelation) -> None:
 
 
 def leaves_of(stage: Stage, loops: set[str]) -> list[str]:
-    """The leaves that `loops` have been split and fused into."""
-    # Relations stand in the order in which they were applied, and name loops that there are already: one pass is
-    # enough.
-    found = set(loops)
+    """Returns the leaves that `loops` have been split and fused into."""
+    # Relations are in the order in which they were applied, and name loops that exist by then: one pass is enough.
+    descendants = set(loops)
     for relation in stage.relations:
         if isinstance(relation, SplitRelation):
-            if relation.parent in found:
-                found |= set(relation.children)
-        elif found & set(relation.parents):
-            found.add(relation.child)
-    return [leaf for leaf in stage.leaves if leaf in found]
+            if relation.parent in descendants:
+                descendants |= set(relation.children)
+        elif descendants & set(relation.parents):
+            descendants.add(relation.child)
+    return [leaf for leaf in stage.leaves if leaf in descendants]

@@ -1,7 +1,7 @@
-"""From schedule state to loop program: once per sketch, symbolically; or for concrete numbers, the same way.
+"""Lowering of a schedule to a loop program: symbolically, once per sketch, or for a candidate's numbers.
 
-That both ways give the same program is what lets legality and features of a candidate be those of its sketch at the
-candidate's numbers: nothing here may ask for a number, but only for what holds whatever the number is.
+Both give the same program, so that legality and features of a candidate are those of its sketch at the candidate's
+numbers. Therefore the code here never asks for a number, but only for facts that hold for all numbers.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from search_space.schedule.state import SplitRelation, Stage, State, identity_of
 
 
 def lower(state: State, name: str = "kernel", findings: Findings | None = None) -> LoopProgram:
-    """The loop program of a schedule.
+    """Lowers a schedule to its loop program.
 
     Args:
         state: its steps may hold decision variables; then so do the program's extents, shapes and constraints.
         name: the kernel's name.
-        findings: of the simplifier, shared with other schedules of the same definition; None: with none.
+        findings: results of the simplifier, shared with schedules of the same definition; None: nothing is shared.
 
     Raises:
         ScheduleError: a region that cannot be inferred, or numbers that break a split's rule.
@@ -56,10 +56,10 @@ def lower(state: State, name: str = "kernel", findings: Findings | None = None) 
 
 
 def rows_apart(shape: tuple[Expr, ...], dtype: str) -> tuple[Expr, ...]:
-    """The shape of a buffer that a loop has, whose rows are as long as sizes say: as far apart as the longest are.
+    """Returns the shape of a loop's buffer with rows padded to a constant length, if sizes determine their length.
 
-    Addresses of several rows are then a pointer and constants. There is room for the longest anyway; an odd number of
-    lines apart, rows do not crowd on few sets of a cache.
+    Addresses of several rows are then a pointer and constants. There is room for the longest row anyway. Rows lie an
+    odd number of cache lines apart, so that they do not compete for few sets of a cache.
     """
     if not any(map(is_sized, shape[1:])):
         return shape
@@ -73,14 +73,14 @@ def rows_apart(shape: tuple[Expr, ...], dtype: str) -> tuple[Expr, ...]:
 
 @dataclass(frozen=True)
 class _Place:
-    """What a peeled tail changes for the loops inside it: fixed outer indices and shorter inner extents."""
+    """The effects of a peeled tail on the loops inside it: fixed outer indices and shorter inner extents."""
 
     values: dict[str, Expr]
     extents: dict[str, Expr]
 
 
 class _Lowering:
-    """Builds the loop trees of all stages, given their bounds."""
+    """The builder of the loop trees of all stages, given their bounds."""
 
     def __init__(self, state: State, findings: Findings | None) -> None:
         self.state = state
@@ -123,7 +123,7 @@ class _Lowering:
         return self.loops(stage, 0, _Place({}, {}))
 
     def loops(self, stage: Stage, depth: int, place: _Place) -> Stmt:
-        """The loops of `stage` from `depth` inward; the initialisation stands before the first reduce loop."""
+        """Builds the loops of `stage` from `depth` inward; the initialisation comes before the first reduce loop."""
         init: Stmt | None = None
         if stage.reducer and depth == self.first_reduce(stage):
             init = self.init(stage, depth, place)
@@ -145,14 +145,14 @@ class _Lowering:
         tail = self.tail(stage, leaf, extent, place)
         if tail is None:
             return main
-        # the rest of a peeled loop: all that is inside of it once more, as its trip counts differ; it may be of none
+        # the rest of a peeled loop: its body once more, since trip counts differ; it may have no iteration
         return seq(main, self.attached(stage, leaf, self.loops(stage, depth + 1, tail), tail))
 
     def named(self, stage: Stage, leaf: str, place: _Place) -> tuple[str, str]:
-        """The variable of a loop where it stands, and how it runs.
+        """Returns the variable and the kind of a loop at a place.
 
-        The rest of a peeled loop is as long as sizes say, and no vector or unrolled code is: it runs as a loop with a
-        variable of its own.
+        Open sizes may determine the length of a peeled loop's rest, unlike that of vectors and unrolled code: the rest
+        becomes a serial loop with its own variable.
         """
         name, kind = loop_var(stage.name, leaf), stage.kinds.get(leaf, "serial")
         if name in place.values:
@@ -163,7 +163,7 @@ class _Lowering:
         return name, kind
 
     def tail(self, stage: Stage, leaf: str, extent: Expr, place: _Place) -> _Place | None:
-        """The place after the loop `leaf` where it was peeled and something is left."""
+        """Returns the place after the loop `leaf` if it was peeled and a rest remains."""
         for r in stage.relations:
             if isinstance(r, SplitRelation) and r.tail == "peel" and r.children[0] == leaf:
                 whole = self.bounds.nests[stage.name].extents[r.parent]
@@ -180,8 +180,8 @@ class _Lowering:
         return None
 
     def attached(self, stage: Stage, leaf: str, body: Stmt, place: _Place) -> Stmt:
-        """`body` after the stages computed at this loop, each with its buffer around both."""
-        # consumers first, each around what is there: what one reads of another here is computed before it
+        """Puts the stages computed at this loop before `body`, each with its buffer around both."""
+        # consumers first, each around the others: a producer then comes before the stages here that read it
         for producer in reversed(self.state.stages):
             at = producer.attach
             if at.kind == "at" and at.stage == stage.name and at.leaf == leaf:
@@ -193,7 +193,7 @@ class _Lowering:
         return next((i for i, leaf in enumerate(stage.leaves) if stage.is_reduce(leaf)), len(stage.leaves))
 
     def init(self, stage: Stage, depth: int, place: _Place) -> Stmt:
-        """The initialisation under the spatial loops from `depth` inward."""
+        """Builds the initialisation under the spatial loops from `depth` inward."""
         nest = self.bounds.nests[stage.name]
         if depth == len(stage.leaves):
             identity = const(identity_of(stage), stage.dtype)
@@ -223,22 +223,22 @@ class _Lowering:
         return self.placed(store, place)
 
     def filled(self, stage: Stage) -> bool:
-        """Whether a stage holds zeros where its axes overrun, and never anything that they are computed from."""
+        """Tells whether a stage holds zeros where its axes overrun, and never a value computed from elements there."""
         return stage.scope == "shared" and stage.attach.kind == "at" and stage.reducer is None
 
     def zeros(self, stage: Stage) -> frozenset[str]:
-        """Axes past whose end a stage holds zeros."""
+        """Returns the axes past whose end a stage holds zeros."""
         if self.filled(stage):
             return self.bounds.domains[stage.name].overrun
         if stage.body.op == "load" and stage.body.args[0] in self.stages and stage.attach.kind == "at":
-            source = self.stages[stage.body.args[0]]  # a copy of one that does
+            source = self.stages[stage.body.args[0]]  # a copy of a stage with zeros has them, too
             indices = dict(zip((a.name for a in source.axes), stage.body.args[1:], strict=True))
             overrun = self.bounds.domains[stage.name].overrun
             return frozenset(str(indices[a].args[0]) for a in self.zeros(source) if indices[a].op == "var") & overrun
         return frozenset()
 
     def sums_zeros(self, stage: Stage) -> bool:
-        """Whether a sum of products adds zeros times zeros where its reduce axes overrun, so that it needs no check."""
+        """Tells whether a sum of products adds zeros times zeros where its reduce axes overrun, and needs no check."""
         if stage.reducer != "sum" or not self.bounds.nests[stage.name].reduce_guards:
             return False
         open_axes = self.bounds.guarded_reduce_axes(stage)
@@ -260,7 +260,7 @@ class _Lowering:
         return True
 
     def placed(self, store: Store, place: _Place) -> Store:
-        """The store where it stands: under a peeled tail the outer indices are fixed."""
+        """Fixes the outer indices of a store that is under a peeled tail."""
         if not place.values:
             return store
         return Store(
@@ -272,7 +272,7 @@ class _Lowering:
         )
 
     def read(self, stage: Stage) -> Expr:
-        """The stage's body with every load addressed in the buffer it reads, indices simplified.
+        """Returns the stage's body with every load addressed in the buffer it reads, indices simplified.
 
         Only a dimension indexed by an axis that may overrun needs a check.
         """
@@ -305,7 +305,7 @@ class _Lowering:
                 return self.checked(load(name, indices, node.dtype), shape, open_dims)
             buffer = packed_buffer(source, self.simplify)
             packed = [
-                # past the end any block will do: what is computed from it is never stored
+                # any block will do past the end: values computed from it are never stored
                 self.simplify(maximum(minimum(i, extent - 1), 0)) if open_dims[dim] and part == 0 else i
                 for (dim, part), i, extent in zip(
                     layout_of(source).order, packed_indices(source, indices, self.simplify), buffer.shape, strict=True
@@ -319,7 +319,7 @@ class _Lowering:
         return self.indices_simplified(body)
 
     def checked(self, node: Expr, shape: tuple[Expr, ...], open_dims: list[bool]) -> Expr:
-        """The load, or zero where an index that may overrun has done so."""
+        """Guards a load: it becomes zero where an index that may overrun has done so."""
         conditions = [
             self.simplify(condition)
             for index, extent, is_open in zip(node.args[1:], shape, open_dims, strict=True)
@@ -332,7 +332,7 @@ class _Lowering:
 
 
 def _factors(body: Expr) -> list[Expr] | None:
-    """The loads whose product `body` is, casts and roundings seen through; None where it is anything else."""
+    """Returns the loads whose product `body` is, casts and roundings ignored; None for any other expression."""
     if rounds(body):
         return _factors(body.operands[0])
     if body.op == "load":

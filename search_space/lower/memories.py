@@ -1,4 +1,4 @@
-"""What a program takes of a machine whose memories programs fill, as limits on its decisions: bytes, instructions."""
+"""Limits on the decisions of programs that fill the machine's memories themselves: bytes and instructions."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from search_space.ir.stmt import Allocate, Buffer, Constraint, For, Intrinsic, L
 
 
 def memory_limits(program: LoopProgram, memories: Sequence[tuple[str, int]]) -> tuple[Constraint, ...]:
-    """One limit a memory: the bytes of all buffers in it, at once. A virtual thread has buffers of its own."""
-    taken: dict[str, Expr] = {}
+    """Makes a limit for each memory: the bytes of all its buffers together. A virtual thread has its own buffers."""
+    used: dict[str, Expr] = {}
     for buffer, threads in _buffers(program.body, const(1)):
         size = product((*buffer.shape, threads)) * dtype_bytes(buffer.dtype)
-        # Buffers are never put in each other's place, whether or not they are needed at the same time: nothing moves
-        # while a program runs.
-        taken[buffer.scope] = lift(taken.get(buffer.scope, const(0)) + size)
-    return tuple(Constraint(f"{scope} memory", taken[scope], const(size)) for scope, size in memories if scope in taken)
+        # Buffers never share memory, whether or not they are needed at the same time: their addresses are fixed while a
+        # program runs.
+        used[buffer.scope] = lift(used.get(buffer.scope, const(0)) + size)
+    return tuple(Constraint(f"{scope} memory", used[scope], const(size)) for scope, size in memories if scope in used)
 
 
 def _buffers(stmt: Stmt, threads: Expr) -> Iterator[tuple[Buffer, Expr]]:
-    """Every buffer allocated, and how many virtual threads have one."""
+    """Lists every allocated buffer with the number of virtual threads that have one."""
     if isinstance(stmt, Seq):
         for child in stmt.body:
             yield from _buffers(child, threads)
@@ -32,11 +32,11 @@ def _buffers(stmt: Stmt, threads: Expr) -> Iterator[tuple[Buffer, Expr]]:
 
 
 def workspace_bytes(program: LoopProgram, threads: int) -> Expr:
-    """Bytes that a kernel needs besides what callers hand over and take, an expression in its decisions.
+    """Counts the bytes that a kernel needs besides inputs and output, as an expression in its decisions.
 
-    Counted are the buffers that it allocates outside registers (any scope but `local`), those inside a parallel loop
-    once for each of at most `threads` threads and those of virtual threads once for each, all at once; and the
-    constants that prologues pack or derive. Rounding up to cache lines is not.
+    It counts the buffers that the kernel allocates outside registers (any scope but `local`), all at once: buffers
+    inside a parallel loop once for each of at most `threads` threads, buffers of virtual threads once for each. It adds
+    the constants that prologues pack or derive. Rounding up to cache lines is left out.
     """
     parts: list[Expr] = []
 
@@ -56,14 +56,14 @@ def workspace_bytes(program: LoopProgram, threads: int) -> Expr:
             visit(stmt.body, times)
 
     visit(program.body, const(1))
-    # What a prologue makes is kept for all calls, beside the constants that it is made of.
+    # The output of a prologue is kept for all calls, beside its source constants.
     made = {name for prologue in program.prologues for name in prologue.outputs}
     parts += [lift(b.size * dtype_bytes(b.dtype)) for b in program.params if b.name in made]
     return lift(total(parts))
 
 
 def nest_limit(program: LoopProgram, most: int) -> tuple[Constraint, ...]:
-    """The limit on how many innermost nests run, each of which is an instruction or more; none where `most` is 0."""
+    """Makes the limit on the executions of innermost nests, each at least one instruction; no limit if `most` is 0."""
     if not most:
         return ()
     # Loops around nests are no instructions: a program is one stream, into which they are unrolled.
@@ -71,7 +71,7 @@ def nest_limit(program: LoopProgram, most: int) -> tuple[Constraint, ...]:
 
 
 def _nests(stmt: Stmt, times: Expr) -> Iterator[Expr]:
-    """How often each nest of loops around one statement runs."""
+    """Counts the executions of each nest of loops around a single statement."""
     if isinstance(stmt, Seq):
         for child in stmt.body:
             yield from _nests(child, times)
@@ -85,7 +85,7 @@ def _nests(stmt: Stmt, times: Expr) -> Iterator[Expr]:
 
 
 def is_nest(stmt: Stmt) -> bool:
-    """Whether there is nothing but loops around one statement, none of them a virtual thread's."""
+    """Tells whether a statement is a nest: loops, except virtual threads, around a single store or intrinsic."""
     while isinstance(stmt, For) and stmt.kind != "vthread":
         stmt = stmt.body
     return isinstance(stmt, (Store, Intrinsic))

@@ -1,4 +1,4 @@
-"""Constants made before the first call: packed ones re-laid, derived ones computed, by a program of their own each."""
+"""Constants computed before the first call: packed or derived, each by a program of its own."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from search_space.ir.stmt import Buffer, For, LoopProgram, Stmt, Store
 from search_space.schedule.state import Derivation, Input, Layout
 
 MAX_UNROLL = 16
-"""Extent up to which a loop is unrolled whose index the conditions of a derived constant ask for."""
+"""Greatest extent of a loop that is unrolled because conditions of a derived constant test its index."""
 
 
 def is_made(source: Input) -> bool:
-    """Whether a prologue makes this constant."""
+    """Tells whether a prologue computes this constant."""
     return source.layout is not None or source.derived is not None
 
 
 def layout_of(source: Input) -> Layout:
-    """The packed layout; a derived constant that is not packed keeps the order of its axes."""
+    """Returns the packed layout; a derived constant that is not packed keeps the order of its axes."""
     dims = range(len(source.shape))
     return source.layout or Layout(tuple(() for _ in dims), tuple((d, 0) for d in dims))
 
 
 def source_buffer(source: Input) -> Buffer:
-    """The buffer of an input as the caller hands it over."""
+    """Returns the buffer of an input as the caller passes it."""
     return Buffer(source.name, tuple(lift(s) for s in source.shape), source.dtype, "global", source.constant)
 
 
 def packed_buffer(source: Input, simplify: Simplifier) -> Buffer:
-    """The packed buffer; dimensions that are not divided are rounded up."""
+    """Returns the packed buffer; dimensions that are not divided are rounded up."""
     shape, layout = [], layout_of(source)
     for dim, part in layout.order:
         factors = layout.factors[dim]
@@ -56,14 +56,14 @@ def packed_buffer(source: Input, simplify: Simplifier) -> Buffer:
 
 
 def packed_indices(source: Input, indices: Sequence[Expr], simplify: Simplifier) -> tuple[Expr, ...]:
-    """Where element `indices` of the source lies in the packed buffer."""
+    """Computes the indices in the packed buffer of the source's element `indices`."""
     out, layout = [], layout_of(source)
     for dim, part in layout.order:
         factors = layout.factors[dim]
         value = simplify(indices[dim])
         inner = product(factors[part:])
-        # Through the simplifier, which knows the loops' ranges: in tiles that match the packing the division leaves the
-        # loop's own variable, and the kernel walks the buffer without dividing.
+        # The simplifier knows the loops' ranges: in tiles that match the packing the division leaves the loop's own
+        # variable, and the kernel walks the buffer without dividing.
         value = simplify.floordiv(value, inner) if factors[part:] else value
         if part:
             value = simplify.mod(value, factors[part - 1])
@@ -72,24 +72,24 @@ def packed_indices(source: Input, indices: Sequence[Expr], simplify: Simplifier)
 
 
 def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifier) -> LoopProgram:
-    """`packed[...] = source[...]`, or what a derived constant is; zero in the padding.
+    """Builds the program `packed[...] = source[...]`, or of a derived constant; zero in the padding.
 
     Args:
         source: a constant that is packed, derived or both.
-        inputs: those it may be derived from, by name.
-        simplify: knows the decision variables in the layout.
+        inputs: inputs that it may be derived from, by name.
+        simplify: simplifier that knows the decision variables in the layout.
     """
     layout, target = layout_of(source), packed_buffer(source, simplify)
     loops = [f"{source.name}.p{i}" for i in range(len(target.shape))]
-    place = {part: var(loop) for part, loop in zip(layout.order, loops, strict=True)}
+    part_loops = {part: var(loop) for part, loop in zip(layout.order, loops, strict=True)}
     ranges = dict(zip(loops, target.shape, strict=True))
-    # A simplifier of its own: the loops of this program are others than those of the kernel whose decisions it knows.
+    # A simplifier of its own: this program's loops differ from those of the kernel whose decisions `simplify` knows.
     inner_simplify = Simplifier(ranges, findings=simplify.findings)
     indices = []
     for dim, factors in enumerate(layout.factors):
-        value = place[dim, 0]
+        value = part_loops[dim, 0]
         for part, factor in enumerate(factors, 1):
-            value = value * factor + place[dim, part]
+            value = value * factor + part_loops[dim, part]
         indices.append(inner_simplify(value))
     inside: Expr = const(True, BOOL)
     for index, size in zip(indices, source.shape, strict=True):
@@ -99,15 +99,14 @@ def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifie
         element = _derived(source.derived, indices, inner_simplify)
         # A derived constant such as Winograd's weights is a choice by position in the tile: unrolled, each copy is the
         # few operations of its own position. Long axes stay loops, or the text would grow without bound; so do those
-        # of which only a bound is asked.
+        # that are only compared with a bound.
         asked = [n.args[0] for n in walk(element) if n.op == "select" and n.args[0].op == "eq"]
         conditions = {v for condition in asked for v in variables(condition)}
         short = [loop for loop in loops if ranges[loop].is_const and ranges[loop].value <= MAX_UNROLL]
         unrolled = [loop for loop in short if loop in conditions]
     value = select(inside, element, const(0, source.dtype))
     body: Stmt = Store(target.name, tuple(var(loop) for loop in loops), value)
-    # Unrolled loops go innermost, so that what a position needs is not written out once more for each pass of a serial
-    # loop inside.
+    # Unrolled loops go innermost, so that the code of a position is not repeated for each pass of a serial loop inside.
     for loop in (*reversed(unrolled), *(loop for loop in reversed(loops) if loop not in unrolled)):
         body = For(loop, ranges[loop], "unroll" if loop in unrolled else "serial", body)
     origins = (source.name,) if source.derived is None else source.derived.sources
@@ -116,7 +115,7 @@ def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifie
 
 
 def _derived(derivation: Derivation, indices: Sequence[Expr], simplify: Simplifier) -> Expr:
-    """The element of a derived constant at `indices`."""
+    """Returns the element of a derived constant at `indices`."""
     body = substitute(derivation.body, dict(zip(derivation.axes, indices, strict=True)))
 
     def visit(node: Expr) -> Expr | None:

@@ -1,7 +1,7 @@
-"""Loops whose last iteration alone is cut short: it is written behind them, and all others are without checks.
+"""Peeling of a loop's last iteration if it alone is cut short, so that the other iterations need no checks.
 
-Where vectors do not divide a row, a mask is computed, and every access made under it, in each iteration; which lanes
-are past the end in the last one is known while code is written.
+If vectors do not divide a row, a mask is computed and applied to every access in each iteration. In a peeled last
+iteration the lanes past the end are known at compile time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from search_space.ir.stmt import For, LoopProgram, Seq, Stmt, Store, map_childre
 from search_space.lower.cleanup import tidied
 
 MOST_WRITTEN = 64
-"""Statements that a loop's body may have once it is unrolled: those of its last iteration are written once more."""
+"""Greatest number of statements in an unrolled body, which peeling writes a second time."""
 
 
 def peeled(program: LoopProgram) -> LoopProgram:
-    """The same program with the last iteration apart of serial loops of vectors that nothing else cuts short.
+    """Peels the last iteration of serial loops of vectors that have no other check.
 
     Before:  for i in 9: vector v in 16: y[16 i + v] = x[16 i + v]  if 16 i + v < 130
     After:   for i in 8: vector v in 16: y[16 i + v] = x[16 i + v]
              vector v in 16: y[128 + v] = x[128 + v]  if 128 + v < 130
 
-    Loops of which something else is checked, too, stay as they are, as do those whose extent is no number.
+    Loops with further checks stay unchanged, and so do loops whose extent is no number.
     """
     return replace(program, body=_peeled(program.body, {}))
 
@@ -43,7 +43,7 @@ def _peeled(stmt: Stmt, ranges: Mapping[str, Expr]) -> Stmt:
 
 
 def _may_be_written_twice(loop: For) -> bool:
-    """Whether a loop runs more than once, and its body is a few vectors, one behind the other."""
+    """Tells whether a loop runs more than once, and its body is a short sequence of vectors."""
     inner = [s for s in walk_stmt(loop.body) if not isinstance(s, Seq)]
     if loop.extent.value < 2 or any(not isinstance(s, (For, Store)) for s in inner):
         return False
@@ -57,11 +57,11 @@ def _may_be_written_twice(loop: For) -> bool:
 
 
 def _checks(loop: For, within: Stmt | None = None) -> list[Expr]:
-    """Conditions that differ from lane to lane and from iteration to iteration of `loop`."""
+    """Lists conditions that differ from lane to lane and from iteration to iteration of `loop`."""
     lanes = {s.var for s in walk_stmt(loop) if isinstance(s, For) and s.kind == "vectorize"}
-    found: list[Expr] = []
+    conditions: list[Expr] = []
     for s in walk_stmt(loop if within is None else within):
         if isinstance(s, Store):
             chosen = [e.args[0] for e in walk(s.value) if e.op == "select"]
-            found += [*chosen, *([] if s.predicate is None else [s.predicate])]
-    return [e for e in found if loop.var in variables(e) and variables(e) & lanes]
+            conditions += [*chosen, *([] if s.predicate is None else [s.predicate])]
+    return [e for e in conditions if loop.var in variables(e) and variables(e) & lanes]

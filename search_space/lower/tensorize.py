@@ -17,10 +17,10 @@ from search_space.schedule.state import Stage
 def tensorized(
     stage: Stage, depth: int, update: Store, bounds: Bounds, name: str, rest: Mapping[str, Expr]
 ) -> Intrinsic:
-    """The call that does what `update` does under the loops from `depth` inward.
+    """Makes the call that computes what `update` does under the loops from `depth` inward.
 
     Args:
-        rest: extents of loops that are shorter here, behind those that were peeled.
+        rest: extents of loops that are shorter here, after the loops that were peeled.
 
     Raises:
         ScheduleError: the loops' extents or the expression are not the instruction's.
@@ -28,7 +28,7 @@ def tensorized(
     intrinsic = get_intrinsic(name)
     leaves = stage.leaves[depth:]
     extents = [rest.get(leaf, bounds.nests[stage.name].extents[leaf]) for leaf in leaves]
-    # Numbers, not decisions: an instruction's size is no matter of choice, so a symbolic extent never matches.
+    # Numbers, not decisions: an instruction's size is fixed, so a symbolic extent never matches.
     if tuple(e.value if e.is_const else e for e in extents) != intrinsic.extents:
         got = ", ".join(f"{leaf}={e}" for leaf, e in zip(leaves, extents, strict=True))
         raise ScheduleError(f"`intrinsic` {name} must run over extents {intrinsic.extents}, but got {got}")
@@ -42,7 +42,7 @@ def tensorized(
     ordered = sorted(loads, key=lambda n: intrinsic.operand_order(pattern_of_load(n, loops)))
     output = _operand(update.buffer, update.indices, loops)
     inputs = tuple(_operand(n.args[0], n.args[1:], loops) for n in ordered)
-    # With no reduce loop around it lowering writes no initialisation, and the call has to start from zero.
+    # Without a reduce loop around it, lowering writes no initialisation, and the call has to start from zero.
     whole = not any(stage.is_reduce(leaf) for leaf in stage.leaves[:depth])
     if whole and stage.reducer not in (None, "sum"):
         raise ScheduleError(f"`intrinsic` {name} must sum where it does a whole reduction, but got {stage.reducer}")
@@ -50,7 +50,7 @@ def tensorized(
 
 
 def _operand(buffer: str, indices: tuple[Expr, ...], loops: list[str]) -> Operand:
-    # Where the tile begins, and where its elements are relative to `#0`, `#1`, …: targets take strides from the second.
+    # The start of the tile, and its elements relative to `#0`, `#1`, …: targets take strides from the latter.
     zero = {loop: const(0) for loop in loops}
     base = tuple(canon(substitute(i, zero)) for i in indices)
     point = {loop: var(f"#{i}") for i, loop in enumerate(loops)}

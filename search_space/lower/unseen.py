@@ -1,7 +1,7 @@
-"""What causal attention does not see: loops over columns end where the last row of a block sees none any more.
+"""Masked columns of causal attention: loops over columns end after the last column that a row of a block sees.
 
-A block of rows computes scores of all columns, masks those behind a row's own, and what is made of these is exactly
-zero: an exponential of a number below all others, and its products. None of it has to be made: half of a square.
+A block of rows computes scores of all columns and masks those after a row's own. Values computed from masked scores are
+exactly zero: an exponential of a number below all others, and its products. Half of the square can be skipped.
 
 Each row must see a column: of a row that sees none, all exponentials are 1.
 """
@@ -17,17 +17,17 @@ from search_space.ir.simplify import Simplifier
 from search_space.ir.stmt import Allocate, For, LoopProgram, Seq, Stmt, Store, map_children, walk_stmt
 
 UNSEEN = -1e30
-"""What a masked score is at most; the exponential of its difference from a score that is seen is zero."""
+"""Greatest value of a masked score; the exponential of its difference from a visible score is zero."""
 
 Loops = tuple[For, ...]
 
 
 @dataclass(frozen=True)
 class _Mask:
-    """A condition on the last index of a row, `column <= row`, that holds for the first columns alone.
+    """A condition on the last index of a row, `column <= row`, that holds only for the first columns.
 
     Attributes:
-        column: what is compared.
+        column: left side of the comparison.
         seen: columns for which it holds in any of the rows, an expression in the loops around the row's.
     """
 
@@ -36,12 +36,12 @@ class _Mask:
 
 
 def without_unseen(program: LoopProgram) -> LoopProgram:
-    """The same program without iterations over columns that all rows of a block mask.
+    """Removes iterations over columns that all rows of a block mask.
 
     Before:  for i in 8: for j in 32: e[i, 16 j ...] = exp(select(16 j + ... <= 8 b + i, s[i, 16 j ...], -1e30) - m[i])
     After:   for i in 8: for j in min(32, (8 b + 8 + 15) // 16): ...
 
-    and so for the sums of `e`, and of what `s` is.
+    The sums of `e`, and of the products with it, are shortened likewise.
     """
     if not any(_masked(stmt) is not None for stmt in walk_stmt(program.body) if isinstance(stmt, Store)):
         return program
@@ -55,7 +55,10 @@ def _in_blocks(stmt: Stmt) -> Stmt:
 
 
 def _masked(store: Store) -> tuple[Expr, Expr] | None:
-    """Column and row of the comparison where all a store gives is zero, or nothing of a maximum, where it fails."""
+    """Returns the column and the row of a store's mask; None for a store without one.
+
+    Where `column <= row` fails, an exponential is zero, or a maximum gains nothing.
+    """
     value = store.value
     if store.reducer is None:
         if value.op != "call" or value.args[0] != "exp" or value.args[1].op not in ("add", "sub"):
@@ -72,7 +75,7 @@ def _masked(store: Store) -> tuple[Expr, Expr] | None:
 
 
 def _ends(value: Expr) -> bool:
-    """Whether a choice only keeps what lies behind the end of a row out of a maximum."""
+    """Tells whether a choice only keeps elements past the end of a row out of a maximum."""
     return bool(value.args[2].is_const and value.args[2].value == float("-inf"))
 
 
@@ -86,14 +89,14 @@ class _Block:
         """New extents of loops, by their variables."""
 
     def shortened(self) -> Stmt:
-        """The body with fewer iterations."""
+        """Builds the body with fewer iterations."""
         for store, loops in self.stores:
             if store.reducer is None and _masked(store) is not None:
                 self._zeros(store, loops)
         return self._rebuilt(self.body)
 
     def _zeros(self, store: Store, loops: Loops) -> None:
-        """Shortens what makes, reads and leads to a buffer that is zero where a comparison fails."""
+        """Shortens the loops that compute, read and lead to a buffer that is zero where a comparison fails."""
         mask = self._mask(store, loops)
         if mask is None or not _alike(mask.column, store.indices[-1]) or len(self._writing(store.buffer)) != 1:
             return
@@ -103,14 +106,14 @@ class _Block:
             if along is not None:
                 self._end(along, mask.seen)
         own, steps = _loop_of(store.indices[-1], loops), [along[1] for along in sums if along is not None]
-        # Where somebody reads all of a row there are zeros for him; vectors of sums may reach beyond what is seen.
+        # If a reader needs complete rows, the zeros must be there; vectors of sums may reach past the visible columns.
         if own is not None and steps and len(steps) == len(readers) and self._alone(own[0], {store.buffer}):
             self._end(own, mask.seen + (max(steps) - 1))
         for source in dict.fromkeys(n.args[0] for n in walk(store.value) if n.op == "load"):
             self._source(str(source), mask)
 
     def _source(self, name: str, mask: _Mask) -> None:
-        """Shortens what makes a buffer that is read under the mask alone, and the maxima of it."""
+        """Shortens the loops that compute a buffer that is read under the mask alone, and the maxima of it."""
         writing, reading = self._writing(name), [(s, around) for s, around in self.stores if _reads(s, name)]
         if len(writing) != 1 or not all(self._under(mask, name, reader, around) for reader, around in reading):
             return
@@ -126,7 +129,7 @@ class _Block:
                 self._end(along, mask.seen)
 
     def _mask(self, store: Store, loops: Loops) -> _Mask | None:
-        """Of a store; None where its comparison is another one, or a row may see no column."""
+        """Returns the mask of a store; None if its comparison is another one, or a row may see no column."""
         found = _masked(store)
         if found is None:
             return None
@@ -139,13 +142,13 @@ class _Block:
         return _Mask(column, canon(substitute(row, last) + 1))
 
     def _under(self, mask: _Mask, name: str, reader: Store, loops: Loops) -> bool:
-        """Whether a store reads a buffer in one place alone, where the same mask as another one's holds."""
+        """Tells whether a store has a single read of a buffer, under an equal mask."""
         own = self._mask(reader, loops)
         places = [n.args[-1] for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
         return own is not None and own.seen is mask.seen and len(places) == 1 and _alike(own.column, places[0])
 
     def _summed(self, reader: Store, loops: Loops, name: str) -> tuple[For, int, Expr] | None:
-        """The loop of a sum along what a buffer holds, as `_loop_of` has it; None of what is no such sum."""
+        """Returns the loop of a sum along a buffer, as `_loop_of` has it; None if the store is no such sum."""
         places = [n for n in walk(reader.value) if n.op == "load" and n.args[0] == name]
         if reader.reducer != "sum" or len(places) != 1 or not _factor(reader.value, places[0]):
             return None
@@ -157,7 +160,7 @@ class _Block:
         self.extents[loop.var] = _shorter(loop.extent, seen, step, before)
 
     def _alone(self, loop: For, written: set[str]) -> bool:
-        """Whether all that a loop writes besides is its own."""
+        """Tells whether a loop writes, besides `written`, only to buffers of its own."""
         own = {s.buffer.name for s in walk_stmt(loop) if isinstance(s, Allocate)}
         stores = [s for s in walk_stmt(loop) if not isinstance(s, (For, Seq, Allocate))]
         return all(isinstance(s, Store) and s.buffer in own | written for s in stores)
@@ -173,7 +176,7 @@ class _Block:
 
 
 def _stores(stmt: Stmt, loops: Loops) -> Iterator[tuple[Store, Loops]]:
-    """Every store, and the loops around it."""
+    """Lists every store, and the loops around it."""
     if isinstance(stmt, Store):
         yield stmt, loops
     elif isinstance(stmt, Seq):
@@ -194,7 +197,7 @@ def _reads(store: Store, name: str) -> bool:
 
 
 def _grows(row: Expr, inner: Mapping[str, Expr]) -> bool:
-    """Whether an expression grows with each of the loops that it has: a sum, or a quotient of one."""
+    """Tells whether an expression increases with each of its loops: a sum, or a quotient of one."""
     if row.op == "floordiv" and row.args[1].is_const and row.args[1].value > 0:
         return _grows(row.args[0], inner)
     for monomial, factor in poly(row).items():
@@ -205,9 +208,9 @@ def _grows(row: Expr, inner: Mapping[str, Expr]) -> bool:
 
 
 def _loop_of(index: Expr, loops: Loops) -> tuple[For, int, Expr] | None:
-    """The serial loop that an index goes along, its step, and what the index begins with.
+    """Finds the serial loop that an index runs along: returns it, its step, and the start of the index.
 
-    A tile that begins earlier at the end of a row covers what is left of it, so it counts as if it did not.
+    A clamped tile, which begins earlier at the end of a row, covers the rest of the row, so the clamp is ignored.
     """
     for loop in loops:
         if loop.var not in variables(index):
@@ -241,7 +244,7 @@ def _loop_of(index: Expr, loops: Loops) -> tuple[For, int, Expr] | None:
 
 
 def _factor(value: Expr, place: Expr) -> bool:
-    """Whether a sum's term is zero where what it reads at a place is."""
+    """Tells whether a sum's term is zero wherever its read of a place is zero."""
     if value is place:
         return True
     if value.op == "mul":
@@ -252,6 +255,6 @@ def _factor(value: Expr, place: Expr) -> bool:
 
 
 def _shorter(extent: Expr, seen: Expr, step: int, before: Expr) -> Expr:
-    """Iterations up to the last that begins with a column that is seen."""
+    """Computes the iterations up to the last one that begins with a visible column."""
     last = canon(seen - before + (step - 1)) // step
     return maximum(minimum(extent, last), 0)

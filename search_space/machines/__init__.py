@@ -1,1 +1,1 @@
-"""Kinds of machines: a folder each, with the sketch rules for it and the limits of what its programs take."""
+"""Kinds of machines: a folder each, with its sketch rules and the limits on its programs."""

@@ -1,4 +1,4 @@
-"""What a kind of machine is: the sketch rules for it, and the limits that it sets to a program."""
+"""The interface of a kind of machine: its sketch rules, and its limits on programs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class Machine:
     """A kind of machine, see `Hardware.kind`.
 
     Attributes:
-        rules: in the order in which they are tried; the first that matches a stage decides.
-        starts: drafts that rules begin with besides the plain one, of which element-wise producers are inlined.
-        limits: what a program takes of such a machine, as limits on its decisions, besides those that lowering finds.
+        rules: sketch rules in the order in which they are tried; the first that matches a stage decides.
+        starts: function that lists the drafts to begin with besides the plain one, in which element-wise producers are
+            inlined.
+        limits: function that lists a program's limits on such a machine, besides the constraints that lowering finds.
     """
 
     rules: list[SketchRule]

@@ -18,7 +18,7 @@ _REGISTERED: list[SketchRule] = []
 
 
 def machine_of(kind: str) -> Machine:
-    """The rules and limits of a kind of machine.
+    """Returns the rules and limits of a kind of machine.
 
     Raises:
         ValueError: no kind has that name.
@@ -31,7 +31,7 @@ def machine_of(kind: str) -> Machine:
 
 
 def rules_of(kind: str) -> list[SketchRule]:
-    """The sketch rules of a kind of machine, in the order in which they are tried; see `machine_of`."""
+    """Returns the sketch rules of a kind of machine, in the order in which they are tried; see `machine_of`."""
     return machine_of(kind).rules
 
 
@@ -50,7 +50,7 @@ def register_rule(rule: SketchRule, before: str | None = None, machine: str = "c
 
 
 def registered_rules(kind: str) -> list[SketchRule]:
-    """Rules of a kind of machine that `register_rule` added, in the order in which they are tried."""
+    """Lists the rules of a kind of machine that `register_rule` added, in the order in which they are tried."""
     return [rule for rule in rules_of(kind) if any(rule is added for added in _REGISTERED)]
 
 

@@ -34,7 +34,7 @@ _LIBRARY: tuple[Operator[Any], ...] = (
 )
 OPERATORS: dict[str, Operator[Any]] = {operator.name: operator for operator in _LIBRARY}
 LIBRARY = frozenset(OPERATORS)
-"""Names of the operators that every process knows, whatever was registered in this one."""
+"""Names of the operators that every process knows; operators registered in this process are not among them."""
 
 
 def register(operator: Operator[Any]) -> None:
@@ -49,19 +49,19 @@ def register(operator: Operator[Any]) -> None:
 
 
 def find(name: object) -> Operator[Any]:
-    """The operator of that name.
+    """Returns the operator with a name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no operator has the name.
     """
     return OPERATORS[choice("operator", name, tuple(OPERATORS))]
 
 
 def named(name: str) -> Operator[Any]:
-    """The operator that a user asks for; code of one's own, `FILE.py:NAME` or `module:NAME`, is run.
+    """Returns the operator that a user asks for; for `FILE.py:NAME` or `module:NAME` runs the user's code.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no operator has the name.
     """
     if not is_own(name):
         return find(name)

@@ -1,4 +1,4 @@
-"""What algorithms that are not the plain definition cost: products, memory and accuracy."""
+"""Costs of algorithms other than the plain definition: products, memory and accuracy."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Rows of a batch are often inputs of different users, so that no default may let 
 """
 
 KNOWN_SIZES = (strassen.STRASSEN,)
-"""Algorithms that are not one definition at all sizes: they cut rows into halves."""
+"""Algorithms whose definition depends on the sizes beyond numbers: they cut rows into halves."""
 
 USUAL_ERROR = 1e-2
-"""Greatest error of algorithms that are chosen where nothing is said of errors."""
+"""Greatest error of algorithms that are chosen if no error is specified."""
 
 
 BY_NAME = tuple(sorted({*MIXES_ROWS, *(name for name, largest in RELATIVE_ERROR.items() if largest > USUAL_ERROR)}))
@@ -28,10 +28,10 @@ BY_NAME = tuple(sorted({*MIXES_ROWS, *(name for name, largest in RELATIVE_ERROR.
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuses names that are no algorithm to be asked for by name.
+    """Refuses names of algorithms that are not chosen by name.
 
     Raises:
-        ValueError: one of them is none of `BY_NAME`.
+        ValueError: a name is not in `BY_NAME`.
     """
     for name in names:
         if name not in BY_NAME:
@@ -43,8 +43,8 @@ def within(algorithms: Sequence[str], error: float | None = None, named: Sequenc
 
     Args:
         algorithms: names to choose from.
-        error: largest relative error that is allowed; None: `USUAL_ERROR`, and any of those in `named`.
-        named: algorithms that are asked for by name, of which `BY_NAME` holds those that no default has.
+        error: largest relative error that is allowed; None: `USUAL_ERROR`, and any algorithm in `named`.
+        named: algorithms that are selected by name, such as those of `BY_NAME`, which no default chooses.
     """
     most = USUAL_ERROR if error is None else error
 
@@ -57,14 +57,14 @@ def within(algorithms: Sequence[str], error: float | None = None, named: Sequenc
 
 
 def products(args: Args, algorithm: str) -> float:
-    """Products of an algorithm as a share of those of the definition."""
+    """Returns the products of an algorithm as a share of those of the definition."""
     if algorithm == strassen.STRASSEN:
         return strassen.PRODUCTS / 8
     return winograd.product_share(args, algorithm)
 
 
 def extra_bytes(args: Args, weight: Sequence[int], algorithm: str) -> int:
-    """Bytes by which what an algorithm makes of a weight of that shape, before the first call, is larger than it."""
+    """Returns the bytes by which an algorithm's transformed weight, made before the first call, exceeds the weight."""
     if algorithm == strassen.STRASSEN:
         return strassen.constant_bytes(weight)
     return winograd.constant_bytes(args, algorithm)

@@ -1,4 +1,4 @@
-"""Dtypes of products and sums: what is read, what is accumulated, and how a product is written for each."""
+"""Dtypes of operands and sums, and the expression of a product for each dtype of workloads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Factors of tfloat32 are float32 in memory, and rounded before they are multiplie
 
 
 def accumulator(dtype: str) -> str:
-    """What products of a workload of `dtype` are added up in; the dtype of its output too."""
+    """Returns the type in which products of a workload of `dtype` are accumulated, and the type of its output."""
     return "int32" if dtype == "int8" else "float32"
 
 
 def product(left: Expr, right: Expr, dtype: str) -> Expr:
-    """One term of a sum of products: operands are converted first, the form that dot instructions match."""
+    """Multiplies two operands after their conversion, the form that dot instructions match."""
     wide = accumulator(dtype)
     if dtype == TFLOAT32:
         return te.tfloat32(left) * te.tfloat32(right)
@@ -39,21 +39,21 @@ def product(left: Expr, right: Expr, dtype: str) -> Expr:
 
 
 def zero(dtype: str) -> Any:
-    """What activations of a workload of `dtype` are padded with."""
+    """Returns the padding value of activations of a workload of `dtype`."""
     return 0 if dtype == "int8" else 0.0
 
 
 def exact(array: Array) -> Array:
-    """The array in 64 bits, for references: integers wrap as they do in 32, floats hardly round."""
+    """Converts an array to 64 bits, for references: integers wrap as they do in 32, floats hardly round."""
     return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
 
 
 def factor(array: Array, dtype: str) -> Array:
-    """The array as a workload of `dtype` multiplies it."""
+    """Rounds an array as a workload of `dtype` does before it multiplies."""
     return round_tfloat32(array) if dtype == TFLOAT32 else array
 
 
 def fast(array: Array, dtype: str = "float32") -> Array:
-    """A factor as products of matrices are fast and still within tolerance: float64 for integers only."""
+    """Converts a factor to a type with fast and still accurate matrix products: float64 for integers only."""
     array = factor(array, dtype)
     return array.astype(np.float64 if array.dtype.kind in "iu" else np.float32, copy=False)

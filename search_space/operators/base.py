@@ -1,4 +1,4 @@
-"""What an operator is: arguments, equal definitions as tensor expressions, a NumPy reference, its work."""
+"""The interface of an operator: arguments, equal definitions as tensor expressions, a NumPy reference, its work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 Definition = Callable[[Args], list[te.Tensor]]
 
 REQUIRED: Any = inspect.Parameter.empty
-"""Default of a parameter that must be given although it stands behind `batch`, which need not."""
+"""Default of a parameter that must be given although it follows `batch`, which has a default."""
 
 
 LIBRARY = "library"
@@ -27,23 +27,24 @@ LIBRARY = "library"
 
 
 def callable_library(args: Args, algorithm: str) -> bool:
-    """A library is called for float32 alone."""
+    """Tells whether an algorithm is available: a library is called for float32 alone."""
     return algorithm != LIBRARY or bool(args["dtype"] == "float32")
 
 
 FLOOR = 10.0
+"""Default of `Precision.floor`."""
 
 
 @dataclass(frozen=True)
 class Precision:
-    """How far a right output may be from the reference.
+    """The allowed distance of a right output from the reference.
 
     Attributes:
-        terms: how many terms are added up for one output element, by arguments.
+        terms: number of terms that are added up for one output element, by arguments.
         scale: size of one such term, for inputs of size one.
         floor: spacings of floating-point numbers (times the scale) allowed for rounding outside of the sum.
-        whole: by how much an integer may be off: 0, or 1 where it is rounded from floats that are computed.
-        rounding: what an algorithm may be off by besides, for inputs of size one.
+        whole: greatest error of an integer: 0, or 1 if it is rounded from floats that are computed.
+        rounding: additional error of an algorithm, for inputs of size one.
     """
 
     terms: Callable[[Args], int] = lambda args: 1
@@ -54,22 +55,22 @@ class Precision:
 
 
 def listed(args: Args) -> str:
-    """Arguments in order, as keys of workloads show them."""
+    """Formats the arguments in order, for the keys of workloads."""
     return ",".join(f"{name}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in args.items())
 
 
 @dataclass(frozen=True)
 class Operator(Generic[P]):
-    """One entry of the library.
+    """An entry of the library of operators.
 
     Attributes:
-        name: as workloads call it.
+        name: name in workloads.
         normalise: checks arguments and brings them into one form; signature and docstring are the operator's.
         definitions: algorithm → inputs..., output.
         reference: arguments and input arrays → the output, up to its dtype.
         flops: additions and multiplications (2 for a multiply-add), by arguments.
-        precision: what the tolerance is made from.
-        bounds: of floating-point inputs, so that the operator is defined on them.
+        precision: parts of the tolerance.
+        bounds: range of floating-point inputs on which the operator is defined.
         available: whether an algorithm is defined for given arguments.
         describe: arguments as one short text that stays the same over versions and tells workloads apart: their key.
     """
@@ -90,46 +91,46 @@ class Operator(Generic[P]):
         return inspect.signature(self.normalise).parameters
 
     def arguments(self, given: Args) -> dict[str, Any]:
-        """Every argument, checked and in its one form.
+        """Checks the arguments and returns every one in its canonical form.
 
         Raises:
             ValueError: an argument that is unknown, missing or of a value the operator is not defined for.
         """
-        known = self.parameters
+        parameters = self.parameters
         for name in given:
-            if name not in known:
+            if name not in parameters:
                 raise ValueError(
-                    f"`{self.name}` must have arguments among {', '.join(known)}, "
-                    f"but got {name!r}{nearest(name, known)}"
+                    f"`{self.name}` must have arguments among {', '.join(parameters)}, "
+                    f"but got {name!r}{nearest(name, parameters)}"
                 )
-        missing = [n for n, p in known.items() if p.default is REQUIRED and n not in given]
+        missing = [n for n, p in parameters.items() if p.default is REQUIRED and n not in given]
         if missing:
             got = ", ".join(f"{k}={v!r}" for k, v in given.items())
             raise ValueError(f"`{self.name}` must be given {', '.join(missing)}, but got {got or 'nothing'}")
         normalise: Callable[..., dict[str, Any]] = self.normalise
         checked = normalise(**given)
-        return {name: checked[name] for name in known}
+        return {name: checked[name] for name in parameters}
 
     def algorithms(self, args: Args) -> tuple[str, ...]:
-        """Definitions for these arguments, the plainest first."""
+        """Lists the definitions for these arguments, the plainest first."""
         return tuple(a for a in self.definitions if self.available(args, a))
 
     def tensors(self, args: Args, algorithm: str) -> list[te.Tensor]:
-        """Inputs..., output.
+        """Returns the inputs and then the output of one definition.
 
         Raises:
             ValueError: no such algorithm for these arguments.
         """
-        known = self.algorithms(args)
-        if algorithm not in known:
+        choices = self.algorithms(args)
+        if algorithm not in choices:
             raise ValueError(
-                f"`algorithm` must be one of {', '.join(known)}, "
-                f"but got algorithm={algorithm!r}{nearest(algorithm, known)}"
+                f"`algorithm` must be one of {', '.join(choices)}, "
+                f"but got algorithm={algorithm!r}{nearest(algorithm, choices)}"
             )
         return self.definitions[algorithm](args)
 
     def draw(self, args: Args, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
-        """A random input: floats within `bounds`, integers so small that int32 sums of products are exact, bits."""
+        """Draws a random input: floats within `bounds`, bits, or integers whose sums of products fit int32."""
         if dtype.kind == "b":
             return rng.integers(0, 2, shape).astype(dtype)
         if dtype.kind in "iu":

@@ -1,9 +1,9 @@
 """Layers of an integer accelerator: int8 in blocks of channels, sums in int32, shifted and clipped back to int8.
 
-A tensor of channels lies in blocks, so that the tile one instruction takes is contiguous: activations are (batch
-blocks, channel blocks, spatial..., batch in a block, channels in a block), weights (output blocks, input blocks,
-window..., output channels in a block, input channels in a block). The ending is that of fixed-point inference and of
-VTA's measured layers: `clip((sum >> shift) + bias)`.
+A tensor of channels lies in blocks, so that the tile of one instruction is contiguous. Activations are (batch blocks,
+channel blocks, spatial..., batch in a block, channels in a block). Weights are (output blocks, input blocks, window...,
+output channels in a block, input channels in a block). The ending is that of fixed-point inference and of VTA's
+measured layers: `clip((sum >> shift) + bias)`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def conv2d_blocked(
     relu: bool = False,
     block: tuple[int, int, int] = (1, 16, 16),
 ) -> dict[str, Any]:
-    """Convolution of int8 in blocks: `clip((sum >> shift) + bias)`, to [-128, 127], or [0, 127] with `relu`.
+    """Computes a convolution of int8 in blocks: `clip((sum >> shift) + bias)`, to [-128, 127], or [0, 127] with `relu`.
 
     Args:
         shift: bits dropped of the int32 sum, rounding down, 0 to 15.
@@ -61,7 +61,7 @@ def dense_blocked(
     relu: bool = False,
     block: tuple[int, int, int] = (1, 16, 16),
 ) -> dict[str, Any]:
-    """Product of int8 matrices in blocks. See `conv2d_blocked`; here every sample is a row."""
+    """Computes a product of int8 matrices in blocks. See `conv2d_blocked`; here every sample is a row."""
     channels = _blocks(batch, in_features, out_features, block)
     renamed = {"in_features": channels.pop("in_channels"), "out_features": channels.pop("out_channels")}
     return {**channels, **renamed, **_ending(shift, bias, relu)}
@@ -69,11 +69,11 @@ def dense_blocked(
 
 def _blocks(batch: Any, in_channels: Any, out_channels: Any, block: Any) -> dict[str, Any]:
     args = sizes(batch=batch, in_channels=in_channels, out_channels=out_channels)
-    found = spread(3, block=block)["block"]
-    for name, size in zip(("batch", "out_channels", "in_channels"), found, strict=True):
+    factors = spread(3, block=block)["block"]
+    for name, size in zip(("batch", "out_channels", "in_channels"), factors, strict=True):
         if args[name] % size:
-            raise ValueError(f"`block` must divide {name}, but got block={list(found)}, {name}={args[name]}")
-    return {**args, "block": found}
+            raise ValueError(f"`block` must divide {name}, but got block={list(factors)}, {name}={args[name]}")
+    return {**args, "block": factors}
 
 
 def _ending(shift: Any, bias: Any, relu: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _ending(shift: Any, bias: Any, relu: Any) -> dict[str, Any]:
 
 
 def _finished(args: Args, inputs: list[te.Tensor], layer: te.Tensor) -> list[te.Tensor]:
-    """Inputs..., output: shifted, with its bias, clipped to int8."""
+    """Returns the inputs and the output: the layer shifted, with its bias, clipped to int8."""
     block = args["block"]
     channels = (layer.shape[1], *block[:2])
     bias = te.placeholder(channels, "int32", "bias", constant=True) if args["bias"] else None
@@ -154,7 +154,7 @@ def _end_reference(args: Args, layer: Array, *bias: Array) -> Array:
 
 
 def _conv2d_reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
-    """A product of matrices for every place in the window, exact in float64."""
+    """Adds up a product of matrices for every position in the window, exact in float64."""
     window = Window.of(args)
     n, c, *_, batch, ins = data.shape
     rows = padded(data.transpose(0, 4, 2, 3, 1, 5).reshape(n * batch, *window.extent, c * ins), window)

@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns the value in its one form or states the rule and the value."""
+"""Checks of arguments: each returns the value in its canonical form or states the rule and the value."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Words that suggest the known name nearest to a wrong one; empty where none is near."""
+    """Suggests the known name nearest to a wrong one, as words; "" if none is near."""
     near = get_close_matches(str(name), list(known), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def integer(name: str, value: Any, least: int = 1) -> int:
-    """An integer of at least `least`."""
+    """Checks for an integer of at least `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}, but got {name}={value!r}")
     return int(value)
 
 
 def sizes(least: int = 1, **values: Any) -> dict[str, int]:
-    """Integers of at least `least`, by name."""
+    """Checks for integers of at least `least`, by name."""
     return {name: integer(name, value, least) for name, value in values.items()}
 
 
 def spread(rank: int, least: int = 1, **values: Any) -> dict[str, tuple[int, ...]]:
-    """One integer for each of `rank` axes, by name; a single integer stands for all axes."""
+    """Spreads values over `rank` axes, by name: one integer for each axis, or a single integer for all."""
     return {name: _spread(name, value, rank, least) for name, value in values.items()}
 
 
@@ -40,14 +40,14 @@ def _spread(name: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
 
 
 def shape(name: str, value: Any) -> tuple[int, ...]:
-    """At least one dimension, each at least 1."""
+    """Checks for a shape of at least one dimension, each at least 1."""
     if not _listed(value) or not value:
         raise ValueError(f"`{name}` must be a list of at least one integer, but got {name}={value!r}")
     return tuple(integer(name, v) for v in value)
 
 
 def axes(name: str, value: Any, rank: int) -> tuple[int, ...]:
-    """Distinct axes of an array of `rank` dimensions, ascending; negative ones count from the last."""
+    """Checks for distinct axes of an array of `rank` dimensions; returns them ascending, all at least 0."""
     listed = [value] if isinstance(value, Integral) else value
     known = range(-rank, rank)
     right = _listed(listed) and all(v in known and not isinstance(v, bool) for v in listed)
@@ -58,7 +58,7 @@ def axes(name: str, value: Any, rank: int) -> tuple[int, ...]:
 
 
 def choice(name: str, value: Any, known: Collection[str], where: str = "", error: type[Exception] = ValueError) -> str:
-    """One of a few names."""
+    """Checks for one of a few names."""
     if value not in known:
         raise error(
             f"`{name}` must be one of {', '.join(known)}{where}, but got {name}={value!r}{nearest(value, known)}"
@@ -67,21 +67,21 @@ def choice(name: str, value: Any, known: Collection[str], where: str = "", error
 
 
 def flag(name: str, value: Any) -> bool:
-    """A truth value."""
+    """Checks for a truth value."""
     if not isinstance(value, bool):
         raise ValueError(f"`{name}` must be true or false, but got {name}={value!r}")
     return value
 
 
 def positive(name: str, value: Any) -> float:
-    """A finite positive number."""
+    """Checks for a finite positive number."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < float("inf"):
         raise ValueError(f"`{name}` must be a positive number, but got {name}={value!r}")
     return float(value)
 
 
 def not_negative(name: str, value: Any) -> float:
-    """Takes a finite number from 0 on."""
+    """Checks for a finite number of at least 0."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < float("inf"):
         raise ValueError(f"`{name}` must be 0 or a positive number, but got {name}={value!r}")
     return float(value)

@@ -29,7 +29,7 @@ def conv1d(
     dtype: str = "float32",
     constant_weight: bool = True,
 ) -> dict[str, Any]:
-    """Convolution along one axis: data (batch, width, in_channels), weight (kernel, depth, out_channels).
+    """Computes a convolution along one axis: data (batch, width, in_channels), weight (kernel, depth, out_channels).
 
     The depth is in_channels/groups. See `conv2d` for the arguments.
     """
@@ -52,18 +52,18 @@ def conv2d(
     dtype: str = "float32",
     constant_weight: bool = True,
 ) -> dict[str, Any]:
-    """Convolution: data (batch, height, width, in_channels), weight (*kernel, depth, out_channels).
+    """Computes a convolution: data (batch, height, width, in_channels), weight (*kernel, depth, out_channels).
 
     The depth is in_channels/groups.
 
     Args:
         kernel, stride, dilation: one number, or one for height and one for width.
-        padding: of zeros, the same; or (before, after) for height and for width.
-        groups: each takes an equal share of the input channels to an equal share of the output channels.
+        padding: zeros on each side: one number, or one for height and one for width; or (before, after) for each.
+        groups: number of groups; each maps an equal share of the input channels to one of the output channels.
         bias: adds one constant a channel.
         activation: a function of `functions.ACTIVATIONS` applied to the sum.
-        dtype: float32; tfloat32, float32 whose products are of factors rounded to 10 bits of mantissa; float16 or
-            bfloat16, accumulated in float32; int8, which stands for uint8 data, int8 weights and an int32 output.
+        dtype: float32; tfloat32: float32 with factors rounded to 10 bits of mantissa; float16 or bfloat16, accumulated
+            in float32; int8: uint8 data, int8 weights and an int32 output.
         constant_weight: whether the layout of the weight may be changed before the first call; otherwise it is
             computed, as in training.
     """
@@ -87,13 +87,13 @@ def conv3d(
     dtype: str = "float32",
     constant_weight: bool = True,
 ) -> dict[str, Any]:
-    """Convolution of volumes: data (batch, depth, height, width, in_channels). See `conv2d` for the rest."""
+    """Computes a convolution of volumes: data (batch, depth, height, width, in_channels). See `conv2d` for the rest."""
     return layer_arguments(**locals())
 
 
 def _available(args: Args, algorithm: str) -> bool:
     if algorithm in winograd.TILES and not args["constant_weight"]:
-        return False  # what it makes of weights is made once
+        return False  # weights are transformed once, before the first call
     if algorithm == strassen.STRASSEN:
         return strassen.convolves(args)
     if algorithm == even.PAIRS:

@@ -44,18 +44,18 @@ def layer_arguments(**given: Any) -> dict[str, Any]:
 
 
 def ending(bias: Any, activation: Any, dtype: Any) -> dict[str, Any]:
-    """Bias, activation and dtype, checked."""
+    """Checks bias, activation and dtype."""
     dtype = choice("dtype", dtype, list(OPERANDS))
     return {**epilogue_arguments(bias, activation, dtype), "dtype": dtype}
 
 
 def described(args: Args) -> str:
-    """Arguments as keys show them: a weight is a constant unless they say otherwise."""
+    """Formats the arguments for keys, where a weight is a constant by default."""
     return listed({name: value for name, value in args.items() if (name, value) != ("constant_weight", True)})
 
 
 def placeholders(args: Args) -> tuple[te.Tensor, te.Tensor]:
-    """Data and weight."""
+    """Makes the placeholders of data and weight."""
     window, (activations, weights) = Window.of(args), OPERANDS[args["dtype"]]
     shape = (args["batch"], *window.extent, args["in_channels"])
     filters = (*window.kernel, args["in_channels"] // args["groups"], args["out_channels"])
@@ -64,7 +64,7 @@ def placeholders(args: Args) -> tuple[te.Tensor, te.Tensor]:
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """Direct definition: a sum over the window and the input channels."""
+    """Defines the convolution directly: a sum over the window and the input channels."""
     window, dtype = Window.of(args), args["dtype"]
     data, weight = placeholders(args)
     layer = window_sum(pad(data, window, zero(dtype)), weight, window, dtype, args["groups"])
@@ -79,10 +79,10 @@ def window_sum(
     Args:
         source: padded data, (batch, spatial..., in_channels).
         weight: (kernel..., in_channels / groups, out_channels).
-        window: over the data.
-        dtype: of the operator, which says how factors are multiplied.
-        groups: of channels.
-        tag: of the stage.
+        window: window over the data.
+        dtype: type of the operator, which determines how factors are multiplied.
+        groups: number of groups of channels.
+        tag: tag of the stage.
     """
     depth, width = weight.shape[-2], weight.shape[-1] // groups
     within, rc = window.reduce_axes(), te.reduce_axis((0, depth), "rc")
@@ -98,7 +98,7 @@ def window_sum(
 
 
 def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
-    """A product of matrices for every row of the window."""
+    """Adds up a product of matrices for every row of the window."""
     window, groups = Window.of(args), args["groups"]
     pixels = args["batch"] * prod(window.output)
     *_, across, depth, outputs = weight.shape
@@ -113,10 +113,10 @@ def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
 
 
 def terms(args: Args) -> int:
-    """Products added up for one output element."""
+    """Counts the products that are added up for one output element."""
     return prod(args["kernel"]) * int(args["in_channels"]) // int(args["groups"])
 
 
 def flops(args: Args) -> int:
-    """Two for every product, those with padding included."""
+    """Counts two operations for every product, those with padding included."""
     return 2 * int(args["batch"]) * prod(Window.of(args).output) * int(args["out_channels"]) * terms(args)

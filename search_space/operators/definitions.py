@@ -16,7 +16,7 @@ from search_space.operators import evaluation
 from search_space.operators.base import Args, Array, Definition, Operator, Precision
 
 LONGEST = 500
-"""Characters of a name."""
+"""Greatest number of characters of a name."""
 
 
 def definitions(
@@ -28,14 +28,14 @@ def definitions(
     floor: float = 10.0,
     bounds: Sequence[float] = (-1.0, 1.0),
 ) -> dict[str, Any]:
-    """What an operator of one's own computes for given arguments.
+    """Computes the definition of an operator of one's own for given arguments.
 
     Args:
-        name: of the operator, with its arguments.
+        name: name of the operator, with its arguments.
         algorithms: pairs of a name and a definition, as `search_space.te_json` writes it; the plainest first.
         flops: additions and multiplications.
-        terms, scale, floor: of its `Precision`.
-        bounds: of floating-point inputs.
+        terms, scale, floor: parts of its `Precision`.
+        bounds: range of floating-point inputs.
     """
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST:
         raise ValueError(f"`name` must be a line of at most {LONGEST} characters, but got name={str(name)[:80]!r}")
@@ -68,12 +68,12 @@ def _checked_algorithms(given: Any) -> list[list[Any]]:
         raise ValueError(f"`algorithms` must be pairs of a name and a definition, but got {str(given)[:80]}")
     if len({name for name, _ in given}) < len(given):
         raise ValueError(f"`algorithms` must have different names, but got {', '.join(name for name, _ in given)}")
-    made = [(name, te_json.from_json(definition)) for name, definition in given]
-    first, wanted = made[0][0], _taken(made[0][1])
-    for name, tensors in made[1:]:
+    parsed = [(name, te_json.from_json(definition)) for name, definition in given]
+    first, wanted = parsed[0][0], _taken(parsed[0][1])
+    for name, tensors in parsed[1:]:
         if _taken(tensors) != wanted:
             raise ValueError(f"`algorithms` must take and give the same tensors, but {name} and {first} differ")
-    return [[name, te_json.to_json(tensors)] for name, tensors in made]
+    return [[name, te_json.to_json(tensors)] for name, tensors in parsed]
 
 
 def _taken(tensors: Sequence[te.Tensor]) -> list[tuple[str, tuple[int, ...], str, bool]]:
@@ -82,7 +82,7 @@ def _taken(tensors: Sequence[te.Tensor]) -> list[tuple[str, tuple[int, ...], str
 
 
 class _Definitions(Mapping[str, Definition]):
-    """Algorithm -> definition; which there are is in the arguments."""
+    """Mapping of algorithms to definitions; the arguments hold the algorithms."""
 
     def __getitem__(self, algorithm: str) -> Definition:
         return lambda args: te_json.from_json(dict(args["algorithms"])[algorithm])
@@ -101,7 +101,7 @@ class _OfArguments(Operator[Any]):
 
 
 def _describe(args: Args) -> str:
-    """The name with its arguments, and a digest of the definitions."""
+    """Describes the arguments: the name with its arguments, and a digest of the definitions."""
     text = te_json.text({"algorithms": args["algorithms"]})
     return f"{args['name']},sha256={hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -123,15 +123,15 @@ DEFINITIONS = _OfArguments(
 
 
 def arguments_of(operator: Operator[Any], given: Args) -> dict[str, Any]:
-    """The arguments of `DEFINITIONS` that stand for an operator with arguments of its own.
+    """Returns the arguments of `DEFINITIONS` that represent an operator with arguments of its own.
 
     Raises:
-        ValueError: arguments that it refuses, or a reference that is not what its first definition computes.
+        ValueError: arguments that it refuses, or a reference that differs from its first definition.
     """
     args = operator.arguments(given)
     algorithms = [[name, te_json.to_json(operator.tensors(args, name))] for name in operator.algorithms(args)]
     precision = operator.precision
-    made = {
+    data = {
         "name": f"{operator.name}({operator.describe(args)})",
         "algorithms": algorithms,
         "flops": int(operator.flops(args)),
@@ -140,11 +140,11 @@ def arguments_of(operator: Operator[Any], given: Args) -> dict[str, Any]:
         "floor": float(precision.floor(args)),
         "bounds": [float(bound) for bound in operator.bounds(args)],
     }
-    return made
+    return data
 
 
 def check_reference(operator: Operator[Any], given: Args, tolerance: tuple[float, float]) -> None:
-    """Holds an operator's own reference against its first definition, which workers compare kernels with.
+    """Compares an operator's own reference with its first definition, which workers compare kernels with.
 
     Raises:
         ValueError: they differ by more than the tolerance, relative and absolute.

@@ -29,7 +29,7 @@ def depthwise_conv2d(
     dtype: str = "float32",
     constant_weight: bool = True,
 ) -> dict[str, Any]:
-    """Each channel by itself: data (batch, height, width, channels), weight (*kernel, channels).
+    """Computes a convolution of each channel alone: data (batch, height, width, channels), weight (*kernel, channels).
 
     See `conv2d` for the arguments.
     """
@@ -37,7 +37,7 @@ def depthwise_conv2d(
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """Direct definition: a sum over the window."""
+    """Defines the convolution directly: a sum over the window."""
     window, channels, dtype = Window.of(args), args["channels"], args["dtype"]
     activations, weights = OPERANDS[dtype]
     data = te.placeholder((args["batch"], *window.extent, channels), activations, "data")
@@ -51,7 +51,7 @@ def direct(args: Args) -> list[te.Tensor]:
 
 
 def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
-    """The input shifted to each place in the window, times that place's weights."""
+    """Adds up the input shifted to each position in the window, times the weights of the position."""
     window, filters = Window.of(args), exact(factor(weight, args["dtype"]))
     (_, first), *rest = taps(padded(exact(factor(data, args["dtype"])), window), window)
     layer = first * filters[(0,) * len(window.kernel)]
@@ -61,7 +61,7 @@ def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
 
 
 def flops(args: Args) -> int:
-    """Two for every product, those with padding included."""
+    """Counts two operations for every product, those with padding included."""
     return 2 * int(args["batch"] * args["channels"]) * prod(Window.of(args).output) * prod(args["kernel"])
 
 

@@ -1,4 +1,4 @@
-"""Products of data that are rounded to bytes as they come with weights of 4 or 8 bits: `dynamic_matmul`."""
+"""Products of weights of 4 or 8 bits with data that are rounded to bytes during the call: `dynamic_matmul`."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from search_space.operators.weights_only import (
 from search_space.tags import Tag
 
 MOST = 127
-"""What the largest of a block becomes."""
+"""Integer that the largest number of a block becomes."""
 PER_MOST = float(np.float32(1.0 / MOST))
 BY_BYTES = "by_bytes"
-"""The algorithm that multiplies bytes, adds a block up as whole numbers and only then scales it."""
+"""The algorithm that multiplies bytes, adds up a block as integers and only then scales the sum."""
 
 
 def dynamic_matmul(m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros: bool = False) -> dict[str, Any]:
-    """`matmul_nbits` of data that are rounded to signed bytes, block by block.
+    """Computes `matmul_nbits` of data that are rounded to signed bytes, block by block.
 
-    A block is 32 neighbours in a row, 16 or 8 where `group` is no multiple of more; its numbers become whole multiples
-    of a 127th of the largest. Inputs and other arguments are those of `matmul_nbits`.
+    A block is 32 neighbours in a row, or 16 or 8 if `group` is not a multiple of more. Its numbers become multiples of
+    a 127th of the largest. Inputs and other arguments are those of `matmul_nbits`.
     """
     return matmul_nbits(m, n, k, bits, group, flag("zeros", zeros))
 
 
 def block_of(group: int) -> int:
-    """Numbers of a row that are rounded alike."""
+    """Returns the numbers of a row that are rounded together."""
     return next(size for size in BLOCKS if group % size == 0)
 
 
 def rounded(args: Args, data: Array) -> Array:
-    """The data (m, k) as they are multiplied, float32."""
+    """Rounds the data (m, k) to the float32 values that are multiplied."""
     block, (m, k) = block_of(args["group"]), data.shape
     whole = np.zeros((m, -(-k // block), block), np.float32)
     whole.reshape(m, -1)[:, :k] = data
@@ -54,11 +54,11 @@ def rounded(args: Args, data: Array) -> Array:
 
 
 class _Rounded:
-    """Stages of the data: the largest of each block, and what is made with it.
+    """Stages of the data: the largest of each block, and values derived from it.
 
     Args:
         source: the data with zeros up to the end of the last group.
-        blocks: of a row.
+        blocks: number of blocks in a row.
         block: numbers of each.
     """
 
@@ -69,15 +69,15 @@ class _Rounded:
         self.peak = self.of_blocks("peak", lambda i, b: te.max(te.abs(source[i, b * block + r]), axis=r))
 
     def of_blocks(self, name: str, value: Any) -> te.Tensor:
-        """One number for each block of each row."""
+        """Makes a stage with one number for each block of each row."""
         return te.compute((self.rows, self.blocks), value, name=name, tag=Tag.SLICES)
 
     def whole(self, i: Any, b: Any, place: Any) -> Expr:
-        """A number as a multiple of the unit of its block, in float32."""
+        """Returns a number as a multiple of the unit of its block, in float32."""
         return te.rint(self.source[i, b * self.block + place] * (float(MOST) / te.maximum(self.peak[i, b], TINIEST)))
 
     def unit(self, i: Any, b: Any) -> Expr:
-        """What a step of a block is."""
+        """Returns the unit of a block, the distance of neighbouring rounded values."""
         return te.maximum(self.peak[i, b], TINIEST) * PER_MOST
 
 
@@ -85,13 +85,13 @@ def _in_floats(args: Args) -> list[te.Tensor]:
     inputs, source, groups = inputs_of(args)
     block = block_of(args["group"])
     data = _Rounded(source, groups * args["group"] // block, block)
-    made = te.compute(
+    rounded_data = te.compute(
         source.shape,
         lambda i, r: data.whole(i, r // block, r % block) * data.unit(i, r // block),
         name="rounded",
         tag=Tag.SLICES,
     )
-    return products(args, inputs, made, "dynamic_matmul")
+    return products(args, inputs, rounded_data, "dynamic_matmul")
 
 
 def _by_bytes(args: Args) -> list[te.Tensor]:
@@ -103,14 +103,14 @@ def _by_bytes(args: Args) -> list[te.Tensor]:
     data = _Rounded(source, groups * count, block)
 
     def word(i: te.IterVar, b: te.IterVar, w: te.IterVar) -> Expr:
-        """Bytes of four numbers, as far apart as words of the block are many, side by side."""
+        """Packs four numbers into the bytes of a word; they lie as far apart as the block has words."""
         parts = [(data.whole(i, b, p * width + w).astype("int32") & 255) << 8 * p for p in range(4)]
         return reduce(lambda so_far, part: so_far + part, parts)
 
     bytes_ = te.compute((m, data.blocks, width), word, name="bytes", tag=Tag.SLICES)
     t = te.reduce_axis((0, block), "t")
     by = 1 << bits - 1 if zero is None else 1
-    # What the zeros of the weights would add, so that sums of bytes begin with it; of zeros of groups, once for each.
+    # The contribution of the weights' zeros, with which sums of bytes begin; zeros of groups are added for each group.
     start = data.of_blocks("start", lambda i, b: te.sum(data.whole(i, b, t).astype("int32") * -by, axis=t))
     unit = data.of_blocks("unit", data.unit)
     words = te.compute(
@@ -127,7 +127,7 @@ def _by_bytes(args: Args) -> list[te.Tensor]:
         if bits == 4:
             read = [one >> 4 * half & 0x0F0F0F0F for half in (0, 1) for one in read]
         dots = [byte_dot(one, bytes_[i, b, w]) for w, one in enumerate(read)]
-        # Two chains of instructions, each of which waits for the one before.
+        # Two chains of instructions, since each instruction waits for the previous one of its chain.
         chains = [dots[::2], dots[1::2]]
         if zero is None:
             chains[0].insert(0, start[i, b])

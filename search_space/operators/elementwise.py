@@ -17,7 +17,7 @@ FUNCTIONS = {**UNARY, **BINARY}
 
 
 def elementwise(function: str, shape: Sequence[int], dtype: str = "float32") -> dict[str, Any]:
-    """A function of each element of a, or of a and b, of `shape`.
+    """Computes a function of each element of a, or of a and b, of `shape`.
 
     Args:
         function: one of `functions.UNARY` or `functions.BINARY`.
@@ -30,7 +30,7 @@ def elementwise(function: str, shape: Sequence[int], dtype: str = "float32") -> 
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """One stage, called as the function is."""
+    """Defines one stage, with the function's name."""
     shape, name = args["shape"], args["function"]
     inputs = [te.placeholder(shape, args["dtype"], n) for n in ("a", "b")[: 1 if name in UNARY else 2]]
     out = te.compute(shape, lambda *i: FUNCTIONS[name].expression(*(x[i] for x in inputs)), name=name)
@@ -38,7 +38,7 @@ def direct(args: Args) -> list[te.Tensor]:
 
 
 def reference(args: Args, *arrays: Array) -> Array:
-    """The function on whole arrays."""
+    """Applies the function to whole arrays."""
     return FUNCTIONS[args["function"]].reference(*map(exact, arrays))
 
 

@@ -14,7 +14,7 @@ from search_space.operators.naming import over
 
 
 def epilogue_arguments(bias: Any, activation: Any, dtype: str = "float32") -> dict[str, Any]:
-    """`bias` and `activation`, checked."""
+    """Checks `bias` and `activation`."""
     bias = flag("bias", bias)
     if activation is not None:
         where = f" for dtype={dtype}" if dtype == "int8" else ""
@@ -23,7 +23,7 @@ def epilogue_arguments(bias: Any, activation: Any, dtype: str = "float32") -> di
 
 
 def with_epilogue(args: Args, inputs: list[te.Tensor], layer: te.Tensor) -> list[te.Tensor]:
-    """Inputs..., output of a layer whose last axis is what a bias runs along."""
+    """Adds the epilogue to a layer, whose last axis the bias runs along; returns the inputs and the output."""
     if not args["bias"] and args["activation"] is None:
         return [*inputs, layer]
     bias = te.placeholder(layer.shape[-1:], layer.dtype, "bias", constant=True) if args["bias"] else None
@@ -40,7 +40,7 @@ def with_epilogue(args: Args, inputs: list[te.Tensor], layer: te.Tensor) -> list
 
 
 def finished(args: Args, layer: Array, *bias: Array) -> Array:
-    """The same on arrays: `layer` (..., channels), and `bias` (channels,) if there is one."""
+    """Applies the epilogue to arrays: `layer` (..., channels), and `bias` (channels,) if there is one."""
     for values in bias:
         layer = layer + values
     return layer if args["activation"] is None else ACTIVATIONS[args["activation"]].reference(layer)

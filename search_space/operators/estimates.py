@@ -1,4 +1,4 @@
-"""What can be said of a definition from its expressions: operations, rounding errors, the inputs it is defined on."""
+"""Estimates from a definition's expressions: operations, rounding errors, inputs on which it is defined."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SIGNED, POSITIVE, AROUND_ONE = (-1.0, 1.0), (0.1, 1.1), (0.5, 1.5)
 
 
 def count_flops(tensors: Sequence[te.Tensor]) -> int:
-    """Arithmetic of a definition, at least one operation for each element of the output.
+    """Counts the arithmetic of a definition, at least one operation for each element of the output.
 
     For each point of a stage's domain, reduce axes included, every distinct node of arithmetic or of a math function
-    counts 1, and a reduction 1 more: a multiply-add is 2. What stands in the index of a load or in the condition of a
-    select counts nothing, nor do comparisons and conversions.
+    counts 1, and a reduction 1 more: a multiply-add is 2. The index of a load and the condition of a select count
+    nothing, nor do comparisons and conversions.
     """
     total = 0
     for op in operations(tensors[-1:]):
@@ -34,21 +34,21 @@ def count_flops(tensors: Sequence[te.Tensor]) -> int:
 
 def _computed(body: Expr) -> set[int]:
     seen: set[int] = set()
-    found: set[int] = set()
+    nodes: set[int] = set()
     stack = [body]
     while stack:
         e = stack.pop()
         if e.serial not in seen:
             seen.add(e.serial)
             if e.op == "call" or (e.op in BINARY and BINARY[e.op].counted):
-                found.add(e.serial)
+                nodes.add(e.serial)
             if e.op != "load":
                 stack += e.operands[1:] if e.op == "select" else e.operands
-    return found
+    return nodes
 
 
 def longest_chain(tensors: Sequence[te.Tensor]) -> int:
-    """Terms that are added or multiplied on the way to one element: reductions in a row count together."""
+    """Counts the terms added or multiplied on the way to one element: reductions in a row count together."""
     chain: dict[te.Operation, int] = {}
     for op in operations(tensors[-1:]):
         terms = math.prod(a.extent for a in op.reduce_axis) if op.reducer in ("sum", "prod") else 0
@@ -57,10 +57,10 @@ def longest_chain(tensors: Sequence[te.Tensor]) -> int:
 
 
 def rounding_error(tensors: Sequence[te.Tensor]) -> float:
-    """What may separate a right output element from the reference, to first order, for inputs drawn for it.
+    """Estimates the distance of a right output element from the reference, to first order, for inputs drawn for it.
 
     Additions and math functions round by a step of their dtype, a sum of n terms by 10 + n steps of a term's size;
-    errors of operands add up. Jumps (floor, comparisons, conversions to integers) are taken for continuous.
+    errors of operands add up. Jumps (floor, comparisons, conversions to integers) are treated as continuous.
     """
     out = _Spans(tensors, input_bounds(tensors)).of[tensors[-1].op]
     steps = 10 if tensors[-1].dtype == "float32" else 2
@@ -68,17 +68,17 @@ def rounding_error(tensors: Sequence[te.Tensor]) -> float:
 
 
 def whole_steps(tensors: Sequence[te.Tensor]) -> int:
-    """By how much a right integer may differ from the reference: 1 where it is rounded from floats that are, else 0."""
+    """Returns the allowed error of an integer: 1 if it is rounded from floats with rounding errors, else 0."""
     if tensors[-1].dtype in STEP:
         return 0
     return int(_Spans(tensors, input_bounds(tensors)).of[tensors[-1].op].error > 0)
 
 
 def input_bounds(tensors: Sequence[te.Tensor]) -> tuple[float, float]:
-    """Between which floating-point inputs are drawn.
+    """Returns the range in which floating-point inputs are drawn.
 
-    Positive ones where otherwise a logarithm, a root or a division could be of what it is not defined for; around one
-    where a product of many would be all but zero.
+    It is positive if otherwise a logarithm, a root or a division could be undefined. It is around one if otherwise a
+    product of many numbers would be almost zero.
     """
     if any(op.reducer == "prod" for op in operations(tensors[-1:])):
         return AROUND_ONE
@@ -87,7 +87,7 @@ def input_bounds(tensors: Sequence[te.Tensor]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Span:
-    """A value: the interval in which it lies, its typical size, and how far rounding may take it from the truth."""
+    """A value: the interval in which it lies, its typical size, and its greatest rounding error."""
 
     low: float
     high: float
@@ -109,7 +109,7 @@ class _Spans:
     def __init__(self, tensors: Sequence[te.Tensor], bounds: tuple[float, float]) -> None:
         self.of: dict[te.Operation, Span] = {}
         self.defined = True
-        """Whether logarithms, roots and divisions are of what they are defined for."""
+        """Whether all arguments of logarithms, roots and divisions lie where these are defined."""
         for op in operations(tensors[-1:]):
             self.of[op] = self._drawn(op, bounds) if op.body is None else self._stage(op, op.body)
 
@@ -164,7 +164,7 @@ class _Spans:
             return self._quotient(a, b)
         if e.op == "mod" and 0 < b.low == b.high:
             return _span(0.0, b.high - 1, min(a.size, b.high), a.error)
-        if e.op == "fmod":  # where an operand is off by anything, the remainder may be that of the next multiple
+        if e.op == "fmod":  # any error of an operand may move the remainder to that of the next multiple
             reach = max(abs(b.low), abs(b.high))
             missed = a.error + b.error + reach if a.error + b.error > 0 else 0.0
             return _span(min(max(a.low, -reach), 0.0), max(min(a.high, reach), 0.0), min(a.size, b.size), missed)
@@ -189,7 +189,7 @@ class _Spans:
             coarse = step if e.dtype != "float32" else 0.0
             size = a.size * b.size
             return _span(low, ends[1], size, a.error * b.size + b.error * a.size + coarse * size)
-        # The other side bounds the size of the result only where it is a constant: relu6 is at most 6.
+        # The other side bounds the size of the result only if it is a constant: relu6 is at most 6.
         size = min(a.size, b.size) if e.op == "min" and a.low >= 0 and b.low >= 0 else max(a.size, b.size)
         return _span(*ends, size, max(a.error, b.error))
 
@@ -206,11 +206,11 @@ class _Spans:
         row = FUNCTIONS[function]
         self.defined &= row.defined(x.low)
         low, high, size, slope = row.estimate(x.low, x.high, x.size)
-        if row.jump:  # exact, or on the other side of it
+        if row.jump:  # exact, or on the other side of the jump
             return _span(low, high, size, x.error + row.jump if x.error > 0 else 0.0)
         if row.exact:
             step = 0.0
-        if x.error > 0:  # what is rounded otherwise differs by a step of the result
+        if x.error > 0:  # an argument with an error may be rounded to another result, a step away
             step = max(step, row.step)
         return _span(low, high, size, slope * x.error + step * size)
 

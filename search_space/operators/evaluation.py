@@ -1,4 +1,4 @@
-"""Tensor expressions evaluated by NumPy, stage by stage: the reference of definitions that have none of their own.
+"""Evaluation of tensor expressions by NumPy, stage by stage: the reference of definitions without one of their own.
 
 Sums of products whose operands are read at affine indices are matrix products of strided views. Everything else is
 evaluated on index grids, a bounded tile of the domain at a time. float32 is computed in float64 within a stage.
@@ -27,17 +27,17 @@ Array = NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
 
 TILE = 1 << 21
-"""Elements of a stage's domain that are evaluated at a time."""
+"""Greatest number of elements of a stage's domain that are evaluated at a time."""
 
 _COMBINE: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def evaluate(tensors: Sequence[te.Tensor], arrays: Sequence[Array], tile: int = TILE) -> Array:
-    """The output of a definition.
+    """Computes the output of a definition.
 
     Args:
         tensors: inputs, then the output.
-        arrays: of the inputs.
+        arrays: values of the inputs.
         tile: elements of a domain to evaluate at a time.
 
     Raises:
@@ -67,14 +67,14 @@ def _stage(op: te.Operation, values: Mapping[te.Operation, Array], tile: int) ->
     for ranges in _tiles([a.extent for a in axes], tile):
         grid = _Grid(values, dict(zip([a.name for a in axes], ranges, strict=True)))
         value = np.broadcast_to(grid.value(op.body), [stop - start for start, stop in ranges])
-        place = tuple(slice(*r) for r in ranges[:rank])
+        block = tuple(slice(*r) for r in ranges[:rank])
         if op.reducer is None:
-            out[place] = value
+            out[block] = value
             continue
         kind, within = _COMBINE[op.reducer], tuple(range(rank, len(axes)))
         part = kind.reduce(value, axis=within, dtype=out.dtype)
         first = all(start == 0 for start, _ in ranges[rank:])
-        out[place] = part if first else kind(out[place], part)
+        out[block] = part if first else kind(out[block], part)
     return out.astype(numpy_dtype(op.dtype), copy=False)
 
 
@@ -83,7 +83,7 @@ def _wide(dtype: str) -> np.dtype[Any]:
 
 
 def _tiles(extents: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Blocks of at most `limit` points that cover a domain, the outer axes cut first."""
+    """Lists blocks of at most `limit` points that cover a domain, the outer axes cut first."""
     sizes = list(extents)
     for place, extent in enumerate(extents):
         inner = math.prod(extents[place + 1 :])
@@ -109,10 +109,10 @@ class _Grid:
         self._memo: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def value(self, e: Expr, mask: Array | None = None) -> Array:
-        """Its values where `mask` holds; elsewhere anything."""
+        """Computes the values of an expression where `mask` holds; elsewhere they are arbitrary."""
         key = (e.serial, id(mask))
         if key not in self._memo:
-            self._memo[key] = (self._node(e, mask), mask)  # the mask stays alive, so that its id is its own
+            self._memo[key] = (self._node(e, mask), mask)  # keeps the mask alive, so that no other object gets its id
         found: Array = self._memo[key][0]
         return found
 
@@ -137,7 +137,7 @@ class _Grid:
         return _rounded(np.asarray(BINARY[e.op].array(a, b)), e.dtype)
 
     def _taken(self, e: Expr, mask: Array | None) -> Array:
-        """What a cast makes another dtype of."""
+        """Computes the operand of a cast, clamped if the cast converts a clamped float."""
         within = limited(e)
         if within is None:
             return self.value(e.args[0], mask)
@@ -161,7 +161,7 @@ class _Grid:
 
 
 def _rounded(value: Array, dtype: str) -> Array:
-    """Values as `dtype` leaves them: integers wrap, half floats round; float32 keeps the digits of float64."""
+    """Rounds values to `dtype`: integers wrap, half floats round; float32 keeps the digits of float64."""
     if dtype == "float32":
         return value
     return value.astype(numpy_dtype(dtype)).astype(_wide(dtype), copy=False)
@@ -176,7 +176,7 @@ def _cast(value: Array, dtype: str) -> Array:
 
 
 def _view(array: Array, indices: Sequence[Expr], ranges: Ranges) -> Array | None:
-    """Elements at affine indices as a strided view, a dimension for each axis; None where that cannot be."""
+    """Returns elements at affine indices as a strided view, a dimension for each axis; None if that is impossible."""
     start, strides = 0, dict.fromkeys(ranges, 0)
     for index, extent, stride in zip(indices, array.shape, array.strides, strict=True):
         terms = poly(index) if index.dtype == "int64" else {(index,): 1}
@@ -202,44 +202,44 @@ def _view(array: Array, indices: Sequence[Expr], ranges: Ranges) -> Array | None
 
 
 def _operands_of_a_product(op: te.Operation, values: Mapping[te.Operation, Array]) -> tuple[Array, Array] | None:
-    """Both sides of a sum of products as views over all axes, in a dtype in which the sum is right; else None."""
+    """Returns both sides of a sum of products as views over all axes, in a type with a right sum; else None."""
     body = op.body
     if op.reducer != "sum" or not op.reduce_axis or body is None or body.op != "mul":
         return None
     if op.dtype not in ("float32", "int32"):
         return None
     ranges: Ranges = {a.name: (0, a.extent) for a in (*op.axis, *op.reduce_axis)}
-    found = []
+    views = []
     for side in body.args:
         load = side.args[0] if side.op == "cast" else side
-        # Products of bytes are exact in float64, however many are added up; those of wider integers need not be.
+        # Sums of products of bytes are exact in float64; products of wider integers may not be.
         if load.op != "load" or load.dtype not in (FLOATS if op.dtype == "float32" else ("int8", "uint8")):
             return None
         array = values[load.args[0].op].astype(np.float32 if op.dtype == "float32" else np.float64, copy=False)
         view = _view(array, load.args[1:], ranges)
         if view is None:
             return None
-        found.append(view)
-    return found[0], found[1]
+        views.append(view)
+    return views[0], views[1]
 
 
 def _product(op: te.Operation, left: Array, right: Array, tile: int) -> Array:
-    """`sum(left * right)` over the reduce axes by matrix products; axes in both sides are the batch."""
+    """Computes `sum(left * right)` over the reduce axes by matrix products; axes in both sides are the batch."""
     rank, extents = len(op.shape), [a.extent for a in (*op.axis, *op.reduce_axis)]
-    kept, summed = range(rank), tuple(range(rank, len(extents)))
-    batch = tuple(d for d in kept if left.strides[d] and right.strides[d])
-    columns = tuple(d for d in kept if d not in batch and right.strides[d])
-    rows = tuple(d for d in kept if d not in batch and d not in columns)
+    spatial, summed = range(rank), tuple(range(rank, len(extents)))
+    batch = tuple(d for d in spatial if left.strides[d] and right.strides[d])
+    columns = tuple(d for d in spatial if d not in batch and right.strides[d])
+    rows = tuple(d for d in spatial if d not in batch and d not in columns)
     depth = math.prod(extents[rank:])
     out = np.empty(op.shape, left.dtype)
     outer = (*batch, *rows)
     for ranges in _tiles([extents[d] for d in outer], max(1, tile // depth)):
         cut = dict(zip(outer, ranges, strict=True))
-        place = tuple(slice(*cut.get(d, (0, extents[d]))) for d in kept)
+        block = tuple(slice(*cut.get(d, (0, extents[d]))) for d in spatial)
         sizes = [cut[d][1] - cut[d][0] if d in cut else extents[d] for d in range(len(extents))]
-        a, b = (_block(side, place, sizes, batch, dims, summed) for side, dims in ((left, rows), (right, columns)))
+        a, b = (_block(side, block, sizes, batch, dims, summed) for side, dims in ((left, rows), (right, columns)))
         result = np.matmul(a, b.swapaxes(1, 2)).reshape([sizes[d] for d in (*outer, *columns)])
-        out[place] = result.transpose(np.argsort((*outer, *columns)))
+        out[block] = result.transpose(np.argsort((*outer, *columns)))
     return out.astype(np.int64).astype(np.int32) if op.dtype == "int32" else out
 
 
@@ -251,7 +251,7 @@ def _block(
     dims: tuple[int, ...],
     summed: tuple[int, ...],
 ) -> Array:
-    """One side of a product within a block of the domain: (batch, dims, summed)."""
+    """Cuts one side of a product to a block of the domain: (batch, dims, summed)."""
     part = side[tuple(cut if side.shape[d] > 1 else slice(None) for d, cut in enumerate(place))]
     wanted = [sizes[d] if d in (*batch, *dims, *summed) else 1 for d in range(len(sizes))]
     others = tuple(d for d in range(len(sizes)) if wanted[d] == 1 and d not in (*batch, *dims, *summed))

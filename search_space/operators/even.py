@@ -1,4 +1,4 @@
-"""A convolution over an odd number of channels as one over an even number: for instructions that take them in pairs."""
+"""A convolution over an odd number of channels as one over an even number: for instructions that process pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def available(args: Args) -> bool:
 
 
 def even(args: Args) -> list[te.Tensor]:
-    """Direct definition with one more channel of zeros: in the copy that pads the data, and in the weights."""
+    """Defines the convolution with one more channel of zeros: in the copy that pads the data, and in the weights."""
     window, dtype, channels = Window.of(args), args["dtype"], args["in_channels"]
     data, weight = placeholders(args)
     source = pad(data, window, 0.0, channels + 1)

@@ -22,10 +22,10 @@ class Function:
     """A function of one or two values.
 
     Attributes:
-        expression: of expressions, all of one dtype.
-        reference: of arrays.
+        expression: function of expressions, all of one dtype.
+        reference: function of arrays.
         whole: defined on integers, too.
-        bounds: between which floating-point inputs are drawn.
+        bounds: range in which floating-point inputs are drawn.
     """
 
     expression: Callable[..., Expr]
@@ -35,7 +35,7 @@ class Function:
 
 
 def _of_table(name: str) -> Function:
-    """A math function as its row has it, between whose bounds inputs are drawn."""
+    """Makes the function of a row of `FUNCTIONS`, with the row's range of inputs."""
     row = FUNCTIONS[name]
     assert row.drawn is not None, name
     return Function(partial(ir.call, name), row.array, row.whole, row.drawn)
@@ -55,7 +55,7 @@ ACTIVATIONS = {
     "gelu": Function(_gelu, lambda x: 0.5 * x * (1 + FUNCTIONS["erf"].array(x * math.sqrt(0.5)))),
     "silu": Function(lambda x: x * te.sigmoid(x), lambda x: x * FUNCTIONS["sigmoid"].array(x)),
 }
-"""What may follow a layer within the same kernel."""
+"""Functions that may follow a layer within the same kernel."""
 
 UNARY = {
     **ACTIVATIONS,
@@ -75,5 +75,5 @@ BINARY = {
 
 
 def known(functions: dict[str, Function], dtype: str) -> list[str]:
-    """Names of the functions that are defined on values of `dtype`."""
+    """Lists the functions that are defined on values of `dtype`."""
     return [name for name, f in functions.items() if f.whole or dtype.startswith(("float", "bfloat"))]

@@ -1,6 +1,6 @@
-"""An operator with what follows it in the same kernel, any element-wise definition on its output; with what stands in
-front of it, any element-wise definition of its first input; and with a transposition in front of that, whose result is
-not written out but read where it lies.
+"""An operator with fused neighbours in one kernel: an epilogue, any element-wise definition on its output; a prologue,
+any element-wise definition of its first input; and a transposition before that. The transposition's result is not
+stored: the kernel reads its source.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ def fused(
     stored: Sequence[str] = (),
     prologue: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """An operator of the library, its epilogue and its prologue.
+    """Computes an operator of the library with its epilogue and its prologue.
 
-    Every algorithm of the operator is one of the whole.
+    Every algorithm of the operator is an algorithm of the fused one.
 
     Args:
         anchor: `operator` and `args`, as `Workload.to_json` gives them.
-        epilogue: a definition (`search_space.te_json`) whose first input stands for the anchor's output, and whose
-            own output has its shape.
-        axes: of the transposition that makes the first input of what is given; none: that is given itself.
-        stored: for each input of the anchor the 16-bit float that it is stored in and widened from as it is read; an
-            empty text: it is given as the anchor takes it. None at all: all are.
-        prologue: a definition whose output stands for the anchor's first input, and whose own first input has the same
-            shape; its inputs are given in place of that one.
+        epilogue: definition (`search_space.te_json`) whose first input is the anchor's output, and whose own output has
+            its shape.
+        axes: axes of the transposition of the first input; (): it is not transposed.
+        stored: 16-bit float in which each input of the anchor is stored, and from which it is widened when it is read;
+            an empty text: the anchor's own type. (): all have the anchor's types.
+        prologue: definition whose output is the anchor's first input, and whose own first input has the same shape; its
+            inputs replace that input.
     """
-    checked, order, kept = _checked_anchor(anchor), _checked_axes(axes), tuple(stored)
+    checked, order, dtypes = _checked_anchor(anchor), _checked_axes(axes), tuple(stored)
     definition = te_json.to_json(te_json.from_json(epilogue))
     front = None if prologue is None else te_json.to_json(te_json.from_json(prologue))
     args: dict[str, Any] = {"anchor": checked, "epilogue": definition, "axes": order, "prologue": front}
-    args["stored"] = kept if any(kept) else ()
+    args["stored"] = dtypes if any(dtypes) else ()
     data, *more, layer = _layer(args)
-    _check_stored(kept, [data, *more])
+    _check_stored(dtypes, [data, *more])
     if front is not None:
-        _check_prologue(te_json.from_json(front), data, kept)
+        _check_prologue(te_json.from_json(front), data, dtypes)
     output = te_json.from_json(definition)
     if order and sorted(order) != list(range(len(data.shape))):
         raise ValueError(
@@ -98,11 +98,11 @@ def _check_stored(stored: Sequence[str], inputs: Sequence[te.Tensor]) -> None:
 
 
 def _check_prologue(prologue: Sequence[te.Tensor], data: te.Tensor, stored: Sequence[str]) -> None:
-    first, made = prologue[0], prologue[-1]
-    if (made.shape, made.dtype) != (data.shape, data.dtype):
+    first, result = prologue[0], prologue[-1]
+    if (result.shape, result.dtype) != (data.shape, data.dtype):
         raise ValueError(
             f"`prologue` must make the anchor's {data.dtype}{list(data.shape)} {data.name}, "
-            f"but got {made.dtype}{list(made.shape)}"
+            f"but got {result.dtype}{list(result.shape)}"
         )
     if first.shape != data.shape:
         raise ValueError(f"`prologue` must first read {list(data.shape)}, but got {list(first.shape)}")
@@ -111,7 +111,7 @@ def _check_prologue(prologue: Sequence[te.Tensor], data: te.Tensor, stored: Sequ
 
 
 def _anchor(args: Args) -> tuple[Operator[Any], Args]:
-    """The anchor's operator and its arguments."""
+    """Returns the anchor's operator and its arguments."""
     from search_space.operators import find
 
     operator = find(args["anchor"]["operator"])
@@ -119,21 +119,21 @@ def _anchor(args: Args) -> tuple[Operator[Any], Args]:
 
 
 def _layer(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
-    """Inputs of the anchor, and its output."""
+    """Returns the inputs of the anchor, and its output."""
     operator, checked = _anchor(args)
     return operator.tensors(checked, algorithm or operator.algorithms(checked)[0])
 
 
 def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
-    """Inputs of the anchor or, for its first one, of the prologue; further inputs of the epilogue; output."""
+    """Returns the anchor's inputs, the prologue's in place of the first; the epilogue's further inputs; the output."""
     *inputs, layer = _layer(args, algorithm)
     front: list[te.Tensor] = []
     if args["prologue"]:
-        data, *front, made = te_json.from_json(args["prologue"])
-        # Names that no stage of an epilogue has, as kernels are known by their output's.
-        made = _grafted(made, data, data, prefix="front.")
-        # As padding, it may be written out whole, computed a tile at a time, or where it is read.
-        layer = _grafted(layer, inputs[0], te.Tensor(replace(made.op, tag=Tag.PAD)))
+        data, *front, front_output = te_json.from_json(args["prologue"])
+        # Names that no stage of an epilogue has, since kernels are identified by their output's name.
+        front_output = _grafted(front_output, data, data, prefix="front.")
+        # Like padding, it may be stored whole, computed a tile at a time, or where it is read.
+        layer = _grafted(layer, inputs[0], te.Tensor(replace(front_output.op, tag=Tag.PAD)))
         inputs[0] = data
     if args["axes"]:
         inputs[0], layer = _read_through(inputs[0], layer, args["axes"])
@@ -145,27 +145,27 @@ def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
 
 
 def _read_through(data: te.Tensor, layer: te.Tensor, axes: Sequence[int]) -> tuple[te.Tensor, te.Tensor]:
-    """What is given, and the anchor's output of it transposed by `axes`."""
+    """Returns the source, and the anchor's output for the source transposed by `axes`."""
     shape = tuple(data.shape[axes.index(axis)] for axis in range(len(axes)))
-    given = te.placeholder(shape, data.dtype, data.name)
+    source = te.placeholder(shape, data.dtype, data.name)
 
     def body(*index: te.IterVar) -> Expr:
-        return given[tuple(index[axes.index(axis)] for axis in range(len(axes)))]
+        return source[tuple(index[axes.index(axis)] for axis in range(len(axes)))]
 
     names = tuple(f"i{axis}" for axis in range(len(axes)))
-    return given, _grafted(layer, data, te.compute(data.shape, over(names, body), name="transposed"))
+    return source, _grafted(layer, data, te.compute(data.shape, over(names, body), name="transposed"))
 
 
 def _widened(data: te.Tensor, layer: te.Tensor, dtype: str) -> tuple[te.Tensor, te.Tensor]:
-    """What is stored in `dtype`, and the anchor's output of it, each element widened where it is read."""
-    given = te.placeholder(data.shape, dtype, data.name, data.op.constant)
+    """Returns an input stored in `dtype`, and the anchor's output from it; each read widens the element."""
+    source = te.placeholder(data.shape, dtype, data.name, data.op.constant)
 
     def visit(node: Expr) -> Expr | None:
         if node.op != "load" or node.args[0] != data:
             return None
-        return load(given, [transform(index, visit) for index in node.args[1:]], dtype).astype(data.dtype)
+        return load(source, [transform(index, visit) for index in node.args[1:]], dtype).astype(data.dtype)
 
-    return given, _grafted(layer, data, given, lambda body: transform(body, visit))
+    return source, _grafted(layer, data, source, lambda body: transform(body, visit))
 
 
 def _grafted(
@@ -175,18 +175,18 @@ def _grafted(
     change: Callable[[Expr], Expr] = lambda body: body,
     prefix: str = "",
 ) -> te.Tensor:
-    """The definition of `output` with `layer` in the place of `first`, bodies changed before and names prefixed."""
-    made: dict[te.Tensor, te.Tensor] = {first: layer}
+    """Replaces `first` by `layer` in the definition of `output`; bodies are changed before and names get the prefix."""
+    copies: dict[te.Tensor, te.Tensor] = {first: layer}
     for op in operations([output]):
         if op.body is not None:
-            inputs = tuple(made.get(tensor, tensor) for tensor in op.inputs)
-            body = rename_loads(change(op.body), made)
-            made[te.Tensor(op)] = te.Tensor(replace(op, name=prefix + op.name, body=body, inputs=inputs))
-    return made[output]
+            inputs = tuple(copies.get(tensor, tensor) for tensor in op.inputs)
+            body = rename_loads(change(op.body), copies)
+            copies[te.Tensor(op)] = te.Tensor(replace(op, name=prefix + op.name, body=body, inputs=inputs))
+    return copies[output]
 
 
 class _Algorithms(Mapping[str, Any]):
-    """Algorithm → definition, for whatever algorithms the anchor has."""
+    """Mapping of algorithms to definitions, for all algorithms of the anchor."""
 
     def __getitem__(self, algorithm: str) -> Any:
         return lambda args: _tensors(args, algorithm)
@@ -202,7 +202,7 @@ class _Algorithms(Mapping[str, Any]):
 
 def _available(args: Args, algorithm: str) -> bool:
     operator, checked = _anchor(args)
-    # Transforms read vectors along the channels, libraries matrices as they are given.
+    # Transforms read vectors along the channels, and libraries read matrices as they are in memory.
     if args["axes"] and algorithm in (*winograd.TILES, strassen.STRASSEN, LIBRARY):
         return False
     if algorithm == LIBRARY and (args["stored"] or args["prologue"]):
@@ -211,7 +211,7 @@ def _available(args: Args, algorithm: str) -> bool:
 
 
 def _describe(args: Args) -> str:
-    """The anchor, the names of the stages that follow, and a digest of them."""
+    """Describes the arguments: the anchor, the names of the following stages, and their digest."""
     operator, checked = _anchor(args)
     stages = "+".join(stage["name"] for stage in args["epilogue"]["stages"])
     digest = _digest(args["epilogue"])
@@ -233,19 +233,19 @@ def _reference(args: Args, *arrays: Array) -> Array:
 
 
 def _scale(args: Args) -> float:
-    """Such that `Workload.tolerance` allows for the errors of the expressions and of the anchor's algorithms."""
-    found = _tensors(args)
-    step = estimates.STEP.get(found[-1].dtype, 1.0)
+    """Returns the scale with which `Workload.tolerance` allows for errors of the expressions and of the anchor."""
+    tensors = _tensors(args)
+    step = estimates.STEP.get(tensors[-1].dtype, 1.0)
     operator, checked = _anchor(args)
     precision = operator.precision
-    # In steps of its own output: that of the whole is coarser where it is rounded.
+    # In steps of the anchor's output: those of the fused output are coarser if it is rounded.
     own = estimates.STEP.get(_layer(args)[-1].dtype, step)
     anchor = own * precision.scale(checked) * (precision.floor(checked) + precision.terms(checked))
-    return max(estimates.rounding_error(found), anchor) / (step * (FLOOR + estimates.longest_chain(found)))
+    return max(estimates.rounding_error(tensors), anchor) / (step * (FLOOR + estimates.longest_chain(tensors)))
 
 
 def _rounding(args: Args, algorithm: str) -> float:
-    """What the algorithm rounds in the anchor; the functions that follow are taken to be no steeper than 1."""
+    """Returns the rounding error of the anchor's algorithm; later functions are assumed to have slopes of at most 1."""
     operator, checked = _anchor(args)
     return operator.precision.rounding(checked, algorithm)
 

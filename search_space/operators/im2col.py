@@ -18,17 +18,17 @@ from search_space.tags import Tag
 
 
 def ungrouped(args: Args, algorithm: str) -> bool:
-    """With groups there is not one product of matrices but several."""
+    """Tells whether an algorithm is available; with groups there are several products of matrices, not one."""
     return algorithm == "direct" or (args["groups"] == 1 and callable_library(args, algorithm))
 
 
 def library(args: Args) -> list[te.Tensor]:
-    """The same, the product by a library."""
+    """Defines the convolution with the product of matrices by a library."""
     return im2col(args, Tag.LIBRARY)
 
 
 def im2col(args: Args, tag: Tag = Tag.NONE) -> list[te.Tensor]:
-    """`col` (pixels, window, channels) times the weights is `gemm`, brought into shape by `conv`."""
+    """Defines `col` (pixels, window, channels) times the weights as `gemm`, brought into shape by `conv`."""
     window, dtype = Window.of(args), args["dtype"]
     data, weight = placeholders(args)
     source = pad(data, window, zero(dtype))
@@ -62,16 +62,16 @@ def im2col(args: Args, tag: Tag = Tag.NONE) -> list[te.Tensor]:
 
 
 def unravel(index: Any, shape: Sequence[int]) -> list[Any]:
-    """One index into a flat array → one for each dimension of `shape`."""
-    found: list[Any] = []
+    """Splits an index into a flat array into one index for each dimension of `shape`."""
+    indices: list[Any] = []
     for extent in reversed(shape[1:]):
-        found.append(index % extent)
+        indices.append(index % extent)
         index = index // extent
-    return [index, *reversed(found)]
+    return [index, *reversed(indices)]
 
 
 def ravel(indices: Sequence[Any], shape: Sequence[int]) -> Any:
-    """The reverse of `unravel`."""
+    """Computes the flat index of indices, the reverse of `unravel`."""
     flat = indices[0]
     for index, extent in zip(indices[1:], shape[1:], strict=True):
         flat = flat * extent + index

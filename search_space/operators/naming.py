@@ -8,7 +8,7 @@ from typing import Any
 
 
 def over(names: Sequence[str], function: Callable[..., Any]) -> Callable[..., Any]:
-    """A variadic `function` of indices, as `te.compute` takes it, with these names for the axes."""
+    """Names the axes of a variadic `function` of indices, as `te.compute` takes it."""
 
     def body(*index: Any) -> Any:
         return function(*index)

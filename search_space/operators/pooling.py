@@ -16,7 +16,7 @@ from search_space.operators.checks import choice, flag, sizes
 from search_space.operators.windows import Padding, Pair, Window, both_sides, pad, padded, slide, taps, window_arguments
 
 _LOWEST: dict[str, Any] = {"float32": float("-inf"), "uint8": 0, "int8": -128}
-"""Dtypes whose elements can be compared, and what is not larger than any of them."""
+"""Dtypes whose elements can be compared, with the least element of each."""
 
 
 def max_pool2d(
@@ -29,11 +29,11 @@ def max_pool2d(
     padding: Padding = 0,
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """The largest element of each window over data (batch, height, width, channels).
+    """Computes the largest element of each window over data (batch, height, width, channels).
 
     Args:
         kernel, stride: one number, or one for height and one for width.
-        padding: of what is smaller than any number, as in `conv2d`; at most half the kernel on each side.
+        padding: padding with the least element, as in `conv2d`; at most half the kernel on each side.
         dtype: float32, uint8 or int8.
     """
     args = window_arguments(2, kernel, stride, padding, height=height, width=width)
@@ -55,11 +55,11 @@ def avg_pool2d(
     padding: Padding = 0,
     count_padding: bool = False,
 ) -> dict[str, Any]:
-    """The mean of each window over data (batch, height, width, channels).
+    """Computes the mean of each window over data (batch, height, width, channels).
 
     Args:
-        kernel, stride, padding: as in `max_pool2d`.
-        count_padding: padding counts as elements of value 0; else it is left out of the mean.
+        kernel, stride, padding: see `max_pool2d`.
+        count_padding: whether padding counts as elements of value 0; else it is left out of the mean.
     """
     args = max_pool2d(batch, height, width, channels, kernel, stride, padding)
     del args["dtype"]
@@ -118,7 +118,7 @@ def _taps(args: Args) -> int:
 
 
 def _describe(args: Args) -> str:
-    """Leaves float32 out, so that keys are as before there were dtypes."""
+    """Formats the arguments for keys without float32, so that keys from before `dtype` existed stay valid."""
     return listed({name: value for name, value in args.items() if (name, value) != ("dtype", "float32")})
 
 

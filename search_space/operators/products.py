@@ -19,12 +19,12 @@ from search_space.tags import Tag
 
 
 def matmul(m: int, n: int, k: int, dtype: str = "float32", constant_b: bool = True) -> dict[str, Any]:
-    """a (m, k) times b (k, n).
+    """Computes a (m, k) times b (k, n).
 
     Args:
-        dtype: float32; tfloat32, float32 whose products are of factors rounded to 10 bits of mantissa; float16 or
-            bfloat16, accumulated in float32; int8, which stands for uint8 a, int8 b and an int32 output.
-        constant_b: b is a weight, whose layout may be changed before the first call.
+        dtype: float32; tfloat32: float32 with factors rounded to 10 bits of mantissa; float16 or bfloat16, accumulated
+            in float32; int8: uint8 a, int8 b and an int32 output.
+        constant_b: whether b is a weight, whose layout may be changed before the first call.
     """
     dtype = choice("dtype", dtype, list(OPERANDS))
     return {**sizes(m=m, n=n, k=k), "dtype": dtype, "constant_b": flag("constant_b", constant_b)}
@@ -33,7 +33,7 @@ def matmul(m: int, n: int, k: int, dtype: str = "float32", constant_b: bool = Tr
 def batch_matmul(
     batch: int, m: int, n: int, k: int, dtype: str = "float32", constant_b: bool = False
 ) -> dict[str, Any]:
-    """a (batch, m, k) times b (batch, k, n), pair by pair. See `matmul` for the arguments."""
+    """Computes a (batch, m, k) times b (batch, k, n), pair by pair. See `matmul` for the arguments."""
     return {**sizes(batch=batch), **matmul(m, n, k, dtype, constant_b)}
 
 
@@ -45,7 +45,7 @@ def dense(
     activation: str | None = None,
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """data (batch, in_features) times the constant weight (in_features, out_features). See `conv2d`."""
+    """Computes data (batch, in_features) times the constant weight (in_features, out_features). See `conv2d`."""
     return {
         **sizes(batch=batch, in_features=in_features, out_features=out_features),
         **ending(bias, activation, dtype),
@@ -53,7 +53,7 @@ def dense(
 
 
 PAIRS = "pairs"
-"""The algorithm that adds up an even number of products, and then the last one: instructions take them in pairs."""
+"""The algorithm that adds up an even number of products, and then the last one: for instructions on pairs."""
 
 
 def _available(args: Args, algorithm: str) -> bool:
@@ -95,7 +95,7 @@ def _batch_matmul(args: Args) -> list[te.Tensor]:
 
 
 def _last_apart(args: Args) -> list[te.Tensor]:
-    """The sum of all products but the last, and that one: of `matmul`, or `batch_matmul` where there is a batch."""
+    """Defines the sum of all products but the last, and adds that: for `matmul`, or `batch_matmul` with a batch."""
     m, n, k, dtype = (args[name] for name in ("m", "n", "k", "dtype"))
     left, right = OPERANDS[dtype]
     batched = "batch" in args

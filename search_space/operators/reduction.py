@@ -31,33 +31,33 @@ _MEANS = ("mean", "pivoted_mean")
 def reduce(
     shape: Sequence[int], axes: int | Sequence[int], reducer: str = "sum", dtype: str = "float32"
 ) -> dict[str, Any]:
-    """data of `shape` without `axes`, over which it is reduced.
+    """Reduces data of `shape` over `axes`.
 
     Args:
         axes: some of the axes, but not all; negative ones count from the last.
-        reducer: sum, max, min, prod, mean, or pivoted_mean: the mean by differences from the first element, whose
-            error is that of the spread of the elements and not of their size, as variances need it.
+        reducer: sum, max, min, prod, mean, or pivoted_mean: the mean through differences from the first element. Its
+            error grows with the spread of the elements, not with their size, as variances need it.
         dtype: float32, int32 or int64; there is no mean of integers.
     """
     extents = shape_of("shape", shape)
-    found = axes_of("axes", axes, len(extents))
-    if len(found) == len(extents):
-        raise ValueError(f"`axes` must leave an axis, but got axes={list(found)} of shape={list(extents)}")
+    reduced_axes = axes_of("axes", axes, len(extents))
+    if len(reduced_axes) == len(extents):
+        raise ValueError(f"`axes` must leave an axis, but got axes={list(reduced_axes)} of shape={list(extents)}")
     dtype = choice("dtype", dtype, ("float32", "int32", "int64"))
     known = [r for r in REDUCERS if r not in _MEANS or dtype == "float32"]
     reducer = choice("reducer", reducer, known, "" if dtype == "float32" else f" for dtype={dtype}")
-    return {"shape": extents, "axes": found, "reducer": reducer, "dtype": dtype}
+    return {"shape": extents, "axes": reduced_axes, "reducer": reducer, "dtype": dtype}
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """The reduction, and for a mean a product with one over the number of elements."""
+    """Defines the reduction, followed for a mean by a product with one over the number of elements."""
     shape, reduced = args["shape"], args["axes"]
     data = te.placeholder(shape, args["dtype"], "data")
     within = {a: te.reduce_axis((0, shape[a]), f"r{a}") for a in reduced}
-    kept = [a for a in range(len(shape)) if a not in within]
+    spatial = [a for a in range(len(shape)) if a not in within]
 
     def element(index: Sequence[Any], reduced_at: Mapping[int, Any]) -> Expr:
-        at = {**reduced_at, **dict(zip(kept, index, strict=True))}
+        at = {**reduced_at, **dict(zip(spatial, index, strict=True))}
         return data[tuple(at[a] for a in range(len(shape)))]
 
     def pivot(index: Sequence[Any]) -> Expr:
@@ -73,7 +73,7 @@ def direct(args: Args) -> list[te.Tensor]:
         mean = out[index] * (1 / _terms(args))
         return pivot(index) + mean if args["reducer"] == "pivoted_mean" else mean
 
-    extents, names = tuple(shape[a] for a in kept), [f"i{a}" for a in kept]
+    extents, names = tuple(shape[a] for a in spatial), [f"i{a}" for a in spatial]
     out = te.compute(extents, over(names, body), name="reduce")
     if args["reducer"] not in _MEANS:
         return [data, out]
@@ -81,7 +81,7 @@ def direct(args: Args) -> list[te.Tensor]:
 
 
 def reference(args: Args, data: Array) -> Array:
-    """The NumPy function of that name."""
+    """Computes the reduction by the NumPy function of its name."""
     return np.asarray(REDUCERS[args["reducer"]][1](exact(data), axis=args["axes"]))
 
 

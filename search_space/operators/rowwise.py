@@ -13,12 +13,12 @@ from search_space.operators.checks import not_negative, sizes
 
 
 def softmax(rows: int, columns: int) -> dict[str, Any]:
-    """Softmax of each row of data (rows, columns)."""
+    """Computes the softmax of each row of data (rows, columns)."""
     return {**sizes(rows=rows, columns=columns)}
 
 
 def layer_norm(rows: int, columns: int, epsilon: float = 1e-5) -> dict[str, Any]:
-    """Rows of data (rows, columns) brought to mean 0 and variance 1, times gamma plus beta (columns,).
+    """Normalises rows of data (rows, columns) to mean 0 and variance 1, times gamma plus beta (columns,).
 
     Args:
         epsilon: added to the variance.
@@ -50,8 +50,8 @@ def _layer_norm(args: Args) -> list[te.Tensor]:
     gamma, beta = (te.placeholder((columns,), name=name, constant=True) for name in ("gamma", "beta"))
     r, q = te.reduce_axis((0, columns), "r"), te.reduce_axis((0, columns), "r")
     share = 1 / columns
-    # Differences from the row's first element: a sum of large numbers is rounded by more than they differ, and of equal
-    # numbers the error of their mean would be all that is left, times 1 / sqrt(epsilon).
+    # Differences from the row's first element: a sum of large numbers has a larger rounding error than their
+    # differences, and for equal numbers only the error of their mean would remain, times 1 / sqrt(epsilon).
     total = te.compute((rows,), lambda i: te.sum(x[i, r] - x[i, 0], axis=r), name="sum")
     mean = te.compute((rows,), lambda i: x[i, 0] + total[i] * share, name="mean")
 

@@ -2,18 +2,19 @@
 
     [[c11, c12], [c21, c22]] = [[a11, a12], [a21, a22]] [[b11, b12], [b21, b22]]
 
-Strassen, "Gaussian elimination is not optimal", 1969: one level of it multiplies an eighth less. Where b is a constant
-its sums are taken before the first call; those of a are taken once, and those of the products of a block while these
-are in cache (Huang et al., "Strassen's algorithm reloaded", 2016), so they cost little beside what they save.
+Strassen, "Gaussian elimination is not optimal", 1969: one level of it saves an eighth of the products. Sums of a
+constant b are computed before the first call, and sums of a once. A block's products are summed while they are in cache
+(Huang et al., "Strassen's algorithm reloaded", 2016). So the sums cost little compared with the saved products.
 
-A convolution is such a product for every place of its window: of the upper and the lower half of its rows, the halves
-of its channels, and the halves of its filters. The left factor's sums are taken of the padded input, pixel by pixel.
+A convolution is such a product for every position in its window: of the upper and the lower half of its rows, the
+halves of its channels, and the halves of its filters. The left factor's sums are those of the padded input, pixel by
+pixel.
 
 Columns belong to the two halves in turns of `WIDTH`, so that vectors of the output are stored as they are.
 
-Sums of quarters add rows that have nothing to do with each other, and so do their rounding errors: a large element of
-one row costs digits of the row half the matrix further on, and a NaN or infinity of one reaches the other. No default
-chooses it, therefore; it is asked for by name, and `error_bound` holds on any data.
+Sums of quarters add unrelated rows, and so mix their rounding errors. A large element of one row costs digits of the
+row half the matrix away, and a NaN or infinity of one reaches the other. Therefore no default chooses the algorithm; it
+is selected by name, and `error_bound` holds on any data.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ ROUNDING = 2.0**-24
 """Relative error of one operation in float32."""
 
 LEAST_ROWS = 32
+"""Rows below which a product does not have the algorithm."""
 LEAST_DEPTH = 128
-"""Channels, and filters, below which sums cost about what they save: nothing was gained with 64 of either."""
+"""Channels, and filters, below which sums cost as much as they save: measurements showed no gain with 64 of either."""
 
 
 def _left(a: Sequence[Expr]) -> list[Expr]:
@@ -71,14 +73,14 @@ def _output(m: Sequence[Expr]) -> list[Expr]:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum of products over windows and channels, of which a product of matrices is one without a window.
+    """A sum of products over windows and channels; a product of matrices is one without a window.
 
     Attributes:
         source: (batch..., rows, spatial..., channels), padded.
         weight: (kernel..., channels, filters).
         output: extents of rows and spatial axes of the output.
-        spatial: names of these.
-        window: how it slides; None: there is none.
+        spatial: names of these axes.
+        window: window of a convolution; None for a product.
     """
 
     source: te.Tensor
@@ -89,12 +91,12 @@ class _Sum:
 
 
 def product(a: te.Tensor, b: te.Tensor, name: str) -> te.Tensor:
-    """a (m, k) times the constant b (k, n), both float32; k is even."""
+    """Defines a (m, k) times the constant b (k, n), both float32; k is even."""
     return _combined(_Sum(a, b, (int(a.shape[0]),), ("i",)), name)
 
 
 def convolution(args: Args) -> list[te.Tensor]:
-    """Inputs..., output, of a dense convolution."""
+    """Returns the inputs and the output of a dense convolution."""
     window = Window.of(args)
     data, weight = placeholders(args)
     layer = _combined(_Sum(pad(data, window, 0.0), weight, window.output, window.spatial, window), "conv")
@@ -104,8 +106,9 @@ def convolution(args: Args) -> list[te.Tensor]:
 def error_bound(k: int, left: float, right: float) -> float:
     """Bounds the error of one output of a product in float32, whatever the data are, but for overflows.
 
-    Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 23.2.2, for one level: seven products of
-    sums of k/2 terms, each at most four times as large as one of elements, twelve of which make an output.
+    Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 23.2.2, for one level: an output adds up at
+    most four products of quarters, each a sum of k/2 terms. A term is a product of sums of at most two elements, so
+    that an output has at most twelve products of elements for each of the k/2.
 
     Args:
         k: products that the definition adds up, channels and places of a window together.
@@ -117,19 +120,19 @@ def error_bound(k: int, left: float, right: float) -> float:
 
 
 def multiplies(m: int, n: int, k: int) -> bool:
-    """Whether a product of these sizes has the algorithm."""
+    """Tells whether a product of these sizes has the algorithm."""
     return k % 2 == 0 and m >= LEAST_ROWS and min(n, k) >= LEAST_DEPTH
 
 
 def convolves(args: Args) -> bool:
-    """Whether a convolution has the algorithm: a dense one, of an even number of rows, that Winograd's does not fit."""
+    """Tells whether a convolution has the algorithm: dense, with an even number of rows, and not fit for Winograd's."""
     rows, *others = Window.of(args).output
     dense = args["groups"] == 1 and args["dtype"] == "float32" and args["constant_weight"] and not has_winograd(args)
     return bool(dense and rows % 2 == 0 and multiplies(rows * prod(others), args["out_channels"], args["in_channels"]))
 
 
 def constant_bytes(weight: Sequence[int]) -> int:
-    """Bytes of the sums of a weight (kernel..., channels, filters) beyond its own, which a kernel no longer reads."""
+    """Returns the bytes of the sums of a weight (kernel..., channels, filters) less those of the weight itself."""
     *inputs, outputs = weight
     return 4 * prod(inputs) * (PRODUCTS * _columns(outputs) // 2 - outputs)
 
@@ -139,15 +142,15 @@ def _columns(n: int) -> int:
 
 
 def _combined(s: _Sum, name: str) -> te.Tensor:
-    """The output (batch..., rows, spatial..., filters)."""
+    """Defines the output (batch..., rows, spatial..., filters)."""
     *batch, _, _ = s.source.shape[: len(s.source.shape) - len(s.output) + 1]
     *kernel, channels, filters = s.weight.shape
     half, depth, columns = -(-s.output[0] // 2), channels // 2, _columns(filters)
     step, reach = (s.window.stride[0], s.window.reach[0]) if s.window is not None else (1, 1)
-    first = len(batch)  # of the axes, rows
+    first = len(batch)  # axis of the rows
 
     def below(index: tuple[Expr | te.IterVar, ...]) -> Expr:
-        """What the source holds for the lower half, in whose last row there may be nothing."""
+        """Reads the source for the lower half, with zeros in its last row if the number of rows is odd."""
         row = index[first] + half * step
         value = s.source[(*index[:first], row, *index[first + 1 :])]
         return value if s.output[0] % 2 == 0 else te.if_then_else(row < s.source.shape[first], value, 0.0)

@@ -1,8 +1,8 @@
-"""Depthwise convolution of bytes by dot products of four: what a window's rows hold at one place lies side by side.
+"""Depthwise convolution of bytes by dot products of four: taps of four window rows become the bytes of a word.
 
-A channel has a filter of its own, so that no channels can be added up by an instruction that adds four products of
-bytes to each lane. Its taps can: of four rows of the padded input a word is made for every column and channel, once for
-all columns of the window, and the weights of a column are such words, too, with zeros where the window has fewer rows.
+A channel has a filter of its own, so that an instruction that adds four products of bytes to each lane cannot add up
+channels. It can add up taps: four rows of the padded input become a word for every column and channel, once for all
+columns of the window. The weights of a column become such words, too, with zeros if the window has fewer rows.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ TAP_WORDS = "tap_words"
 DEPTH = 4
 """Products that an instruction adds to a lane: bytes of a word."""
 LANES = 16
-"""Words that it takes at once, a channel each."""
+"""Words that an instruction processes at once, a channel each."""
 MOST = 60_000
-"""Taps that int32 holds for certain."""
+"""Greatest number of taps whose sum certainly fits int32."""
 
 
 def available(args: Args) -> bool:
-    """Whether bytes are multiplied by constants, channels are whole vectors, and a window has several rows."""
+    """Tells whether bytes are multiplied by constants, channels are whole vectors, and a window has several rows."""
     known = args["dtype"] == "int8" and args["constant_weight"] and args["channels"] % LANES == 0
     return bool(known and args["kernel"][0] > 1 and prod(args["kernel"]) <= MOST)
 
 
 def in_words(args: Args) -> list[te.Tensor]:
-    """As a sum over words of rows, columns of the window, and the rows of a word."""
+    """Defines the convolution as a sum over words of rows, columns of the window, and the rows of a word."""
     window, channels, dtype = Window.of(args), args["channels"], args["dtype"]
     (height, width), (down, right), (apart, _) = window.kernel, window.stride, window.dilation
     words, rows = -(-height // DEPTH), window.output[0]
     activations, weights = OPERANDS[dtype]
     data = te.placeholder((args["batch"], *window.extent, channels), activations, "data")
     weight = te.placeholder((*window.kernel, channels), weights, "weight", True)
-    # The last word of the last row may reach further down than the window: what it finds there counts nothing.
+    # The last word of the last row may reach below the window: rows there are multiplied by zeros.
     last = (rows - 1) * down + (words * DEPTH - 1) * apart + 1
     (above, below), sides = window.padding
     more = max(0, last - window.padded[0])

@@ -12,10 +12,10 @@ from search_space.operators.base import Args, Array, Operator, Precision
 
 
 def tensors(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """What tensor expressions compute.
+    """Computes tensor expressions.
 
     Args:
-        definition: as `search_space.te_json` writes it; `workloads.from_tensors` makes it of te tensors.
+        definition: plain data that `search_space.te_json` writes; `workloads.from_tensors` makes it from te tensors.
     """
     return {"definition": te_json.to_json(te_json.from_json(definition))}
 
@@ -25,7 +25,7 @@ def _direct(args: Args) -> list[te.Tensor]:
 
 
 def _describe(args: Args) -> str:
-    """Name and shape of the output, and a digest of the whole."""
+    """Describes the arguments: name and shape of the output, and a digest of the definition."""
     output = _direct(args)[-1]
     digest = hashlib.sha256(te_json.text(args["definition"]).encode()).hexdigest()[:16]
     return f"output={output.name},shape={'x'.join(map(str, output.shape))},sha256={digest}"
@@ -36,7 +36,7 @@ def _reference(args: Args, *arrays: Array) -> Array:
 
 
 def _scale(args: Args) -> float:
-    """Such that `Workload.tolerance` allows for the error that the expressions can have."""
+    """Returns the scale with which `Workload.tolerance` allows for the errors that the expressions can have."""
     found = _direct(args)
     step = estimates.STEP.get(found[-1].dtype, 1.0)
     return estimates.rounding_error(found) / (step * (10 + estimates.longest_chain(found)))

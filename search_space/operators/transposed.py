@@ -32,14 +32,14 @@ def conv2d_transpose(
     activation: str | None = None,
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """The gradient of `conv2d`: data (batch, height, width, in_channels), weight (*kernel, in, out_channels).
+    """Computes the gradient of `conv2d`: data (batch, height, width, in_channels), weight (*kernel, in, out_channels).
 
     The output has (height - 1) * stride - 2 * padding + kernel + output_padding rows.
 
     Args:
-        padding: taken off the output on all sides; less than the kernel.
+        padding: rows and columns cut off the output on all sides; less than the kernel.
         output_padding: rows and columns added at the end; less than the stride.
-        bias, activation, dtype: as in `conv2d`.
+        bias, activation, dtype: see `conv2d`.
     """
     args: dict[str, Any] = {
         **sizes(batch=batch, height=height, width=width, in_channels=in_channels, out_channels=out_channels),
@@ -68,7 +68,7 @@ def _output(args: Args) -> tuple[int, int]:
 
 
 def direct(args: Args) -> list[te.Tensor]:
-    """The input with zeros between its elements and around them (`pad`), then a convolution."""
+    """Defines the input with zeros between its elements and around them (`pad`), then a convolution."""
     (kh, kw), dtype, inputs = args["kernel"], args["dtype"], args["in_channels"]
     activations, weights = OPERANDS[dtype]
     data = te.placeholder((args["batch"], args["height"], args["width"], inputs), activations, "data")
@@ -99,7 +99,7 @@ def direct(args: Args) -> list[te.Tensor]:
 
 
 def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
-    """Every place of the filter adds one product of matrices to a grid of output elements."""
+    """Adds one product of matrices for every position in the filter to a grid of output elements."""
     (kh, kw), (sh, sw), (ph, pw) = args["kernel"], args["stride"], args["padding"]
     x, filters, (rows, columns) = *(fast(each, args["dtype"]) for each in (data, weight)), _output(args)
     batch, height, width, _ = x.shape
@@ -110,7 +110,7 @@ def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
 
 
 def flops(args: Args) -> int:
-    """Two for every input element and place in a filter: nothing for the zeros in between."""
+    """Counts two operations for every input element and position in a filter: none for the zeros in between."""
     size = args["batch"] * args["height"] * args["width"] * args["in_channels"] * args["out_channels"]
     return 2 * int(size) * prod(args["kernel"])
 

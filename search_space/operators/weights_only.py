@@ -18,23 +18,23 @@ WORD = 8
 
 
 FRACTIONS = "float32"
-"""What `zeros` is of zeros that need not be whole numbers."""
+"""Value of `zeros` for zeros that need not be integers."""
 
 
 def matmul_nbits(
     m: int, n: int, k: int, bits: int = 4, group: int = 32, zeros: bool | Literal["float32"] = False
 ) -> dict[str, Any]:
-    """data (m, k) times weights (k, n) of a few bits, each of which stands for `(q - zero) * scale`.
+    """Computes data (m, k) times weights (k, n) of a few bits, where a number q means `(q - zero) * scale`.
 
-    Inputs are the data; the weights, uint8 (k / group, group * bits / 8, n), k / group rounded up: of 4 bits two
-    neighbours along the sum in a byte, the first in the low half; the scales (k / group, n); and the zeros, uint8
-    or float32 (k / group, n), where there are any: without, a zero is 2**(bits - 1).
+    Inputs are the data; the weights, uint8 (k / group, group * bits / 8, n), k / group rounded up; the scales (k /
+    group, n); and the zeros, if any, uint8 or float32 (k / group, n). Of 4 bits, two neighbours along the sum share a
+    byte, the first in the low half. By default a zero is 2**(bits - 1).
 
     Args:
         bits: 4 or 8.
-        group: neighbours along the sum that share a scale and a zero, a multiple of 8; of the last group, those beyond
-            k count for nothing.
-        zeros: whether each group has a zero of its own; float32: which need not be a whole number.
+        group: number of neighbours along the sum that share a scale and a zero, a multiple of 8; numbers of the last
+            group beyond k are ignored.
+        zeros: whether each group has its own zero; float32: zeros that need not be integers.
     """
     args = {**sizes(m=m, n=n, k=k), **sizes(bits=bits, group=group)}
     if args["bits"] not in (4, 8):
@@ -45,37 +45,38 @@ def matmul_nbits(
 
 
 BY_WORD = "by_word"
-"""The algorithm that multiplies the sum over a word by its scale, in place of each of its numbers."""
+"""The algorithm that multiplies the sum over a word by its scale, instead of each number."""
 
 
 BY_SLICES = "by_slices"
-"""The algorithm that multiplies whole numbers: slices of the data, a byte each, times the weights as they are stored.
+"""The algorithm that multiplies integers: slices of the data, a byte each, times the weights as they are stored.
 
-A row is scaled to whole numbers of 24 bits, whose rounding errors are those of its largest float, and cut into signed
-bytes. Sums of products of these with a block of weights are exact, and only they become floats and are scaled (Ozaki,
+A row is scaled to integers of 24 bits, whose rounding errors are those of its largest float, and cut into signed bytes.
+Their sums of products with a block of weights are exact; only these sums are converted to floats and scaled (Ozaki,
 Ogita, Oishi, Rump, "Error-free transformations of matrix multiplication by using fast routines", 2012; for integer
 instructions Ootomo, Ozaki, Yokota, "DGEMM on integer matrix multiplication unit", 2024).
 """
 SLICES_EACH = 3
-"""Bytes of each number."""
+"""Number of bytes, and so of slices, of each number."""
 TOP = 127 << 16
-"""What the largest of a row becomes: its slices are below 128, and rounding takes it nowhere."""
+"""Integer that the largest number of a row becomes: its slices are below 128, and rounding does not change it."""
 TINIEST = 2.0**-100
+"""Least scale of a row or block, so that zeros are not divided by zero."""
 BLOCKS = (32, 16, 8)
-"""Weights along the sum that are added up as whole numbers."""
+"""Numbers of weights along the sum that are added up as integers."""
 
 
 BY_PANEL = "by_panel"
-"""The algorithm that takes the numbers of a few columns out of their words once, for many rows of data."""
+"""The algorithm that extracts the numbers of a few columns from their words once, for many rows of data."""
 
 
 def _available(args: Args, algorithm: str) -> bool:
-    """By the weights alone: where the number of rows is open, one definition holds for all of them."""
+    """Tells whether an algorithm is available, by the weights alone: a definition holds for any number of rows."""
     return algorithm != BY_WORD or (args["bits"] == 4 and not args["zeros"])
 
 
 def inputs_of(args: Args) -> tuple[list[te.Tensor], te.Tensor, int]:
-    """The inputs, the data with zeros up to the end of the last group, and how many groups there are."""
+    """Returns the inputs, the data with zeros up to the end of the last group, and the number of groups."""
     m, n, k, group, bits = (args[name] for name in ("m", "n", "k", "group", "bits"))
     groups = -(-k // group)
     data = te.placeholder((m, k), name="data")
@@ -104,18 +105,18 @@ def products(
     by_word: bool = False,
     by_panel: bool = False,
 ) -> list[te.Tensor]:
-    """The inputs and the product in floats.
+    """Returns the inputs and the product in floats.
 
     Args:
-        source: what is multiplied in place of the data, as `inputs_of` gives it.
-        name: of the product.
+        source: left factor, the data as `inputs_of` gives them or rounded.
+        name: name of the product.
         by_word, by_panel: the algorithm; neither: `direct`.
     """
     m, n, group, bits = (args[name] for name in ("m", "n", "group", "bits"))
     groups = int(inputs[1].shape[0])
     weight, scale, zero = inputs[1], inputs[2], inputs[3] if args["zeros"] else None
     extents = (groups, group) if bits == 8 else (groups, group // WORD, WORD)
-    if bits == 8 and zero is None:  # as signed bytes, off which nothing has to be taken
+    if bits == 8 and zero is None:  # as signed bytes, which have no zero to subtract
         of = te.compute(
             weight.shape,
             lambda g, r, j: (weight[g, r, j].astype("int32") - 128).astype("int8"),
@@ -128,7 +129,7 @@ def products(
         of = te.compute((*extents[:2], n), lambda g, w, j: _word(weight, g, w, j), name="words", tag=Tag.CONSTANT)
 
     def number(*place: Any) -> Expr:
-        """What a number stands for: of a group, the place in it, and a column; signed ones have no zero any more."""
+        """Computes a weight from a group, the position in it, and a column; signed bytes have no zero to subtract."""
         g, *_, j = place
         if bits == 8:
             q: Expr = of[place].astype("float32")
@@ -170,7 +171,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
         return te.rint(source[i, place] * (float(TOP) / te.maximum(peak[i], TINIEST)))
 
     def sliced(i: te.IterVar, b: te.IterVar, d: te.IterVar, w: te.IterVar) -> Expr:
-        """Bytes of four numbers, as far apart as words of the block are many, side by side."""
+        """Packs a slice of four numbers into a word's bytes; they lie as far apart as the block has words."""
         numbers = [whole(i, b * block + p * width + w).astype("int32") + 0x808080 for p in range(4)]
         parts = [((q >> (d * 8).astype("int32")) + 128) & 255 for q in numbers]
         return reduce(lambda so_far, part: so_far + part, [part << 8 * p for p, part in enumerate(parts)])
@@ -181,7 +182,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
     total = te.compute(
         (m, count), lambda i, b: te.sum(whole(i, b * block + t) * float(by), axis=t), name="total", tag=Tag.SLICES
     )
-    each = WORD * 4 // bits  # of the block's numbers in four bytes
+    each = WORD * 4 // bits  # numbers of the block in four bytes
     words = te.compute(
         (groups, group // block, block // each, n),
         lambda g, c, w, j: strided(weight, bits, g, c * block + w, width, j),
@@ -197,7 +198,7 @@ def _by_slices(args: Args) -> list[te.Tensor]:
             read = [word >> 4 * half & 0x0F0F0F0F for half in (0, 1) for word in read]
 
         def dots(d: int) -> Expr:
-            """Two chains of instructions, each of which waits for the one before."""
+            """Adds up two chains of instructions, since each instruction waits for the previous one of its chain."""
             found = [byte_dot(word, slices[i, b, d, w]) for w, word in enumerate(read)]
             chains = [reduce(lambda so_far, dot: so_far + dot, found[first::2]) for first in (0, 1)]
             return chains[0] + chains[1]
@@ -216,8 +217,10 @@ def _by_slices(args: Args) -> list[te.Tensor]:
 
 
 def strided(weight: te.Tensor, bits: int, g: Any, first: Any, step: int, j: Any) -> Expr:
-    """A word whose bytes have every so manieth number of a group from the first on; of 4 bits, those half as far on in
-    their high halves."""
+    """Packs every `step`-th number of a group from `first` on into the bytes of a word.
+
+    For 4 bits, the numbers `step // 2` further on are in the high halves of the bytes.
+    """
 
     def number(r: Any) -> Expr:
         byte: Expr = weight[g, r if bits == 8 else r // 2, j].astype("int32")
@@ -230,13 +233,13 @@ def strided(weight: te.Tensor, bits: int, g: Any, first: Any, step: int, j: Any)
 
 
 def _word(weight: te.Tensor, g: Any, w: Any, j: Any) -> Expr:
-    """Four bytes of `weight` as one number of 32 bits, so that a vector of them is read at once."""
+    """Packs four bytes of `weight` into one number of 32 bits, so that a vector of them is read at once."""
     parts = [weight[g, w * 4 + p, j].astype("int32") << 8 * p for p in range(4)]
     return parts[0] + parts[1] + parts[2] + parts[3]
 
 
 def dequantised(args: Args, weight: Array, scale: Array, zero: Array | None = None) -> Array:
-    """The weights in float32 (k, n)."""
+    """Computes the weights in float32 (k, n)."""
     if args["bits"] == 4:
         pairs = np.stack([weight & 15, weight >> 4], axis=2)
         weight = pairs.reshape(weight.shape[0], -1, weight.shape[2])
@@ -261,7 +264,7 @@ MATMUL_NBITS = Operator(
     },
     _reference,
     lambda args: 2 * int(args["m"] * args["n"] * args["k"]),
-    # Zeros are bytes, whatever the numbers are.
+    # Zeros are bytes, for numbers of 4 bits, too.
     Precision(lambda args: int(args["k"]), lambda args: float((1 << args["bits"]) + 255 * bool(args["zeros"]))),
     available=_available,
 )

@@ -1,4 +1,4 @@
-"""Sliding windows over 1, 2 or 3 axes between batch and channels: padding, indices, and the same in NumPy.
+"""Sliding windows over 1, 2 or 3 axes between batch and channels: padding, indices, and their NumPy versions.
 
 Arrays are channels-last: (batch, spatial..., channels).
 """
@@ -25,12 +25,12 @@ Triple = int | tuple[int, int, int]
 Padding = int | Sequence[int | Sequence[int]]
 """One number; one for each axis; or (before, after) for each axis."""
 EXTENTS = ("depth", "height", "width")
-"""Names of the extents of three spatial axes; fewer axes take the last ones."""
+"""Names of the extents of three spatial axes; fewer axes have the last names."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Window that slides. Every field has one number a spatial axis, the padding two: before and after."""
+    """A window that slides. Every field has one number per spatial axis, the padding two: before and after."""
 
     extent: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -40,7 +40,7 @@ class Window:
 
     @staticmethod
     def of(args: Args) -> Window:
-        """The window that an operator's arguments describe."""
+        """Makes the window that an operator's arguments describe."""
         extent = tuple(args[name] for name in EXTENTS if name in args)
         dilation = args.get("dilation", (1,) * len(extent))
         return Window(extent, args["kernel"], args["stride"], both_sides(args["padding"]), dilation)
@@ -63,12 +63,12 @@ class Window:
 
     @property
     def is_padded(self) -> bool:
-        """True where there is any padding."""
+        """True if there is any padding."""
         return any(map(any, self.padding))
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """First to last element of a window, dilation included."""
+        """Number of elements from the first to the last of a window, dilation included."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     @property
@@ -77,11 +77,11 @@ class Window:
         return tuple(name[0] for name in EXTENTS[-len(self.extent) :])
 
     def reduce_axes(self) -> list[te.IterVar]:
-        """Fresh axes that run over a window, named rd, rh, rw."""
+        """Makes fresh axes that run over a window, named rd, rh, rw."""
         return [te.reduce_axis((0, k), f"r{name}") for k, name in zip(self.kernel, self.spatial, strict=True)]
 
     def index(self, at: Sequence[Any], within: Sequence[Any]) -> list[Expr]:
-        """Where in the padded input element `within` of the window at output `at` lies."""
+        """Returns the index in the padded input of element `within` of the window at output `at`."""
         fields = zip(at, self.stride, within, self.dilation, strict=True)
         return [a * s + r * d for a, s, r, d in fields]
 
@@ -89,7 +89,7 @@ class Window:
 def window_arguments(
     rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any = None, **extents: Any
 ) -> dict[str, Any]:
-    """Checked and spread over `rank` axes, the extents first."""
+    """Checks the arguments of a window and spreads them over `rank` axes, the extents first."""
     args: dict[str, Any] = sizes(**extents) | spread(rank, kernel=kernel, stride=stride)
     args["padding"] = padding_of(rank, padding)
     if dilation is not None:
@@ -103,17 +103,17 @@ def window_arguments(
 
 
 def window_over(shape: Sequence[int], args: Args) -> Window:
-    """The checked window over data of `shape` (batch, spatial..., channels), as the arguments of a window say."""
+    """Makes the checked window over data of `shape` (batch, spatial..., channels) from the arguments of a window."""
     extents = dict(zip(EXTENTS[5 - len(shape) :], shape[1:-1], strict=True))
     fields = {name: args[name] for name in ("kernel", "stride", "padding", "dilation") if name in args}
     return Window.of(window_arguments(len(extents), **fields, **extents))
 
 
 def padding_of(rank: int, padding: Any) -> tuple[Any, ...]:
-    """Checked padding in its one form: a number an axis, or (before, after) an axis where some differ.
+    """Checks a padding and returns its canonical form: a number per axis, or (before, after) if some differ.
 
     Raises:
-        ValueError: neither one number, nor `rank` numbers, nor `rank` pairs, or negative ones.
+        ValueError: neither one number, nor `rank` numbers, nor `rank` pairs; or a negative number.
     """
     listed = isinstance(padding, Sequence) and len(padding) == rank
     if not listed or not any(isinstance(item, Sequence) for item in padding):
@@ -124,7 +124,7 @@ def padding_of(rank: int, padding: Any) -> tuple[Any, ...]:
 
 
 def both_sides(padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    """The padding of each axis before and after it, from what `padding_of` gives."""
+    """Returns the padding before and after each axis, from the result of `padding_of`."""
     return tuple((item, item) if isinstance(item, int) else (item[0], item[1]) for item in padding)
 
 
@@ -133,13 +133,13 @@ def _shown(padding: Sequence[Any]) -> list[Any]:
 
 
 def pad(data: te.Tensor, window: Window, value: Any, channels: int = 0) -> te.Tensor:
-    """Puts `value` around data (batch, spatial..., channels), in a stage tagged `pad`; returns `data` where none is.
+    """Puts `value` around data (batch, spatial..., channels), in a stage tagged `pad`; returns unpadded data unchanged.
 
     Args:
         data: the source.
-        window: whose padding is added.
-        value: of the padding.
-        channels: how many there are afterwards, where more are added behind those of the data.
+        window: window with the padding.
+        value: value of the padding.
+        channels: number of channels of the result, if channels are appended to those of the data; 0: unchanged.
     """
     if not window.is_padded and not channels:
         return data
@@ -165,8 +165,8 @@ def slide(
 
     Args:
         source: padded data.
-        window: over the data.
-        name: of the stage.
+        window: window over the data.
+        name: name of the stage.
         reduction: an element of the window, the window's axes and the channel → the reduction.
     """
     within = window.reduce_axes()
@@ -180,19 +180,19 @@ def slide(
 
 
 def padded(data: Array, window: Window, value: Any = 0) -> Array:
-    """Array (batch, spatial..., channels) with `value` around it."""
+    """Pads an array (batch, spatial..., channels) with `value`."""
     sides = [(0, 0), *window.padding, (0, 0)]
     return np.pad(data, sides, constant_values=value) if window.is_padded else data
 
 
 def taps(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Each place in the window, and what lies there for every output: (batch, output..., channels)."""
+    """Lists each position in the window with its elements for every output: (batch, output..., channels)."""
     for place in itertools.product(*(range(k) for k in window.kernel)):
         yield place, data[(slice(None), *_cuts(place, window))]
 
 
 def window_rows(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Rows of the window, and the data under each: (batch, output..., kernel of the last axis, channels)."""
+    """Lists the rows of the window, and the data under each: (batch, output..., kernel of the last axis, channels)."""
     extent, reach, step, gap = window.output[-1], window.reach[-1], window.stride[-1], window.dilation[-1]
     rows = np.lib.stride_tricks.sliding_window_view(data, reach, axis=-2)[..., ::step, :, ::gap]
     rows = rows[..., :extent, :, :].swapaxes(-1, -2)
@@ -201,6 +201,6 @@ def window_rows(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _cuts(place: Sequence[int], window: Window) -> list[slice]:
-    """Slices of the padded axes under a place in the window, for as many axes as `place` has."""
+    """Returns slices of the padded axes under a position in the window, for the axes that `place` has."""
     fields = zip(place, window.dilation, window.output, window.stride, strict=False)
     return [slice(r * d, r * d + (n - 1) * s + 1, s) for r, d, n, s in fields]

@@ -1,19 +1,20 @@
-"""Winograd convolution: F(2x2, 3x3) and F(4x4, 3x3), which multiply 2.25 and 4 times less than the definition, and the
-same along one axis, for windows such as 1x3, 5x1 or 1x7: F(2, 3), F(4, 3), F(2, 5), F(4, 5) and F(4, 7).
+"""Winograd convolution: F(2x2, 3x3) and F(4x4, 3x3), with 2.25 and 4 times fewer products than the definition; and one
+axis of it for windows such as 1x3, 5x1 or 1x7: F(2, 3), F(4, 3), F(2, 5), F(4, 5) and F(4, 7).
 
-The output is cut into tiles of m x m, each made from m + r - 1 rows and columns of the padded input, r being taps:
+The output is cut into tiles of m x m, each computed from m + r - 1 rows and columns of the padded input, r being taps:
 
     output tile = A^T [sum over channels of (G g G^T) * (B^T d B)] A
 
-Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. Any points will do at which polynomials are
-evaluated, but errors differ: those here are the least of all sets of small fractions that were tried whose points come
-in pairs of both signs, which share half of their operations (Barabasz et al., "Error Analysis and Improving the
-Accuracy of Winograd Convolution for Deep Neural Networks", 2020). The transforms are written as two one-dimensional
-passes, each a choice by its position in the tile: where that loop is unrolled, what remains is a few additions and
-multiplications. G g G^T depends on weights alone: it is computed before the first call.
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. Polynomials may be evaluated at any points,
+but errors differ. The points here have the least error of all tried sets of small fractions in pairs of both signs,
+which share half of their operations (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
+Convolution for Deep Neural Networks", 2020). The transforms are two one-dimensional passes, each a choice by the
+position in the tile: if that loop is unrolled, a few additions and multiplications remain. G g G^T depends on weights
+alone: it is computed before the first call.
 
-In bfloat16 those of 3x3 may be rounded once more, so that an instruction multiplies pairs of channels. There the error
-is that of the two roundings, amplified by the transforms: 2.8 times the power for F(2x2), 23 times for F(4x4).
+In bfloat16 transformed tiles of 3x3 may be rounded once more, so that an instruction multiplies pairs of channels. The
+error is then that of the two roundings, amplified by the transforms: 2.8 times the power for F(2x2), 23 times for
+F(4x4).
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ LONGEST = {"winograd2": (3, 5), "winograd4": (3, 5, 7)}
 """Taps along the one axis of windows such as 1x7, by algorithm."""
 
 DOT = ROUNDING
-"""Algorithms whose transformed tiles are rounded to 16 bits, two of which one instruction multiplies and adds."""
+"""Algorithms whose transformed tiles are rounded to 16 bits, for an instruction that multiplies and adds pairs."""
 
 RELATIVE_ERROR = {"winograd2": 1.5e-6, "winograd4": 1e-5, "winograd2_dot": 8e-3, "winograd4_dot": 4e-2}
 """Greatest error to expect, as a share of the greatest output; a sum in float32 as it is defined has up to 2.5e-6.
 
 Measured against float64 on uniform inputs of both signs: F(4x4) 1.4e-6 with 64 channels and 3.6e-6 with 512; F(2x2)
 4.5e-7 and 1.0e-6. Along one axis, with 512: F(2, 3) and F(2, 5) 1.2e-6, F(4, 3) 1.2e-6, F(4, 5) 4.9e-6, F(4, 7) 8.0e-6.
-Tiles rounded to bfloat16, of bfloat16 inputs, which
-`direct` multiplies exactly: F(2x2) 6.6e-3 with 1 channel, 4.1e-3 with 64, 3.7e-3 with 256 and 3.8e-3 with 512;
-F(4x4) 3.2e-2, 1.6e-2, 1.4e-2 and 1.5e-2. Over all outputs, signal to noise is 48 and 39 decibels with any number.
+Tiles rounded to bfloat16, of bfloat16 inputs, which `direct` multiplies exactly: F(2x2) 6.6e-3 with 1 channel, 4.1e-3
+with 64, 3.7e-3 with 256 and 3.8e-3 with 512; F(4x4) 3.2e-2, 1.6e-2, 1.4e-2 and 1.5e-2. Over all outputs, signal to
+noise is 48 and 39 decibels with any number.
 """
 
 ROUNDED = {"winograd2_dot": 0.025, "winograd4_dot": 0.1}
@@ -62,14 +63,15 @@ POINTS: Mapping[int, tuple[Fraction, ...]] = {
     8: (Fraction(1), Fraction(3, 5), Fraction(5, 3)),
     10: (Fraction(1, 2), Fraction(2), Fraction(3, 4), Fraction(4, 3)),
 }
-"""By the positions along a side of a transformed tile: where polynomials are evaluated besides 0 and infinity, each
-point with its negative."""
+"""Points at which polynomials are evaluated besides 0 and infinity, each with its negative, by the number of positions
+along a side of a transformed tile."""
 
 
 def transforms(m: int, taps: int) -> tuple[Transform, Transform, Transform]:
-    """Of data, weights and output, along one axis: F(m, taps), of m + taps - 1 positions; of one tap nothing changes.
+    """Returns the transforms of data, weights and output along one axis: F(m, taps) with m + taps - 1 positions.
 
-    Toom and Cook's algorithm. Values at a point and at its negative share their even and their odd terms.
+    Toom and Cook's algorithm; for one position the transforms change nothing. Values at a point and at its negative
+    share their even and their odd terms.
     """
     size = m + taps - 1
     if size == 1:
@@ -105,16 +107,16 @@ def transforms(m: int, taps: int) -> tuple[Transform, Transform, Transform]:
 
 
 def _with_roots(points: Sequence[Fraction]) -> list[Fraction]:
-    """Coefficients of 1, x ** 2, x ** 4, ... of the polynomial that is 0 at some points and at their negatives."""
-    found = [Fraction(1)]
+    """Returns coefficients of 1, x ** 2, x ** 4, ... of the polynomial with roots at points and their negatives."""
+    coefficients = [Fraction(1)]
     for point in points:
-        lower, same = [Fraction(0), *found], [*found, Fraction(0)]
-        found = [low - point**2 * high for low, high in zip(lower, same, strict=True)]
-    return found
+        lower, same = [Fraction(0), *coefficients], [*coefficients, Fraction(0)]
+        coefficients = [low - point**2 * high for low, high in zip(lower, same, strict=True)]
+    return coefficients
 
 
 def _sum(factors: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
-    """Values by as many factors, added up; what is only added comes first, so that the others are multiply-adds."""
+    """Adds up values times factors; terms without a multiplication come first, so that the others are multiply-adds."""
     terms = sorted(zip(factors, values, strict=False), key=lambda term: (abs(term[0]) != 1, term[0] < 0))
     (factor, value), *others = terms
     total = value if factor == 1 else value * float(factor)
@@ -124,29 +126,29 @@ def _sum(factors: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
 
 
 def defined(args: Args) -> bool:
-    """Whether some algorithm exists for a convolution over two axes."""
+    """Tells whether some algorithm exists for a convolution over two axes."""
     return any(available(args, algorithm) for algorithm in TILES if algorithm not in DOT)
 
 
 def tile(args: Args, algorithm: str) -> tuple[int, ...]:
-    """Output rows and columns of a tile: along an axis of one tap there is nothing to save."""
+    """Returns the output rows and columns of a tile; 1 along an axis of one tap, which saves nothing."""
     return tuple(TILES[algorithm] if taps > 1 else 1 for taps in args["kernel"])
 
 
 def positions(args: Args, algorithm: str) -> tuple[int, ...]:
-    """Rows and columns of a transformed tile."""
+    """Returns the rows and columns of a transformed tile."""
     return tuple(m + taps - 1 for m, taps in zip(tile(args, algorithm), args["kernel"], strict=True))
 
 
 def product_share(args: Args, algorithm: str) -> float:
-    """Products as a share of those of the definition; 1 of other algorithms."""
+    """Returns the products as a share of those of the definition; 1 for other algorithms."""
     if algorithm not in TILES:
         return 1.0
     return prod(positions(args, algorithm)) / prod((*args["kernel"], *tile(args, algorithm)))
 
 
 def available(args: Args, algorithm: str) -> bool:
-    """Whether one of `TILES` exists for a convolution: pairs of channels where an instruction takes two."""
+    """Tells whether one of `TILES` exists for a convolution; `DOT` needs pairs of channels for the instruction."""
     kernel, one = args["kernel"], (1, 1)
     if args["stride"] != one or args["dilation"] != one or args["groups"] != 1 or args["dtype"] not in FLOATS:
         return False
@@ -156,12 +158,12 @@ def available(args: Args, algorithm: str) -> bool:
 
 
 def scale(args: Args) -> float:
-    """What multiplies the tolerance, so that it admits F(4x4), and F(4, 7)."""
+    """Returns the factor of the tolerance with which it admits F(4x4), and F(4, 7)."""
     return 1.0 if not defined(args) else 1.5 if max(args["kernel"]) < 7 else 3.0
 
 
 def floor(args: Args) -> float:
-    """Steps of the tolerance for a sum of no terms: transforms round however few terms there are.
+    """Returns the steps of the tolerance for a sum of no terms: transforms round however few terms there are.
 
     With `scale`, 1.7 times the greatest error measured over 2e5 outputs for 1 to 512 channels.
     """
@@ -169,15 +171,16 @@ def floor(args: Args) -> float:
 
 
 def rounding(args: Args, algorithm: str) -> float:
-    """Error that rounded tiles may add for inputs of size one: at least 1.6 times the greatest measured, see `floor`.
+    """Returns the error that rounded tiles may add for inputs of size one: over 1.6 times the greatest measured one.
 
-    It grows with the root of the channels, as outputs do, of whose standard deviation it is a fortieth or a tenth.
+    It grows with the root of the channels, as outputs do: it is a fortieth or a tenth of their standard deviation. See
+    `floor` for the measurement.
     """
     return ROUNDED.get(algorithm, 0.0) * float(1 + args["in_channels"] ** 0.5)
 
 
 def constant_bytes(args: Args, algorithm: str) -> int:
-    """Bytes of the transformed weights beyond those of the weights, which a kernel no longer reads; 0 for others."""
+    """Returns the bytes of the transformed weights less those of the weights they replace; 0 for other algorithms."""
     if algorithm not in TILES:
         return 0
     kept = BITS[args["dtype"]] // 8
@@ -187,12 +190,12 @@ def constant_bytes(args: Args, algorithm: str) -> int:
 
 
 def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
-    """Inputs..., output, by one of `TILES`. Intermediate axes: i, j in a tile, n, y, x tiles, c, k channels.
+    """Defines the convolution by one of `TILES`; returns the inputs and the output.
 
-    Data and weights of 16 bits are widened where they are read: all arithmetic is in float32, but for the products of
-    tiles that an algorithm of `DOT` has rounded.
+    Axes of intermediate stages: i, j in a tile; n, y, x tiles; c, k channels. Data and weights of 16 bits are widened
+    when they are read: all arithmetic is in float32, except the products of tiles that an algorithm of `DOT` rounded.
     """
-    kept = args["dtype"] if algorithm in DOT else "float32"
+    stored = args["dtype"] if algorithm in DOT else "float32"
     (m, across), (taps, taps_across) = tile(args, algorithm), args["kernel"]
     size, size_across = positions(args, algorithm)
     down, along = transforms(m, taps), transforms(across, taps_across)
@@ -210,7 +213,7 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     )
     weight_tiles = te.compute(
         (size, size_across, depth, outputs),
-        lambda i, j, c, k: chosen(j, along[1]([weight_rows[i, s, c, k] for s in range(taps_across)])).astype(kept),
+        lambda i, j, c, k: chosen(j, along[1]([weight_rows[i, s, c, k] for s in range(taps_across)])).astype(stored),
         name="weight_tiles",
         tag=Tag.CONSTANT,
     )
@@ -225,7 +228,7 @@ def winograd(args: Args, algorithm: str) -> list[te.Tensor]:
     data_tiles = te.compute(
         (size, size_across, batch, rows, columns, depth),
         lambda i, j, n, y, x, c: chosen(j, along[0]([data_rows[i, s, n, y, x, c] for s in range(size_across)])).astype(
-            kept
+            stored
         ),
         name="data_tiles",
         tag=Tag.TRANSFORM,
@@ -264,7 +267,7 @@ def _wide(tensor: te.Tensor, *index: Expr | te.IterVar | int) -> Expr:
 
 
 def chosen(index: Expr | te.IterVar, values: Sequence[Expr]) -> Expr:
-    """`values[index]`."""
+    """Selects `values[index]`."""
     *others, chosen = values
     for place, value in reversed(list(enumerate(others))):
         chosen = te.if_then_else(te.eq(index, place), value, chosen)
@@ -272,7 +275,7 @@ def chosen(index: Expr | te.IterVar, values: Sequence[Expr]) -> Expr:
 
 
 def _surrounded(data: te.Tensor, window: Window, extents: tuple[int, int]) -> te.Tensor:
-    """`data` between its padding, with zeros after it up to `extents`; or `data` itself."""
+    """Pads `data` with its padding and then with zeros up to `extents`; returns `data` itself if that adds nothing."""
     if data.shape[1:3] == extents:
         return data
     (top, left), (height, width) = window.before, window.extent

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Values = NDArray[Any]
 
 MOST_NODES = 2000
-"""Parts of an expression at most, so that no file keeps a reader busy."""
+"""Greatest number of parts of an expression, so that no file keeps a reader busy."""
 LARGEST_POWER = 64
 """Greatest exponent."""
 
@@ -63,17 +63,17 @@ _CALLED: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Restriction:
-    """A condition that parameters must keep, in Python's syntax.
+    """A condition on parameters, in Python's syntax.
 
-    Comparisons, also in chains, `and`, `or`, `not`, `in` lists, arithmetic, `a if b else c`, `min`, `max`, `abs`,
-    `int`, `float`, `ceil`, `floor` and `log2`. What Python would not get to, such as a division behind an `or`, is
-    computed as well, and not looked at.
+    It may have comparisons, also in chains, `and`, `or`, `not`, `in` lists, arithmetic, `a if b else c`, `min`, `max`,
+    `abs`, `int`, `float`, `ceil`, `floor` and `log2`. Parts that Python would skip, such as a division after an `or`,
+    are computed as well, and ignored.
 
     Attributes:
         text: the condition.
 
     Raises:
-        ExpressionError: anything else.
+        ExpressionError: any other text.
     """
 
     text: str
@@ -88,16 +88,16 @@ class Restriction:
         return tuple(name for name in found if name not in self._functions)
 
     def holds(self, values: Mapping[str, Values]) -> NDArray[np.bool_]:
-        """Whether it holds for each of n configurations.
+        """Tells for each of n configurations whether the condition holds.
 
         Args:
-            values: of each parameter that it reads, (n,).
+            values: values of each parameter that it reads, (n,).
 
         Returns:
-            (n,).
+            Array of bool, (n,).
 
         Raises:
-            ExpressionError: values that operations do not go with.
+            ExpressionError: values on which an operation is not defined.
         """
         count = len(next(iter(values.values()))) if values else 1
         try:
@@ -182,7 +182,7 @@ class Restriction:
     def _compared(
         self, op: ast.cmpop, left: Values, right: Values | None, part: ast.expr, of: Callable[[ast.expr], Any]
     ) -> Any:
-        """Two neighbours of a chain; `right` is None where `part`, what stands there, is a list."""
+        """Compares two neighbours of a chain; `right` is None if its expression `part` is a list."""
         if isinstance(op, ast.In | ast.NotIn):
             if not isinstance(part, ast.Tuple | ast.List):
                 raise ExpressionError(f"`in` must be followed by a list, but got {ast.unparse(part)} in {self.text!r}")
@@ -198,14 +198,14 @@ class Restriction:
 
 
 def _equal(left: Values, right: Values) -> Any:
-    """Texts and numbers differ."""
+    """Tells whether values are equal; a text and a number are not."""
     if (np.asarray(left).dtype.kind == "U") != (np.asarray(right).dtype.kind == "U"):
         return np.zeros(np.broadcast_shapes(np.shape(left), np.shape(right)), np.bool_)
     return np.equal(left, right)
 
 
 def _number(value: Any) -> Values:
-    """Truth as 0 and 1; a text is no number."""
+    """Converts truth values to 0 and 1; refuses texts."""
     found = np.asarray(value)
     if found.dtype.kind == "U":
         raise TypeError(f"a text in arithmetic: {str(found.ravel()[0])!r}")

@@ -10,11 +10,11 @@ from typing import Any
 from search_space.parameters.expression import COMPARED, LARGEST_POWER, MOST_NODES, SCALAR, ExpressionError
 
 MOST_VALUES = 1 << 16
-"""Values of a list, those on the way to it included."""
+"""Greatest number of values of a list, intermediate lists included."""
 MOST_STEPS = 1 << 20
-"""Parts that are worked out for one text."""
+"""Greatest number of parts that are evaluated for one text."""
 LARGEST = 1 << 63
-"""Greatest whole number."""
+"""Bound of the magnitude of integers."""
 
 Scalar = bool | int | float | str
 _NUMBERS: Mapping[str, Callable[..., Any]] = {
@@ -31,13 +31,13 @@ _LISTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {"list": list, "tuple":
 
 
 def listed(text: str) -> list[Scalar]:
-    """The list that a text means.
+    """Evaluates the list that a text describes.
 
     It may have lists, `range`, `list`, `tuple`, `sorted`, `+` and `*` of lists, comprehensions with conditions,
     arithmetic, comparisons, and `int`, `float`, `abs`, `min`, `max` and `round` of numbers.
 
     Raises:
-        ExpressionError: anything else, a list of more than `MOST_VALUES`, or text that takes more than `MOST_STEPS`.
+        ExpressionError: any other text, a list of more than `MOST_VALUES`, or text that takes more than `MOST_STEPS`.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -46,24 +46,24 @@ def listed(text: str) -> list[Scalar]:
     if len(list(ast.walk(tree))) > MOST_NODES:
         raise ExpressionError(f"a list must be written in at most {MOST_NODES} parts, but got {text!r:.200}")
     try:
-        found = _Reader(text).value(tree, {})
+        values = _Reader(text).value(tree, {})
     except (TypeError, ValueError, ArithmeticError) as error:
         if isinstance(error, ExpressionError):
             raise
         raise ExpressionError(f"a list must be computable, but got {text!r:.200}: {error}") from error
-    if not isinstance(found, list) or any(isinstance(value, list) for value in found):
+    if not isinstance(values, list) or any(isinstance(value, list) for value in values):
         raise ExpressionError(f"a list must be of numbers or texts, but got {text!r:.200}")
-    return found
+    return values
 
 
 class _Reader:
-    """Works out one text."""
+    """An evaluator of one text."""
 
     def __init__(self, text: str) -> None:
         self._text, self._steps = text, 0
 
     def value(self, node: ast.expr, names: Mapping[str, Any]) -> Any:
-        """A number, a text or a list.
+        """Evaluates a number, a text or a list.
 
         Args:
             node: part of the text.
@@ -122,7 +122,7 @@ class _Reader:
         )
 
     def _scopes(self, loops: Sequence[ast.comprehension], names: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """Variables of each turn of a comprehension whose conditions hold."""
+        """Lists the variables of each iteration of a comprehension whose conditions hold."""
         if not loops:
             yield names
             return
@@ -162,10 +162,10 @@ class _Reader:
         return value
 
     def _bounded(self, value: Any) -> Any:
-        """A value as it is.
+        """Returns a value if it is within the limits.
 
         Raises:
-            ExpressionError: a list of too many, or a number that is too large.
+            ExpressionError: a list of too many values, or a number that is too large.
         """
         if isinstance(value, list) and len(value) > MOST_VALUES:
             raise ExpressionError(f"a list must have at most {MOST_VALUES} values, but got {len(value)}")

@@ -1,4 +1,4 @@
-"""Spaces of named parameters: what a tuner of any kernels searches, with no program behind it."""
+"""Spaces of named parameters: search spaces for a tuner of any kernels, with no program behind them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from search_space.sketch.tables import DecisionGroup
 
 Value = bool | int | float | str
 MOST = 1 << 62
-"""Configurations of a space, legal or not, that can be numbered."""
+"""Greatest number of configurations of a space, legal or not, that can be numbered."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Parameter:
     """A name and the values that it may take.
 
     Attributes:
-        values: in their order, each once; numbers or texts.
+        values: values in their order, each once; numbers or texts.
 
     Raises:
         ValueError: no value, one twice, or texts beside numbers.
@@ -53,8 +53,10 @@ class Parameter:
 
     @cached_property
     def group(self) -> DecisionGroup:
-        """The decision: what models see of it. Numbers count as they are, or by their rank where they are no whole
-        numbers from 0 on; of texts each is a variable that is 0 or 1."""
+        """The decision, as models see it: a column of numbers, or for texts a column of 0 and 1 for each text.
+
+        Integers from 0 on are the column's values; other numbers are replaced by their rank.
+        """
         if isinstance(self.values[0], str):
             columns = tuple(f"{self.name}={value}" for value in self.values)
             return DecisionGroup(self.name, columns, np.eye(len(columns), dtype=np.int64))
@@ -66,15 +68,15 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class ParameterSpace:
-    """Parameters and restrictions: every strategy searches it.
+    """A space of parameters and restrictions, which every strategy can search.
 
-    It is a `search_space.decisions.Space` and its own one part, `search_space.decisions.Decisions`.
+    It is a `search_space.decisions.Space` and its own only part, `search_space.decisions.Decisions`.
 
     Attributes:
-        name: of the kernel.
-        parameters: in their order.
-        restrictions: what configurations must keep.
-        listed: the configurations that there are, (n, parameters); None: all that keep the restrictions.
+        name: name of the kernel.
+        parameters: parameters in their order.
+        restrictions: conditions that configurations must satisfy.
+        listed: legal configurations, (n, parameters); None: all that satisfy the restrictions.
 
     Raises:
         ValueError: no parameters, two of one name, more configurations than 2**62, or a restriction on others.
@@ -112,12 +114,12 @@ class ParameterSpace:
 
     @property
     def cores(self) -> int:
-        """One, as nothing is known of the machine."""
+        """Constant 1, as nothing is known of the machine."""
         return 1
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Nothing is."""
+        """Empty, as no part is refused."""
         return {}
 
     @property
@@ -126,33 +128,33 @@ class ParameterSpace:
         return math.prod(len(parameter.values) for parameter in self.parameters)
 
     def values(self, choices: Sequence[int] | Choices) -> dict[str, Value]:
-        """A configuration: parameter → value."""
+        """Returns a configuration as a mapping from parameter to value."""
         return {
             parameter.name: parameter.values[int(place)]
             for parameter, place in zip(self.parameters, choices, strict=True)
         }
 
     def choices(self, configurations: Sequence[Mapping[str, Any]]) -> Choices:
-        """Configurations as rows of indices, (n, parameters).
+        """Converts configurations to rows of indices, (n, parameters).
 
         Raises:
             ValueError: a parameter that is missing, or a value that it cannot take.
         """
-        found = np.empty((len(configurations), len(self.parameters)), np.int32)
+        rows = np.empty((len(configurations), len(self.parameters)), np.int32)
         for column, parameter in enumerate(self.parameters):
-            places = {value: place for place, value in enumerate(parameter.values)}
+            indices = {value: place for place, value in enumerate(parameter.values)}
             for row, configuration in enumerate(configurations):
                 if parameter.name not in configuration:
                     raise ValueError(f"a configuration must have `{parameter.name}`, but got {dict(configuration)}")
                 value = configuration[parameter.name]
-                if not isinstance(value, bool | int | float | str) or value not in places:
+                if not isinstance(value, bool | int | float | str) or value not in indices:
                     raise ValueError(f"`{parameter.name}` must be one of {list(parameter.values)}, but got {value!r}")
-                found[row, column] = places[value]
-        return found
+                rows[row, column] = indices[value]
+        return rows
 
     @property
     def algorithm(self) -> str:
-        """Of what is tuned nothing else is known."""
+        """Constant name, as nothing is known of the tuned kernel."""
         return "parameters"
 
     @cached_property
@@ -166,29 +168,29 @@ class ParameterSpace:
         return tuple(column for group in self.groups for column in group.columns)
 
     def expand(self, choices: Choices) -> NDArray[np.float64]:
-        """Values of these: choices (n, parameters) → (columns, n)."""
+        """Computes the values of the variables: choices (n, parameters) → (columns, n)."""
         parts = [group.table[choices[:, place]] for place, group in enumerate(self.groups)]
         return np.concatenate(parts, axis=1).T.astype(np.float64)
 
     def legal(self, choices: Choices) -> NDArray[np.bool_]:
-        """Whether each configuration keeps every restriction: (n, parameters) → (n,)."""
+        """Tells for each configuration whether it satisfies every restriction: (n, parameters) → (n,)."""
         found = np.ones(len(choices), np.bool_)
         for restriction in self.restrictions:
             found &= self._holds(restriction, choices)
         return found & self._is_listed(choices)
 
     def violations(self, choices: Choices) -> dict[str, int]:
-        """How many configurations broke each restriction."""
+        """Counts the configurations that violate each restriction; one without violations is left out."""
         counts = {r.text: int((~self._holds(r, choices)).sum()) for r in self.restrictions}
         counts["listed"] = int((~self._is_listed(choices)).sum())
         return {text: count for text, count in counts.items() if count}
 
     def workspace(self, choices: Choices, threads: int) -> NDArray[np.float64]:
-        """Nothing is known of memory: (n, parameters) → zeros (n,)."""
+        """Returns zeros, as nothing is known of memory: (n, parameters) → (n,)."""
         return np.zeros(len(choices))
 
     def numbers(self, choices: Choices) -> NDArray[np.int64]:
-        """A number for each configuration: (n, parameters) → (n,)."""
+        """Numbers the configurations: (n, parameters) → (n,)."""
         found = np.zeros(len(choices), np.int64)
         for place, parameter in enumerate(self.parameters):
             found = found * len(parameter.values) + choices[:, place]

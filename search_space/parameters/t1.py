@@ -1,7 +1,7 @@
 """The community's format for spaces, T1: a JSON file with parameters, their values and restrictions on them.
 
-As Kernel Tuner, KTT and the FAIR benchmark hub exchange it (Tørring et al., "Towards a benchmarking suite for kernel
-tuners", 2023). What it says of the kernel itself is left as it is.
+Kernel Tuner, KTT and the FAIR benchmark hub exchange it (Tørring et al., "Towards a benchmarking suite for kernel
+tuners", 2023). Its description of the kernel itself is ignored.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from search_space.parameters.listing import listed
 from search_space.parameters.space import Parameter, ParameterSpace, Value
 
 MOST_BYTES = 64 << 20
+"""Greatest size of a file that is read."""
 Kind = type[int] | type[float] | type[bool] | type[str]
 KINDS: Mapping[str, Kind] = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
 
@@ -26,7 +27,7 @@ class T1Error(ValueError):
 
 
 def read_t1(path: Path) -> ParameterSpace:
-    """The space of a T1 file.
+    """Reads the space of a T1 file.
 
     Raises:
         T1Error: no such file, or another form.
@@ -46,7 +47,7 @@ def read_t1(path: Path) -> ParameterSpace:
 
 
 def space_of(document: Any) -> ParameterSpace:
-    """The space that a T1 document describes.
+    """Builds the space that a T1 document describes.
 
     Raises:
         ValueError: another form.
@@ -69,7 +70,7 @@ def write_t1(space: ParameterSpace, path: Path) -> None:
 
 
 def document_of(space: ParameterSpace) -> dict[str, Any]:
-    """A space as a T1 document."""
+    """Converts a space to a T1 document."""
     parameters = [
         {"Name": p.name, "Type": _kind_of(p), "Values": repr(list(p.values)), "Default": p.values[0]}
         for p in space.parameters

@@ -1,4 +1,4 @@
-"""Schedules in the making: immutable, each primitive gives the schedule after it and what it made."""
+"""Immutable schedules: each primitive returns the schedule after it, and the loops or the stage that it adds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from search_space.schedule.steps import (
 from search_space.schedule.trace import Trace
 
 Loop = str
-"""A loop of a stage: one of its axes (`Stage.spatial`, `Stage.reduced`), or what `split` and `fuse` made."""
+"""A loop of a stage: one of its axes (`Stage.spatial`, `Stage.reduced`), or a loop from `split` or `fuse`."""
 
 
 def one_by_one(loops: Sequence[Any]) -> tuple[Any, ...]:
@@ -41,9 +41,9 @@ def one_by_one(loops: Sequence[Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Builder:
-    """A schedule so far. Stages are given by name, loops as the primitives that made them returned them.
+    """A schedule and its steps so far. Stages are given by name, loops as the primitives returned them.
 
-    What a primitive does, and what must hold, says its step (`search_space.schedule.steps`), which may be
+    The step of each primitive (`search_space.schedule.steps`) documents its effect and its conditions. Steps may be
     symbolic: factors are numbers or expressions in decision variables.
 
     Attributes:
@@ -55,10 +55,10 @@ class Builder:
     trace: Trace = field(default_factory=Trace)
 
     def apply(self, *steps: Step) -> Self:
-        """The schedule after `steps`.
+        """Returns the schedule after `steps`.
 
         Raises:
-            ScheduleError: a step that is illegal where it stands.
+            ScheduleError: a step that is illegal at its position.
         """
         state = self.state
         for step in steps:
@@ -66,22 +66,22 @@ class Builder:
         return replace(self, state=state, trace=self.trace.then(*steps))
 
     def stage(self, name: str) -> Stage:
-        """The stage of that name, as it is now."""
+        """Returns the stage with a name, in its current state."""
         return self.state.stage(name)
 
     # ------------------------------------------------------------------ loops
     def split(
         self, stage: str, loop: Loop, factors: Factor | Sequence[Factor], tail: str = "exact"
     ) -> tuple[Self, tuple[Loop, ...]]:
-        """See `Split`; gives the new loops, outermost first: one more than there are factors.
+        """Splits a loop; returns the new loops, outermost first: one more than there are factors. See `Split`.
 
-        One factor may stand for a list of one.
+        One factor may replace a list of one.
         """
         inner = tuple(factors) if isinstance(factors, Sequence) else (factors,)
         return self._with_loops(stage, Split(stage, loop, inner, tail))
 
     def fuse(self, stage: str, *loops: Loop | Sequence[Loop]) -> tuple[Self, Loop]:
-        """See `Fuse`; gives the new loop. Loops are given one by one or in a list; one alone stays what it is."""
+        """Fuses loops, given one by one or in a list; returns the new loop, or a single loop unchanged. See `Fuse`."""
         names = one_by_one(loops)
         if len(names) == 1:
             return self, names[0]
@@ -89,11 +89,11 @@ class Builder:
         return done, fused
 
     def reorder(self, stage: str, *loops: Loop | Sequence[Loop]) -> Self:
-        """See `Reorder`; loops are given one by one or in a list."""
+        """Puts loops, given one by one or in a list, in this order; see `Reorder`."""
         return self.apply(Reorder(stage, one_by_one(loops)))
 
     def annotate(self, stage: str, kind: str, *loops: Loop) -> Self:
-        """See `Annotate`; of several loops, each."""
+        """Sets the kind of each of the loops; see `Annotate`."""
         return self.apply(*(Annotate(stage, loop, kind) for loop in loops))
 
     def parallel(self, stage: str, loop: Loop) -> Self:
@@ -117,51 +117,51 @@ class Builder:
         return self.unroll(stage, *loops[:-1]).vectorize(stage, loops[-1])
 
     def tensorize(self, stage: str, loop: Loop, intrinsic: str) -> Self:
-        """See `Tensorize`."""
+        """Replaces the loops at and inside `loop` by an instruction; see `Tensorize`."""
         return self.apply(Tensorize(stage, loop, intrinsic))
 
     def pragma(self, stage: str, loop: Loop, key: str, value: int) -> Self:
-        """See `Pragma`."""
+        """Attaches a hint for targets to a loop; see `Pragma`."""
         return self.apply(Pragma(stage, loop, key, value))
 
     # ------------------------------------------------------------------ stages
     def compute_at(self, stage: str, target: str, loop: Loop) -> Self:
-        """See `ComputeAt`."""
+        """Computes a stage inside a loop of its consumer `target`; see `ComputeAt`."""
         return self.apply(ComputeAt(stage, target, loop))
 
     def compute_inline(self, *stages: str) -> Self:
-        """See `ComputeInline`; of several stages, each."""
+        """Inlines each of the stages into its consumers; see `ComputeInline`."""
         return self.apply(*map(ComputeInline, stages))
 
     def set_scope(self, stage: str, scope: str) -> Self:
-        """See `SetScope`."""
+        """Keeps a stage's result in another memory; see `SetScope`."""
         return self.apply(SetScope(stage, scope))
 
     def cache_write(self, stage: str, scope: str) -> tuple[Self, str]:
-        """See `CacheWrite`; gives the new stage, which computes what `stage` then copies."""
+        """Computes a stage in another memory and copies it; returns the new stage, the source. See `CacheWrite`."""
         return self._with_stage(CacheWrite(stage, scope))
 
     def cache_read(self, tensor: str, scope: str, *readers: str) -> tuple[Self, str]:
-        """See `CacheRead`; gives the new stage, a copy of the tensor."""
+        """Copies a tensor to another memory for its readers; returns the new stage, the copy. See `CacheRead`."""
         return self._with_stage(CacheRead(tensor, scope, readers))
 
     def rfactor(self, stage: str, loop: Loop) -> tuple[Self, str]:
-        """See `Rfactor`; gives the new stage of partial results, of which `loop` is the last axis."""
+        """Splits a reduction; returns the new stage of partial results, whose last axis is `loop`. See `Rfactor`."""
         return self._with_stage(Rfactor(stage, loop))
 
     def relayout(self, stage: str, order: Sequence[int], pad: Factor = 0) -> Self:
-        """See `Relayout`."""
+        """Stores a stage's dimensions in another order, with a pad between rows; see `Relayout`."""
         return self.apply(Relayout(stage, tuple(order), pad))
 
     def interleave(self, stage: str, axis: str, factor: int) -> Self:
-        """See `Interleave`."""
+        """Stores `factor` neighbours along an axis next to each other; see `Interleave`."""
         return self.apply(Interleave(stage, axis, factor))
 
     def pack(self, tensor: str, factors: Sequence[Sequence[Factor]], order: Sequence[tuple[int, int]]) -> Self:
-        """See `Pack`."""
+        """Packs a constant before the first call; see `Pack`."""
         return self.apply(Pack(tensor, tuple(map(tuple, factors)), tuple(order)))
 
-    # ------------------------------------------------------------------ what a step made
+    # ------------------------------------------------------------------ results of a step
     def _with_loops(self, stage: str, step: Step) -> tuple[Self, tuple[Loop, ...]]:
         done, before = self.apply(step), self.stage(stage).leaves
         return done, tuple(leaf for leaf in done.stage(stage).leaves if leaf not in before)

@@ -45,7 +45,7 @@ class StageTensor:
 
 
 def _known(extent: Expr) -> Extent:
-    """An extent as a number or of sizes; 0 where it is another expression."""
+    """Converts an extent to a number or an expression of sizes; 0 for another expression."""
     return extent if is_sized(extent) else _number(extent)
 
 
@@ -78,13 +78,13 @@ class Schedule:
 
     @classmethod
     def of(cls, ops: Operation | Sequence[Operation]) -> Schedule:
-        """A schedule whose outputs are `ops`."""
+        """Creates a schedule whose outputs are `ops`."""
         ops = [ops] if isinstance(ops, Operation) else list(ops)
         names: dict[Operation, str] = {}
         return cls(initial_state([Tensor(op) for op in ops], names), names)
 
     def name_of(self, tensor: Any) -> str:
-        """The stage or input a tensor, an operation or a name stands for."""
+        """Returns the name of the stage or input for a tensor, an operation or a name."""
         if isinstance(tensor, str):
             return tensor
         if isinstance(tensor, StageTensor):
@@ -104,23 +104,23 @@ class Schedule:
         return StageView(self, name)
 
     def cache_write(self, tensor: Any, scope: str) -> StageTensor:
-        """See `CacheWrite`."""
+        """Computes a tensor in another memory and copies it; returns the source. See `CacheWrite`."""
         self.builder, made = self.builder.cache_write(self.name_of(tensor), scope)
         return StageTensor(made, self)
 
     def cache_read(self, tensor: Any, scope: str, readers: Any) -> StageTensor:
-        """See `CacheRead`."""
+        """Copies a tensor to another memory for its readers; returns the copy. See `CacheRead`."""
         readers = readers if isinstance(readers, (list, tuple)) else [readers]
         self.builder, made = self.builder.cache_read(self.name_of(tensor), scope, *map(self.name_of, readers))
         return StageTensor(made, self)
 
     def rfactor(self, tensor: Any, axis: Any) -> StageTensor:
-        """See `Rfactor`."""
+        """Splits a reduction; returns the partial results, whose last axis is `axis`. See `Rfactor`."""
         self.builder, made = self.builder.rfactor(self.name_of(tensor), _name(axis))
         return StageTensor(made, self)
 
     def pack(self, tensor: Any, factors: Sequence[Sequence[Factor]], order: Sequence[tuple[int, int]]) -> None:
-        """See `Pack`."""
+        """Packs a constant before the first call; see `Pack`."""
         self.builder = self.builder.pack(self.name_of(tensor), factors, [(d, p) for d, p in order])
 
 
@@ -149,7 +149,7 @@ class StageView:
     ) -> tuple[IterVar, ...]:
         """Splits a loop; see `Split`. `factor` is the inner extent, `nparts` the outer.
 
-        Where no tail is given it is `exact` if numbers divide the extent, whatever sizes are in it, else `guard`.
+        The default tail is `exact` if numbers divide the extent for all sizes in it, else `guard`.
         """
         name = _name(axis)
         stage = self._schedule.state.stage(self.name)
@@ -174,7 +174,7 @@ class StageView:
         """Fuses loops, given one by one or in a list; see `Fuse`."""
         names = [_name(a) for a in one_by_one(axes)]
         if len(names) < 2:
-            self._schedule.apply(Fuse(self.name, tuple(names)))  # says what is wrong
+            self._schedule.apply(Fuse(self.name, tuple(names)))  # raises the error
         done, loop = self._builder.fuse(self.name, names)
         self._do(done)
         return IterVar(loop, 0)
@@ -209,11 +209,11 @@ class StageView:
         self._do(self._builder.set_scope(self.name, scope))
 
     def relayout(self, order: Sequence[int], pad: Factor = 0) -> None:
-        """See `Relayout`."""
+        """Stores the stage's dimensions in another order, with a pad between rows; see `Relayout`."""
         self._do(self._builder.relayout(self.name, order, pad))
 
     def interleave(self, axis: Any, factor: int) -> None:
-        """See `Interleave`."""
+        """Stores `factor` neighbours along an axis next to each other; see `Interleave`."""
         self._do(self._builder.interleave(self.name, _name(axis), factor))
 
     def tensorize(self, axis: Any, intrinsic: TensorIntrin) -> None:

@@ -1,4 +1,4 @@
-"""Hardware instructions as data: what one computes, on which tile, and how a target spells it."""
+"""Hardware instructions as data: the computation on one tile, and the name under which targets emit it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from search_space.tensor import Operation
 
 @dataclass(frozen=True)
 class Fragment:
-    """How the lanes of a warp hold a tile of a matrix in their registers.
+    """The distribution of a tile of a matrix to the registers of a warp's lanes.
 
     Attributes:
         shape: rows and columns of the tile.
@@ -30,14 +30,14 @@ class Fragment:
 
 @dataclass(frozen=True, eq=False)
 class TensorIntrin:
-    """An instruction declared by the tensor expression of one tile.
+    """An instruction that is declared by the tensor expression of one tile.
 
     Attributes:
-        name: what traces call it.
+        name: name in traces.
         op: the computation on one tile; the order of its inputs is the order of the operands.
         feature: the hardware feature it needs (`avx512_vnni`), or "".
-        fragments: how warps hold the operands that are in their registers: the inputs', then the output's; None for
-            others. Empty for instructions of one thread; the lanes of a warp execute the others together.
+        fragments: layouts of operands in the registers of a warp: those of the inputs, then the output's; None for an
+            operand elsewhere. Empty for instructions of one thread; the lanes of a warp execute the others together.
     """
 
     name: str
@@ -64,7 +64,7 @@ class TensorIntrin:
         return shape_of(self.op.body, self.loops)
 
     def operand_order(self, load_pattern: str) -> int:
-        """The position of an operand among the instruction's inputs, by the pattern of its load."""
+        """Returns the position of an operand among the instruction's inputs, by the pattern of its load."""
         assert self.op.body is not None
         loads = [n for n in walk(self.op.body) if n.op == "load"]
         order = {t: i for i, t in enumerate(self.op.inputs)}
@@ -73,7 +73,7 @@ class TensorIntrin:
 
 
 DECLARED_IN = ("search_space.intrinsics", "search_space.warp_intrinsics", "search_space.warpgroup_intrinsics")
-"""Modules that declare the instructions of machines: imported where a name is not known, as in a new worker."""
+"""Modules that declare the instructions of machines: imported for an unknown name, as in a new worker."""
 _INTRINSICS: dict[str, TensorIntrin] = {}
 
 
@@ -87,20 +87,20 @@ _FAMILIES: dict[str, Callable[[str], TensorIntrin]] = {}
 
 
 def register_family(prefix: str, make: Callable[[str], TensorIntrin]) -> None:
-    """Makes known instructions of any size: `make` gets what follows `prefix` and a colon in the name.
+    """Registers instructions of any size: `make` gets the text after `prefix` and a colon in the name.
 
     Args:
-        prefix: what stands before the colon.
-        make: raises ValueError for sizes that are none.
+        prefix: text before the colon.
+        make: function that raises ValueError for invalid sizes.
     """
     _FAMILIES[prefix] = make
 
 
 def get_intrinsic(name: str) -> TensorIntrin:
-    """The instruction of that name.
+    """Returns the instruction with a name.
 
     Raises:
-        ScheduleError: none is registered.
+        ScheduleError: no instruction has the name.
     """
     family, colon, sizes = name.partition(":")
     if name not in _INTRINSICS and family not in _FAMILIES:

@@ -27,12 +27,12 @@ from search_space.schedule.step import (
 
 @dataclass(frozen=True)
 class Split(Step):
-    """Splits a loop into a nest; `factors` are the inner extents, the outermost is inferred.
+    """A split of a loop into a nest; `factors` are the inner extents, the outermost is inferred.
 
     Before: `for i in n`. After: `for i.0 in ceil(n / (f1 * f2)): for i.1 in f1: for i.2 in f2`.
-    `tail` says what happens where the factors do not divide: `exact` (they must), `guard` (a predicate, a mask on
-    vectors), `clamp` (the last tile starts earlier and is computed twice in part: no predicate; only where storing
-    twice is harmless), `peel` (a second loop for the rest). Halide: split with TailStrategy; TVM: split.
+    `tail` selects the treatment of an extent that the factors do not divide: `exact` (an error), `guard` (a predicate,
+    a mask on vectors), `clamp` (the last tile starts earlier and is computed twice in part: no predicate; only where
+    storing twice is harmless), `peel` (a second loop for the rest). Halide: split with TailStrategy; TVM: split.
     """
 
     stage: str
@@ -57,11 +57,11 @@ class Split(Step):
             if f.is_const and f.value < 1:
                 raise ScheduleError(f"`factor` must be at least 1, but got factor={f.value}")
         extent = root_extent(stage, self.axis)
-        whole = 1
+        inner = 1
         for f in factors:
-            whole = whole * f.value if f.is_const and whole else 0
-        if self.tail == "exact" and extent is not None and extent.is_const and whole and extent.value % whole:
-            raise ScheduleError(f"`factor` must divide extent, but got factor={whole}, extent={extent.value}")
+            inner = inner * f.value if f.is_const and inner else 0
+        if self.tail == "exact" and extent is not None and extent.is_const and inner and extent.value % inner:
+            raise ScheduleError(f"`factor` must divide extent, but got factor={inner}, extent={extent.value}")
         check_unused(state, stage, self.axis)
         children = tuple(f"{self.axis}.{i}" for i in range(len(factors) + 1))
         check_new_leaves(stage, children)
@@ -72,7 +72,7 @@ class Split(Step):
 
 @dataclass(frozen=True)
 class Fuse(Step):
-    """Makes adjacent loops one. Before: `for i: for j`. After: `for i*j`. Halide, TVM: fuse."""
+    """A fusion of adjacent loops. Before: `for i: for j`. After: `for i*j`. Halide, TVM: fuse."""
 
     stage: str
     axes: tuple[str, ...]
@@ -97,7 +97,7 @@ class Fuse(Step):
 
 @dataclass(frozen=True)
 class Reorder(Step):
-    """Puts the named loops in the given order, in the places they hold now; the others stay. Halide, TVM: reorder."""
+    """A new order of the named loops in their current positions; other loops stay. Halide, TVM: reorder."""
 
     stage: str
     axes: tuple[str, ...]
@@ -116,7 +116,7 @@ class Reorder(Step):
 
 @dataclass(frozen=True)
 class Annotate(Step):
-    """Says how a loop runs: parallel, vectorize, unroll, vthread or a thread tag. Halide, TVM: the same names, bind."""
+    """The kind of a loop: parallel, vectorize, unroll, vthread or a thread tag. Halide, TVM: the same names, bind."""
 
     stage: str
     axis: str
@@ -135,7 +135,7 @@ class Annotate(Step):
 
 @dataclass(frozen=True)
 class Tensorize(Step):
-    """Replaces the loops at and inside `axis` by the instruction `intrinsic`. TVM: tensorize."""
+    """A replacement of the loops at and inside `axis` by the instruction `intrinsic`. TVM: tensorize."""
 
     stage: str
     axis: str
@@ -150,7 +150,7 @@ class Tensorize(Step):
 
 @dataclass(frozen=True)
 class Pragma(Step):
-    """Attaches a hint to a loop that a target may read, such as `prefetch_bytes`. TVM: pragma."""
+    """A hint on a loop that a target may read, such as `prefetch_bytes`. TVM: pragma."""
 
     stage: str
     axis: str

@@ -1,4 +1,4 @@
-"""Traces that were found for known sizes, applied where sizes are open, or others."""
+"""Traces from known sizes, applied to open or other sizes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from search_space.schedule.trace import Trace
 
 
 def with_open_tails(trace: Trace, state: State, tail: str) -> Trace:
-    """The trace in which splits that are to divide, and do not always, have another tail.
+    """Replaces the tails of splits that must divide, and do not divide for all sizes.
 
     Args:
-        trace: of the same definition at some sizes, whose factors divide these, and not all others.
-        state: of the definition, its sizes open.
-        tail: what takes the place of `exact`: `exact` itself, `clamp`, `inner` or `guard`. With the second and third,
-            loops that reduce are peeled where there is one factor, and guarded where there are several; the third
-            leaves alone what is computed at a loop of others, and so may be a whole tile of theirs, and guards what is
-            clamped there: what others read past its end would not be where it is in the tile before.
+        trace: trace of the same definition at some sizes, which its factors divide.
+        state: state of the definition with open sizes.
+        tail: replacement of `exact`: `exact` itself, `clamp`, `inner` or `guard`. With `clamp` and `inner`, reduce
+            loops are peeled if there is one factor, and guarded if there are several. `inner` does not clamp stages
+            that are computed at another stage's loop, since they may be complete tiles of that stage, and guards
+            their clamped splits. A clamped tile moves, so that elements past its end would change their position.
 
     Raises:
-        ScheduleError: a step that is illegal where it stands.
+        ScheduleError: a step that is illegal at its position.
     """
     steps = []
     for step in trace.steps:
@@ -39,7 +39,7 @@ def with_open_tails(trace: Trace, state: State, tail: str) -> Trace:
 
 
 def _tail(tail: str, step: Split, stage: Stage) -> str:
-    """What the tail of a split is where sizes are open; see `with_open_tails`."""
+    """Returns the tail of a split for open sizes; see `with_open_tails`."""
     inside = tail == "inner" and stage.attach.kind == "at"
     if step.tail != "exact":
         return "guard" if step.tail == "clamp" and inside else step.tail
@@ -54,7 +54,7 @@ def _tail(tail: str, step: Split, stage: Stage) -> str:
 
 
 def _extents(stage: Stage) -> dict[str, Expr]:
-    """Of all loops, those that were split or fused included; where a stage is computed at a loop, they may be less."""
+    """Returns the extents of all loops, also of split and fused ones; upper bounds for an attached stage."""
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     for relation in stage.relations:
         if isinstance(relation, SplitRelation):
@@ -66,14 +66,14 @@ def _extents(stage: Stage) -> dict[str, Expr]:
 
 
 def exchanged(trace: Trace) -> Trace | None:
-    """The trace whose parallel loop goes through the last of its axes in the outermost place, the others as they were.
+    """Moves the last axis of the parallel loop to the outermost place; None without a fused parallel loop.
 
-    A schedule that was found where there is one row of tiles says nothing about their order, which matters where there
-    are more: by rows each goes through all constants, by columns through all of the other operand. And an index of
-    which an outer axis has an open extent, and not the inner ones, is divided by numbers alone.
+    A schedule from sizes with a single row of tiles says nothing about their order, which matters for more rows: by
+    rows, each row reads all constants; by columns, each column reads all of the other operand. And if only an outer
+    axis has an open extent, the index of the fused loop is divided by numbers alone.
     """
     parallel = {(s.stage, s.axis) for s in trace.steps if isinstance(s, Annotate) and s.kind == "parallel"}
-    for place, fuse in enumerate(trace.steps):
+    for position, fuse in enumerate(trace.steps):
         if not isinstance(fuse, Fuse) or (fuse.stage, "_".join(fuse.axes)) not in parallel:
             continue
         turned = (fuse.axes[-1], *fuse.axes[:-1])
@@ -87,23 +87,23 @@ def exchanged(trace: Trace) -> Trace | None:
             return step
 
         order = Reorder(fuse.stage, turned)
-        steps = (*trace.steps[:place], order, replace(fuse, axes=turned), *trace.steps[place + 1 :])
+        steps = (*trace.steps[:position], order, replace(fuse, axes=turned), *trace.steps[position + 1 :])
         return Trace(tuple(map(renamed, steps)))
     return None
 
 
 TAILS = ("exact", "clamp", "inner", "guard")
-"""As it was found, then what is at full speed wherever it holds, then what always does."""
+"""Tails from the original one over those that are fastest, if legal, to the one that is always legal."""
 
 
 def variants(trace: Trace, state: State) -> Iterator[Trace]:
-    """What the trace may be where sizes are open, the fastest first; that a step is illegal shows in lowering, too."""
-    found: set[Trace] = set()
+    """Lists the variants of a trace for open sizes, the fastest first; lowering may still find a step illegal."""
+    seen: set[Trace] = set()
     for tail in TAILS:
         try:
             variant = with_open_tails(trace, state, tail)
         except ScheduleError:
             continue
-        if variant not in found:
-            found.add(variant)
+        if variant not in seen:
+            seen.add(variant)
             yield variant

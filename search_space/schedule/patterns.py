@@ -1,6 +1,6 @@
-"""The pattern of an expression: what it computes on each point of some loops, whatever tensors it reads, and where.
+"""The pattern of an expression: its computation at each point of some loops, independent of tensors and indices.
 
-Two expressions of one pattern are computed by the same instruction.
+Expressions with equal patterns are computed by the same instruction.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from search_space.ir.expr import Expr, variables
 
 
 def pattern_of_load(node: Expr, loops: Sequence[str]) -> str:
-    """The dtype that a load reads, and which of the loops its indices depend on."""
+    """Returns the dtype that a load reads, and the loops on which its indices depend."""
     used = [f"#{i}" for i, loop in enumerate(loops) if any(loop in variables(x) for x in node.args[1:])]
     return f"{node.dtype}({','.join(used)})"
 
 
 def shape_of(value: Expr, loops: Sequence[str]) -> str:
-    """The expression with loads reduced to their dtype and the loops they depend on."""
+    """Returns the expression's text with loads reduced to their dtype and the loops they depend on."""
     if value.op == "load":
         return pattern_of_load(value, loops)
     if value.op == "cast":

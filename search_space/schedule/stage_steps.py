@@ -45,7 +45,7 @@ from search_space.schedule.step import (
 
 @dataclass(frozen=True)
 class ComputeAt(Step):
-    """Computes `stage` inside the loop `axis` of its consumer `target`, only the region needed. TVM: compute_at."""
+    """The computation of `stage` inside the loop `axis` of its consumer `target`, as far as needed. TVM: compute_at."""
 
     stage: str
     target: str
@@ -72,7 +72,7 @@ class ComputeAt(Step):
 
 @dataclass(frozen=True)
 class ComputeInline(Step):
-    """Replaces every read of `stage` by its definition. TVM: compute_inline."""
+    """A replacement of every read of `stage` by its definition. TVM: compute_inline."""
 
     stage: str
     name: ClassVar[str] = "compute_inline"
@@ -88,7 +88,7 @@ class ComputeInline(Step):
 
 @dataclass(frozen=True)
 class SetScope(Step):
-    """Keeps a stage's result in another memory (`local`: registers). TVM: set_scope."""
+    """Another memory for a stage's result (`local`: registers). TVM: set_scope."""
 
     stage: str
     scope: str
@@ -105,7 +105,7 @@ class SetScope(Step):
 
 @dataclass(frozen=True)
 class CacheWrite(Step):
-    """Computes `stage` into a new stage `stage.scope` and copies from it. Must come before the loops are changed.
+    """A new stage `stage.scope` that computes `stage`, which copies it. Must come before the loops are changed.
 
     Before: `Y[...] = f(...)`. After: `Y.local[...] = f(...); Y[...] = Y.local[...]`. TVM: cache_write.
     """
@@ -130,7 +130,7 @@ class CacheWrite(Step):
 
 @dataclass(frozen=True)
 class CacheRead(Step):
-    """Copies `tensor` to another memory for the stages in `readers`. TVM: cache_read."""
+    """A copy of `tensor` in another memory for the stages in `readers`. TVM: cache_read."""
 
     tensor: str
     scope: str
@@ -166,10 +166,10 @@ class CacheRead(Step):
 
 @dataclass(frozen=True)
 class Relayout(Step):
-    """Stores a stage's dimensions in another order, its rows `pad` elements further apart than they are long.
+    """Another order of a stage's dimensions in memory, with `pad` additional elements between rows.
 
-    Before: `S[i, j]`. After, with order (1, 0): `S[j, i]`. The loops stay. Rows that lie apart keep the threads that
-    read a column of shared memory off each other's banks. TVM: transform_layout, storage_align.
+    Before: `S[i, j]`. After, with order (1, 0): `S[j, i]`. The loops stay. With padded rows, threads that read a column
+    of shared memory use different banks. TVM: transform_layout, storage_align.
     """
 
     stage: str
@@ -202,10 +202,10 @@ class Relayout(Step):
 
 @dataclass(frozen=True)
 class Interleave(Step):
-    """Stores `factor` neighbours along a dimension of a stage next to each other: they become its last dimension.
+    """A layout with `factor` neighbours along a dimension of a stage next to each other, as its last dimension.
 
-    Before: `S[r, j]`. After, with axis `r` and factor 2: `S[r // 2, j, r % 2]`, as instructions want operands of which
-    each lane multiplies and adds up a few neighbours. Past the end are zeros. TVM: transform_layout.
+    Before: `S[r, j]`. After, with axis `r` and factor 2: `S[r // 2, j, r % 2]`, the layout of instructions whose lanes
+    each multiply and add up a few neighbours. Elements past the end are zeros. TVM: transform_layout.
     """
 
     stage: str
@@ -218,21 +218,21 @@ class Interleave(Step):
         check_untouched(state, stage, self.name)
         if stage.relations or stage.reducer is not None or self.stage in state.outputs:
             raise ScheduleError(f"`stage` must be a copy whose loops are untouched, but got stage={self.stage!r}")
-        place = next((d for d, a in enumerate(stage.axes) if a.name == self.axis), None)
-        if place is None:
+        dim = next((d for d, a in enumerate(stage.axes) if a.name == self.axis), None)
+        if dim is None:
             raise ScheduleError(
                 f"`axis` must be a dimension of {self.stage} ({', '.join(stage.spatial)}), but got axis={self.axis!r}"
             )
-        whole = stage.axes[place].extent
+        extent = stage.axes[dim].extent
         if self.factor < 1:
             raise ScheduleError(f"`factor` must be at least 1, but got factor={self.factor}")
         inner = Axis(f"{self.axis}.{self.factor}", const(self.factor))
-        outer = Axis(self.axis, ceildiv(whole, const(self.factor)))
-        axes = (*stage.axes[:place], outer, *stage.axes[place + 1 :], inner)
+        outer = Axis(self.axis, ceildiv(extent, const(self.factor)))
+        axes = (*stage.axes[:dim], outer, *stage.axes[dim + 1 :], inner)
         index = var(self.axis) * self.factor + var(inner.name)
         body = substitute(stage.body, {self.axis: index})
-        if not (whole.is_const and whole.value % self.factor == 0):
-            body = select(index < whole, body, const(0, stage.dtype))
+        if not (extent.is_const and extent.value % self.factor == 0):
+            body = select(index < extent, body, const(0, stage.dtype))
         made = make_stage(stage.name, stage.dtype, axes, (), body, None, stage.scope, stage.tag)
         state = state.update(replace(made, attach=stage.attach, whole=frozenset({inner.name})))
 
@@ -240,8 +240,8 @@ class Interleave(Step):
             if node.op != "load" or node.args[0] != self.stage:
                 return None
             indices = [transform(i, visit) for i in node.args[1:]]
-            r = indices[place]
-            indices[place] = r // self.factor
+            r = indices[dim]
+            indices[dim] = r // self.factor
             return load(self.stage, [*indices, r % self.factor], node.dtype)
 
         return replace(state, stages=tuple(replace(s, body=transform(s.body, visit)) for s in state.stages))
@@ -249,7 +249,7 @@ class Interleave(Step):
 
 @dataclass(frozen=True)
 class Rfactor(Step):
-    """Makes the reduce loop `axis` a spatial axis of a new stage `stage.rf`, which `stage` then reduces.
+    """A new stage `stage.rf` with the reduce loop `axis` as a spatial axis, which `stage` then reduces.
 
     Before: `s += a[k.0, k.1]`. After: `s.rf[k.1] += a[k.0, k.1]; s += s.rf[k.1]`. The new axis is the last one, so
     that it can be vectorized. Floating-point sums are re-associated. Halide, TVM: rfactor.
@@ -298,7 +298,7 @@ class Rfactor(Step):
 
 
 def _reduce_values(stage: Stage) -> tuple[dict[str, Expr], dict[str, Expr], list[Expr]]:
-    """Root reduce axes in terms of leaves, extents of all loops, and the predicates of guarded splits."""
+    """Returns root reduce axes in terms of leaves, extents of all loops, and the predicates of guarded splits."""
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     simplify = Simplifier({})
     for relation in stage.relations:
@@ -311,7 +311,7 @@ def _reduce_values(stage: Stage) -> tuple[dict[str, Expr], dict[str, Expr], list
         if relation.tail not in ("exact", "guard"):
             raise ScheduleError(f"`rfactor` needs splits that are exact or guarded, but got tail={relation.tail!r}")
         inner, extent = product(relation.factors), extents[relation.parent]
-        # Of a number this was known when it was split; of sizes it is known when loops are made, and here is none left.
+        # Numbers were checked at the split; sizes are checked when loops are built, but this split is gone by then.
         divided = simplify(extent % inner) is const(0)
         if relation.tail == "exact" and is_sized(extent) and not divided:
             raise ScheduleError(f"`factor` must divide extent, but got factor={inner}, extent={extent} ({stage.name})")
@@ -338,7 +338,7 @@ def _reduce_values(stage: Stage) -> tuple[dict[str, Expr], dict[str, Expr], list
 
 @dataclass(frozen=True)
 class Pack(Step):
-    """Re-lays a constant before the first call: dimension d is split by `factors[d]`, the parts put in `order`.
+    """A new layout of a constant before the first call: dimension d is split by `factors[d]`, parts are put in `order`.
 
     Before: `W[k, n]`. After, with factors ((), (32,)) and order ((1, 0), (0, 0), (1, 1)): `W.packed[n//32, k, n%32]`.
     Free at run time; a dimension that is not divided is padded with zeros. TVM: layout rewrite.

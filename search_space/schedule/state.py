@@ -1,4 +1,4 @@
-"""The immutable state a schedule is in: stages, the loops of each, and where each is computed."""
+"""The immutable state of a schedule: stages, the loops of each, and the place at which each is computed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FuseRelation:
 
 @dataclass(frozen=True)
 class Attach:
-    """Where a stage is computed: at the root, inlined into its consumers, or inside `stage`'s loop `leaf`."""
+    """The place of a stage: at the root, inlined into its consumers, or inside `stage`'s loop `leaf`."""
 
     kind: str = "root"
     stage: str = ""
@@ -69,7 +69,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Derivation:
-    """How a constant is computed from others: its element at `axes` is `body`, which reads the constants `sources`."""
+    """The computation of a constant: its element at `axes` is `body`, which reads the constants `sources`."""
 
     axes: tuple[str, ...]
     body: Expr
@@ -78,9 +78,9 @@ class Derivation:
 
 @dataclass(frozen=True)
 class Input:
-    """What a kernel reads: a placeholder, or a constant derived from placeholders.
+    """An input of a kernel: a placeholder, or a constant derived from placeholders.
 
-    `layout` says how a constant is packed. Packed and derived constants are made once, before the first call.
+    `layout` is a constant's packed layout. Packed and derived constants are computed once, before the first call.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Input:
 class Stage:
     """One computed tensor: its definition over `axes`, its loops (`leaves`), and its place.
 
-    Its rows lie `pad` elements further apart than they are long. Of the axes named in `whole` every part has all.
+    In memory, `pad` elements lie between its rows. Along the axes named in `whole` it is always computed completely.
     """
 
     name: str
@@ -126,11 +126,11 @@ class Stage:
 
     @property
     def reduced(self) -> tuple[str, ...]:
-        """The loops over what is reduced, before any is split or fused."""
+        """The loops over the reduce axes, before any is split or fused."""
         return tuple(a.name for a in self.reduce_axes)
 
     def reads(self) -> tuple[str, ...]:
-        """Names of the tensors the body loads, in order of first appearance."""
+        """Returns the names of the tensors the body loads, in order of first appearance."""
         return self._reads
 
     @cached_property
@@ -138,7 +138,7 @@ class Stage:
         return tuple(dict.fromkeys(n.args[0] for n in walk(self.body) if n.op == "load"))
 
     def is_reduce(self, leaf: str) -> bool:
-        """Whether `leaf` comes from a reduce axis."""
+        """Tells whether `leaf` comes from a reduce axis."""
         roots = {leaf}
         for relation in reversed(self.relations):
             if isinstance(relation, SplitRelation):
@@ -150,13 +150,13 @@ class Stage:
 
 
 def identity_of(stage: Stage) -> float:
-    """What the stage's reduction starts from."""
+    """Returns the initial value of the stage's reduction."""
     assert stage.reducer is not None
     return identity(stage.reducer, stage.dtype)
 
 
 def identity(reducer: str, dtype: str) -> float:
-    """The number of a dtype that changes nothing where it is reduced with another."""
+    """Returns the neutral element of a reducer, in a dtype."""
     if dtype in FLOATS or reducer in ("sum", "prod"):
         return _IDENTITY[reducer]
     if dtype == BOOL:
@@ -168,7 +168,7 @@ def identity(reducer: str, dtype: str) -> float:
 
 @dataclass(frozen=True)
 class State:
-    """A whole schedule: inputs (placeholders, then derived constants), and stages, producers before consumers."""
+    """A complete schedule: inputs (placeholders, then derived constants), and stages, producers before consumers."""
 
     inputs: tuple[Input, ...]
     stages: tuple[Stage, ...]
@@ -184,11 +184,11 @@ class State:
         return next((i for i in self.inputs if i.name == name), None)
 
     def update(self, stage: Stage) -> State:
-        """The state with the stage of that name replaced."""
+        """Replaces the stage of the same name."""
         return replace(self, stages=tuple(stage if s.name == stage.name else s for s in self.stages))
 
     def consumers(self, name: str) -> tuple[Stage, ...]:
-        """Stages that read `name`."""
+        """Returns the stages that read `name`."""
         return tuple(s for s in self.stages if name in s.reads())
 
 
@@ -202,7 +202,7 @@ def make_stage(
     scope: str = "global",
     tag: Tag = Tag.NONE,
 ) -> Stage:
-    """A stage with its axes as loops, in order, reduce axes innermost."""
+    """Makes a stage with its axes as loops, in order, reduce axes innermost."""
     leaves = tuple(a.name for a in (*axes, *reduce_axes))
     if len(set(leaves)) != len(leaves):
         raise ScheduleError(f"axes of a stage must have distinct names, but got {', '.join(leaves)} in {name}")
@@ -210,7 +210,7 @@ def make_stage(
 
 
 def operations(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> dict[Operation, str]:
-    """Everything `outputs` depend on, producers first, each with its unique name; `inputs` lead, in their order."""
+    """Lists all operations behind `outputs`, producers first, each with a unique name; `inputs` lead, in order."""
     order: dict[Operation, str] = {}
 
     def visit(op: Operation) -> None:
@@ -221,12 +221,12 @@ def operations(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> dict
 
     for tensor in (*inputs, *outputs):
         visit(tensor.op)
-    taken: set[str] = set()
+    used: set[str] = set()
     for op in order:
         unique, count = op.name, 1
-        while unique in taken:
+        while unique in used:
             unique, count = f"{op.name}_{count}", count + 1
-        taken.add(unique)
+        used.add(unique)
         order[op] = unique
     return order
 
@@ -234,39 +234,39 @@ def operations(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> dict
 def initial_state(
     outputs: Sequence[Tensor], names: dict[Operation, str] | None = None, inputs: Sequence[Tensor] = ()
 ) -> State:
-    """The schedule in which every computation stands at the root, in the order of its axes.
+    """Returns the schedule with every computation at the root, its loops in the order of its axes.
 
     A computation tagged `Tag.CONSTANT` is no stage but a derived constant, computed once before the first call.
-    Where a stage has the shape of another that it reads, it reads axes of one element at its own index.
+    If a stage has the shape of another that it reads, it reads axes of one element at its own index.
 
     Args:
-        outputs: the tensors to compute; everything they read comes along.
-        names: filled with each operation's unique name when given.
+        outputs: tensors to compute, with everything they read.
+        names: mapping that is filled with each operation's unique name, if given.
         inputs: placeholders that come first, in this order; the others follow as they are read.
 
     Raises:
-        ScheduleError: a computation tagged constant that reads anything else, reduces, or is an output; a size that
-            no input has as an extent, so that arrays would not tell it.
+        ScheduleError: a computation tagged constant that reads a tensor that is no constant, reduces, or is an output;
+            a size that is no extent of an input, so that arrays would not determine it.
     """
     order = operations(outputs, inputs)
     _check_sizes(order)
     names = {} if names is None else names
     names.update(order)
-    known = {names[op]: Input(names[op], op.shape, op.dtype, op.constant) for op in order if op.body is None}
-    placeholders = tuple(known.values())
+    by_name = {names[op]: Input(names[op], op.shape, op.dtype, op.constant) for op in order if op.body is None}
+    placeholders = tuple(by_name.values())
     stages: list[Stage] = []
     for op in order:
         if op.body is not None and op.tag == Tag.CONSTANT:
-            known[names[op]] = _derived(op, names, known, op in {t.op for t in outputs})
+            by_name[names[op]] = _derived(op, names, by_name, op in {t.op for t in outputs})
         elif op.body is not None:
             stages.append(_at_own_places(_stage_of(op, names), {s.name: s for s in stages}))
     read = {name for stage in stages for name in stage.reads()}
-    derived = tuple(i for i in known.values() if i.derived is not None and i.name in read)
+    derived = tuple(i for i in by_name.values() if i.derived is not None and i.name in read)
     return State((*placeholders, *derived), tuple(stages), tuple(names[t.op] for t in outputs))
 
 
 def _check_sizes(order: Mapping[Operation, str]) -> None:
-    """Every size is the extent of an axis of an input."""
+    """Checks that every size is the extent of an axis of an input."""
     mentioned = [node for op in order for node in op.sized]
     sizes = sizes_of(mentioned)
     bare = {e.args[0] for op in order if op.body is None for e in op.shape if isinstance(e, Expr) and is_size(e)}
@@ -275,7 +275,7 @@ def _check_sizes(order: Mapping[Operation, str]) -> None:
 
 
 def _derived(op: Operation, names: Mapping[Operation, str], known: Mapping[str, Input], is_output: bool) -> Input:
-    """A computation of constants alone, in terms of placeholders: those it reads that are derived are put in."""
+    """Builds a computation of constants alone in terms of placeholders: derived constants in it are substituted."""
     name = names[op]
     if is_output or op.reducer is not None:
         raise ScheduleError(f"a stage tagged {Tag.CONSTANT} must neither reduce nor be an output, but got {name}")
@@ -297,7 +297,7 @@ def _derived(op: Operation, names: Mapping[Operation, str], known: Mapping[str, 
 
 
 def _body_of(op: Operation, names: Mapping[Operation, str]) -> Expr:
-    """What the operation computes, reading tensors by name."""
+    """Returns the operation's body, with tensors read by name."""
     assert op.body is not None
     return rename_loads(op.body, {Tensor(o): n for o, n in names.items()})
 
@@ -310,10 +310,10 @@ def _stage_of(op: Operation, names: Mapping[Operation, str]) -> Stage:
 
 
 def _at_own_places(stage: Stage, others: Mapping[str, Stage]) -> Stage:
-    """The stage with every index along an axis of one element, of another stage of its shape, written as its own axis.
+    """Replaces indices along axes of one element by the stage's own axis, for reads of stages of its shape.
 
-    A broadcast writes 0 there. What is computed in the same loops must be read where it is computed: in the lanes of a
-    vector, of which one is used, too.
+    A broadcast has index 0 there. A stage in the same loops must be read at the element that was computed, also in the
+    lanes of a vector of which one is used.
     """
 
     def visit(node: Expr) -> Expr | None:
@@ -329,7 +329,7 @@ def _at_own_places(stage: Stage, others: Mapping[str, Stage]) -> Stage:
 
 
 def rename_loads(body: Expr, names: Mapping[Any, Any]) -> Expr:
-    """`body` reading other tensors: each loaded tensor in `names` is replaced, its indices kept."""
+    """Replaces the tensors that `body` loads: each in `names` is replaced, its indices kept."""
 
     def visit(node: Expr) -> Expr | None:
         if node.op == "load" and node.args[0] in names:

@@ -1,4 +1,4 @@
-"""What a schedule step is, and the guards that steps share."""
+"""The base of schedule steps, and the guards that steps share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Step:
     name: ClassVar[str] = ""
 
     def apply(self, state: State) -> State:
-        """The state after this step.
+        """Returns the state after this step.
 
         Raises:
             ScheduleError: a precondition does not hold.
@@ -31,11 +31,11 @@ class Step:
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, `{"step": name, field: value}`; the numbers must be in it (no decision variables)."""
+        """Returns plain data, `{"step": name, field: value}`; they must be numbers, without decision variables."""
         return {"step": self.name, **{f.name: _plain(getattr(self, f.name)) for f in fields(self)}}
 
     def substitute(self, values: Mapping[str, int]) -> Step:
-        """The step with decision variables replaced by numbers."""
+        """Replaces decision variables in the step by numbers."""
         done = {name: _concrete(value, values) for name, value in vars(self).items()}
         changed = {name: value for name, value in done.items() if value is not getattr(self, name)}
         return replace(self, **changed) if changed else self
@@ -68,7 +68,7 @@ def position(stage: Stage, leaf: str, field_name: str = "axis") -> int:
 
 
 def check_unused(state: State, stage: Stage, leaf: str) -> None:
-    """Guards against replacing a loop that something refers to."""
+    """Guards against replacing a loop that is annotated, or that other data refer to."""
     if leaf in stage.kinds:
         raise ScheduleError(
             f"`axis` must be split and fused before it is annotated, but {stage.name}.{leaf} is {stage.kinds[leaf]}"
@@ -105,7 +105,7 @@ def check_untouched(state: State, stage: Stage, step: str) -> None:
 
 
 def root_extent(stage: Stage, leaf: str) -> Expr | None:
-    """The extent of an untransformed axis of a root stage; None where bounds are inferred only in lowering."""
+    """Returns the extent of an untransformed axis of a root stage; None if bounds are inferred only in lowering."""
     if stage.attach.kind != "root":
         return None
     return next((a.extent for a in (*stage.axes, *stage.reduce_axes) if a.name == leaf), None)

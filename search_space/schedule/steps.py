@@ -45,7 +45,7 @@ STEPS: dict[str, type[Step]] = {
 
 
 def step_from_json(data: Mapping[str, Any]) -> Step:
-    """The step a trace entry describes.
+    """Makes the step that a trace entry describes.
 
     Raises:
         ScheduleError: see `check_step`.
@@ -55,7 +55,7 @@ def step_from_json(data: Mapping[str, Any]) -> Step:
 
 
 def check_step(data: Mapping[str, Any]) -> None:
-    """Refuses a trace entry that describes no step; whether the step is legal shows where it is applied.
+    """Refuses a trace entry that describes no step; its legality is checked when it is applied.
 
     Raises:
         ScheduleError: an unknown step, or fields that are not the step's own, or values of other types than theirs.

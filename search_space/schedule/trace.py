@@ -14,26 +14,26 @@ from search_space.schedule.steps import Step, step_from_json
 
 @dataclass(frozen=True)
 class Trace:
-    """Steps in the order they are applied; symbolic while decision variables stand in it."""
+    """Steps in the order they are applied; symbolic if they contain decision variables."""
 
     steps: tuple[Step, ...] = ()
 
     def apply(self, state: State) -> State:
-        """The state after every step.
+        """Returns the state after every step.
 
         Raises:
-            ScheduleError: a step that is illegal where it stands.
+            ScheduleError: a step that is illegal at its position.
         """
         for step in self.steps:
             state = step.apply(state)
         return state
 
     def then(self, *steps: Step) -> Trace:
-        """The trace with `steps` appended."""
+        """Appends `steps` to the trace."""
         return Trace(self.steps + steps)
 
     def substitute(self, values: Mapping[str, int]) -> Trace:
-        """The concrete trace of a candidate."""
+        """Returns the concrete trace of a candidate."""
         return Trace(tuple(s.substitute(values) for s in self.steps))
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -41,10 +41,10 @@ class Trace:
 
     @staticmethod
     def from_json(data: Iterable[Mapping[str, Any]]) -> Trace:
-        """The trace that `to_json` wrote.
+        """Reads the trace that `to_json` wrote.
 
         Raises:
-            ScheduleError: a step that is not known or not whole.
+            ScheduleError: an unknown or incomplete step.
         """
         return Trace(tuple(step_from_json(d) for d in data))
 
@@ -62,7 +62,7 @@ class Trace:
 
 
 def key_of(data: Any) -> str:
-    """SHA-256 of the canonical JSON of plain data: of a trace's, its key."""
+    """Computes the SHA-256 of the canonical JSON of plain data; for the data of a trace it is the trace's key."""
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Derivation: rules applied to every stage, consumers first, until each draft is whole."""
+"""Derivation: rules are applied to every stage, consumers first, until each draft is complete."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from search_space.schedule.state import State
 from search_space.sketch.base import Draft
 
 MAX_SKETCHES = 64
+"""Greatest number of sketches of an algorithm; further ones are counted and dropped."""
 
 
 @dataclass(frozen=True)
 class Derived:
-    """What rules make of a definition.
+    """The result of deriving sketches from a definition.
 
     Attributes:
-        drafts: of whole schedules.
-        dropped: how many more there are, beyond the cap of `MAX_SKETCHES`.
-        refused: drafts that a rule could not go on with, and why.
+        drafts: complete schedules.
+        dropped: number of further schedules, beyond the cap of `MAX_SKETCHES`.
+        refused: drafts that a rule could not continue, and why.
         applied: names of the rules that decided a stage.
     """
 
@@ -33,7 +34,7 @@ class Derived:
 
 
 def derive(state: State, hardware: Hardware) -> Derived:
-    """All drafts for a workload's initial state.
+    """Derives all drafts from a workload's initial state.
 
     A stage is offered to the rules of the machine's kind when its consumers are done; the first that matches decides.
     Element-wise producers are inlined first, so that the rules see reductions directly.
@@ -41,14 +42,14 @@ def derive(state: State, hardware: Hardware) -> Derived:
     machine = machine_of(hardware.kind)
     start = _inline(Draft(state), machine, hardware)
     drafts = [start, *machine.starts(start, hardware)]
-    whole: list[Draft] = []
+    complete: list[Draft] = []
     refused: dict[str, str] = {}
     applied: set[str] = set()
     while drafts:
         draft = drafts.pop(0)
         pending = [s for s in draft.state.stages if s.name not in draft.done]
         if not pending:
-            whole.append(draft)
+            complete.append(draft)
             continue
         stage = pending[-1]
         rule = next(r for r in machine.rules if r.matches(draft, stage, hardware))
@@ -57,7 +58,7 @@ def derive(state: State, hardware: Hardware) -> Derived:
             drafts += rule.apply(draft, stage, hardware)
         except ScheduleError as error:
             refused[draft.variant(rule.name).name] = str(error)
-    return Derived(whole[:MAX_SKETCHES], max(0, len(whole) - MAX_SKETCHES), refused, frozenset(applied))
+    return Derived(complete[:MAX_SKETCHES], max(0, len(complete) - MAX_SKETCHES), refused, frozenset(applied))
 
 
 def _inline(draft: Draft, machine: Machine, hardware: Hardware) -> Draft:

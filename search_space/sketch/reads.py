@@ -1,4 +1,4 @@
-"""Which elements of another stage a stage reads: what rules must know before they compute both in the same loops."""
+"""Reads of stages: conditions that rules check before they compute two stages in the same loops."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ def variable(axis: Axis) -> Expr:
 
 
 def reads_of(draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:
-    """The indices at which `stage` reads another, seen through the stages that are inlined into it."""
+    """Returns the indices at which `stage` reads another, directly or through inlined stages."""
     body = expanded(stage, draft.state)
     return [tuple(n.args[1:]) for n in walk(body) if n.op == "load" and n.args[0] == name]
 
 
 def ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
-    """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
+    """Tells whether only the output reads the producer, directly or through stages inlined into it."""
     readers = draft.state.consumers(producer.name)
     return all(r.name == output.name or (r.attach.kind == "inline" and ends_in(draft, r, output)) for r in readers)
 
 
 def same_places(draft: Draft, producer: Stage, stage: Stage) -> bool:
-    """Whether a stage has the shape of a producer and reads every element of it where it computes its own."""
+    """Tells whether a stage has the shape of a producer and reads each element of it at its own indices."""
     if producer.shape != stage.shape:
         return False
     own = tuple(variable(axis) for axis in stage.axes)
@@ -34,10 +34,10 @@ def same_places(draft: Draft, producer: Stage, stage: Stage) -> bool:
 
 
 def in_row(draft: Draft, stage: Stage, name: str, rows: int) -> bool:
-    """Whether a stage reads another within its own row, along which the reads lie a fixed distance apart.
+    """Tells whether a stage reads another within its own row, along which the reads lie a fixed distance apart.
 
     Args:
-        rows: how many leading axes say which row it is.
+        rows: number of leading axes that select a row.
     """
     own = tuple(variable(axis) for axis in stage.axes[:rows])
     along = [variable(axis) for axis in (*stage.axes[rows:], *stage.reduce_axes)]
@@ -48,21 +48,21 @@ def in_row(draft: Draft, stage: Stage, name: str, rows: int) -> bool:
 
 
 def read_across(draft: Draft, stage: Stage, least: int) -> tuple[str, str] | None:
-    """An input whose rows run along another axis than the stage's own, as in a transposition, and that axis.
+    """Finds an input whose rows run along another axis than the stage's own, as in a transposition, and that axis.
 
-    None where there is no such input, or where either axis is shorter than `least`.
+    Returns None if there is no such input, or if either axis is shorter than `least`.
     """
     if stage.reducer is not None or len(stage.axes) < 2 or draft.producers(stage):
         return None
     last, extents = stage.axes[-1], {a.name: int(a.extent.value) for a in stage.axes}
-    found: dict[str, set[str]] = {}
+    row_axes: dict[str, set[str]] = {}
     for source in draft.state.inputs:
         if not source.shape:
             continue
         for *others, row in reads_of(draft, stage, source.name):
             moves = variable(last) in others and row.op == "var" and row is not variable(last)
-            found.setdefault(source.name, set()).add(str(row.args[0]) if moves else "")
-    for name, axes in found.items():
+            row_axes.setdefault(source.name, set()).add(str(row.args[0]) if moves else "")
+    for name, axes in row_axes.items():
         (axis, *more) = axes
         if axis and not more and min(extents[axis], extents[last.name]) >= least:
             return name, axis

@@ -14,10 +14,10 @@ MAX_WASTE = 1.25  # share of computed to useful elements an imperfect tiling may
 
 @dataclass(frozen=True, eq=False)
 class DecisionGroup:
-    """Decisions taken together: a choice is a row of `table`, so that every choice is admissible.
+    """A group of decisions taken together: a choice is a row of `table`, so that every choice is admissible.
 
     Attributes:
-        name: what reports call the group.
+        name: name in reports.
         columns: names of the decision variables.
         table: int64 (choices, columns).
     """
@@ -28,7 +28,7 @@ class DecisionGroup:
 
     @staticmethod
     def of(name: str, columns: Sequence[str], rows: Sequence[Sequence[int]]) -> DecisionGroup:
-        """A group from rows; duplicates are dropped, the order is kept.
+        """Makes a group from rows; duplicates are dropped, the order is kept.
 
         Raises:
             ValueError: no rows.
@@ -44,23 +44,23 @@ def ceildiv(a: int, b: int) -> int:
 
 
 def divisors(n: int) -> list[int]:
-    """All of them, ascending: those up to the root, and what these leave."""
+    """Lists all divisors, ascending: those up to the root, and their quotients."""
     small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
     return small + [n // d for d in reversed(small) if d * d != n]
 
 
 def block_counts(blocks: int) -> list[int]:
-    """Sizes of a group of blocks: the divisors, and near-even parts of a count that has few."""
+    """Lists sizes of a group of blocks: the divisors, and nearly even parts of a count with few divisors."""
     parts = {ceildiv(blocks, p) for p in range(1, min(blocks, 16) + 1)}
     near = {m for m in parts if ceildiv(blocks, m) * m <= blocks * 1.1}
     return sorted(near | set(divisors(blocks)))
 
 
 def clamped_tiles(extent: int, largest: int, levels: int) -> list[tuple[int, ...]]:
-    """Inner factors (..., tile) of an axis whose last tile is clamped: any tile size, little of it computed twice.
+    """Lists inner factors (..., tile) of an axis whose last tile is clamped, if little of it is computed twice.
 
     Args:
-        largest: the greatest tile.
+        largest: greatest size of a tile.
         levels: 1 for (tile,), 2 for (blocks, tile).
     """
     rows: list[tuple[int, ...]] = []
@@ -73,7 +73,7 @@ def clamped_tiles(extent: int, largest: int, levels: int) -> list[tuple[int, ...
 
 
 def nested_tiles(extent: int, largest: int) -> list[tuple[int, int]]:
-    """(block, tile) of an axis cut into blocks, and these into tiles of at most `largest`; both clamped at the end."""
+    """Lists (block, tile) of an axis cut into blocks, and these into tiles of at most `largest`; both are clamped."""
     rows = []
     for block in range(1, extent + 1):
         if ceildiv(extent, block) * block <= extent * MAX_WASTE:
@@ -82,7 +82,7 @@ def nested_tiles(extent: int, largest: int) -> list[tuple[int, int]]:
 
 
 def vector_tiles(extent: int, lanes: int, largest: int) -> list[tuple[int, int]]:
-    """(blocks, vectors) of an axis in vectors of `lanes`, the last one masked; blocks divide their count."""
+    """Lists (blocks, vectors) of an axis in vectors of `lanes`, the last one masked; blocks divide their count."""
     vectors = ceildiv(extent, lanes)
     rows = []
     for per_tile in range(1, min(vectors, largest) + 1):
@@ -93,7 +93,7 @@ def vector_tiles(extent: int, lanes: int, largest: int) -> list[tuple[int, int]]
 
 
 def reduce_tiles(extent: int, largest: int) -> list[tuple[int]]:
-    """Inner factors of a reduce axis: small ones, and the whole of a short axis; the rest of a division is peeled."""
+    """Lists inner factors of a reduce axis: small ones, and all of a short axis; a remainder is peeled."""
     rows = [d for d in divisors(extent) if d <= largest]
     if len(rows) == 1 and extent > 1:
         rows += [d for d in (2, 4, 8) if d <= min(extent, largest)]

@@ -1,4 +1,4 @@
-"""Templates, and the search spaces that they become: a sketch for each combination of choices."""
+"""Templates, and their search spaces: a sketch for each combination of choices."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from search_space.template.registry import register
 from search_space.workloads import Workload
 
 MAX_PASSES = 1 << 10
+"""Greatest number of combinations of choices; each is a run of the template."""
 Scheduled = tuple[Schedule, Sequence[te.Tensor]]
-"""What a template returns: the schedule, and inputs..., output of what it computes."""
+"""Result of a template: the schedule, and the inputs and the output of its computation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +29,11 @@ class Template:
     """A schedule with knobs.
 
     Attributes:
-        name: in the registry.
-        function: called with a `Config` and the template's own arguments, once for each combination of choices.
-        operator: of the workloads it schedules, which are its one argument then; None: it defines what it computes, and
-            takes any arguments.
+        name: name in the registry.
+        function: function of a `Config` and the template's own arguments; it is called once for each combination of
+            choices.
+        operator: operator of the workloads it schedules, a workload is then its only argument; None: the template
+            defines its own computation, and takes any arguments.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Template:
     operator: str | None = None
 
     def __call__(self, *args: Any, **named: Any) -> TuningTemplate:
-        """The template for arguments, ready to be tuned.
+        """Binds the template to arguments, ready to be tuned.
 
         Raises:
             ValueError: a workload that it does not schedule.
@@ -58,8 +60,8 @@ def template(name: str, operator: str | None = None) -> Callable[[Callable[..., 
     """Makes a function a template and registers it.
 
     Args:
-        name: in the registry.
-        operator: of the workloads that the function takes after the config; None: it takes what it likes.
+        name: name in the registry.
+        operator: operator of the workloads that the function takes after the config; None: it takes any arguments.
     """
 
     def wrap(function: Callable[..., Scheduled]) -> Template:
@@ -75,7 +77,7 @@ class TemplateSpace(SearchSpace):
     """The space of a template.
 
     Attributes:
-        choices: of each sketch, knob -> label of the value that it has there.
+        choices: mapping of each sketch from a knob to the label of its value there.
     """
 
     choices: tuple[Mapping[str, str], ...] = ()
@@ -83,7 +85,7 @@ class TemplateSpace(SearchSpace):
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
-    """One way through a template."""
+    """One run of a template, with its choices."""
 
     config: Config
     schedule: Schedule
@@ -92,18 +94,18 @@ class _Pass:
 
 @dataclass(frozen=True, eq=False)
 class TuningTemplate:
-    """A template with its arguments: what `tune` takes."""
+    """A template with its arguments: the input of `tune`."""
 
     template: Template
     args: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
 
     def space(self, hardware: Hardware) -> TemplateSpace:
-        """The search space on a machine: all combinations of choices, 64 spread over them where there are more.
+        """Builds the search space on a machine: all combinations of choices, or `MAX_SKETCHES` spread evenly over them.
 
         Raises:
-            ValueError: a knob used wrongly, more than 1,024 combinations, or a computation that depends on them.
-            ScheduleError: no combination is a legal schedule; that of the first.
+            ValueError: a knob used wrongly, more than `MAX_PASSES` combinations, or a computation that depends on them.
+            ScheduleError: no combination is a legal schedule; the error is that of the first.
         """
         failures: list[ScheduleError] = []
         passes = list(self._passes(hardware, failures))
@@ -118,7 +120,7 @@ class TuningTemplate:
         return TemplateSpace(workload, hardware, sketches, len(passes) - len(found), choices)
 
     def _passes(self, hardware: Hardware, failures: list[ScheduleError]) -> Iterator[_Pass]:
-        """Every way through the template, depth first; those whose schedule is illegal are left out."""
+        """Lists every run of the template, depth first; runs with an illegal schedule are left out."""
         path: list[int] | None = []
         count = 0
         while path is not None:
@@ -162,7 +164,7 @@ class TuningTemplate:
 
 
 class _Algorithms:
-    """Which algorithm of a workload a list of tensors is."""
+    """A finder of the workload's algorithm that a list of tensors defines."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -182,7 +184,7 @@ class _Algorithms:
 
 
 def _next(config: Config) -> list[int] | None:
-    """The path after the one that `config` took, None after the last."""
+    """Returns the path after the one that `config` took, None after the last."""
     path = [place for _, _, place, _ in config.choices]
     counts = [count for _, _, _, count in config.choices]
     while path and path[-1] + 1 == counts[len(path) - 1]:

@@ -1,4 +1,4 @@
-"""What a template is handed: it defines knobs here and reads them, once for each combination of its choices."""
+"""The configuration of a template: it defines knobs and reads them, once for each combination of its choices."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Defined = TypeVar("Defined", Knob, SplitKnob, OrderKnob, AnnotateKnob)
 
 
 class Config:
-    """The knobs of a template on a machine, and the choices of one pass through it.
+    """The knobs of a template on a machine, and the choices of one run of it.
 
-    A pass follows the `path`: the i-th choice that the template reads takes the i-th entry, later ones their first
-    value.
+    A run follows the `path`: the i-th choice that the template reads takes the i-th entry, later choices take their
+    first value.
 
     Attributes:
         hardware: the machine.
-        choices: (knob, label, place, number of values) of the choices read so far.
+        choices: (knob, label, index, number of values) of the choices read so far.
         groups: decision groups of the numbers read so far.
         constraints: limits on them.
     """
@@ -47,10 +47,10 @@ class Config:
         self._knobs: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        """The knob of that name.
+        """Returns the knob with a name.
 
         Raises:
-            ValueError: none is defined.
+            ValueError: no knob with the name is defined.
         """
         if name not in self._knobs:
             known = ", ".join(self._knobs) or "none"
@@ -69,16 +69,16 @@ class Config:
         filter: Callable[[Row], bool] | None = None,
         candidate: Sequence[Sequence[int]] | None = None,
     ) -> SplitKnob:
-        """Defines how an axis is cut into a nest of loops.
+        """Defines a split of an axis into a nest of loops.
 
         Args:
-            name: of the knob.
+            name: name of the knob.
             axis: an axis of a tensor, or its extent.
             num_outputs: loops of the nest.
             policy: sizes of the inner loops: `factors` of the extent, `power2`, or `verbose`, any number.
-            tail: what happens where sizes do not divide, see `Split`.
+            tail: treatment of sizes that do not divide, see `Split`.
             max_factor: greatest size of an inner loop.
-            filter: which rows of sizes, the outermost first, are kept.
+            filter: test for rows of sizes, the outermost first, that are kept.
             candidate: the inner sizes of each row, in place of a policy.
 
         Raises:
@@ -106,7 +106,7 @@ class Config:
     def define_reorder(
         self, name: str, axes: Sequence[Any], policy: str = "all", *, candidate: Sequence[Sequence[Any]] | None = None
     ) -> OrderKnob:
-        """Defines in which order loops stand: every one (`all`), the given one (`identity`), or the candidates.
+        """Defines the order of loops: every one (`all`), the given one (`identity`), or one of the candidates.
 
         Raises:
             ValueError: an unknown policy, or a candidate that is no order of the loops.
@@ -116,13 +116,13 @@ class Config:
     def define_annotate(
         self, name: str, axes: Sequence[Any], policy: str, *, candidate: Sequence[Sequence[str]] | None = None
     ) -> AnnotateKnob:
-        """Defines how loops, outermost first, run.
+        """Defines the kinds of loops, outermost first.
 
         Args:
-            name: of the knob.
+            name: name of the knob.
             axes: the loops.
-            policy: `none`, `unroll` (all), `vec` (the last), or what is tried: `try_unroll` (the innermost ones, any
-                number), `try_vec` (the last or not), `try_unroll_vec` (both).
+            policy: `none`, `unroll` (all), `vec` (the last); or a choice: `try_unroll` (any number of the innermost
+                ones), `try_vec` (the last or not), `try_unroll_vec` (both).
             candidate: kinds of the loops for each choice, "" for a plain loop, in place of a policy.
 
         Raises:
@@ -140,7 +140,7 @@ class Config:
         return self._define(AnnotateKnob(self, name, [tuple(row) for row in candidate]))
 
     def define_knob(self, name: str, candidate: Sequence[Any]) -> Knob:
-        """Defines a value out of a list: `cfg[name].val` is a choice, `cfg[name].var` a number in the schedule.
+        """Defines a value from a list: `cfg[name].val` is a choice, `cfg[name].var` a number in the schedule.
 
         Raises:
             ValueError: no candidate.
@@ -150,38 +150,38 @@ class Config:
         return self._define(Knob(self, name, candidate))
 
     def require(self, name: str, left: Expr | int, right: Expr | int) -> None:
-        """Adds the limit left <= right, which candidates must keep; `name` is what reports call it."""
+        """Adds the limit left <= right on candidates; reports show it as `name`."""
         self.constraints.append(Constraint(name, lift(left), lift(right)))
 
     # ------------------------------------------------------------------ for the knobs
     def choose(self, name: str, labels: Sequence[str]) -> int:
-        """The place of a choice's value on this pass.
+        """Returns the index of a choice's value in this run.
 
         Raises:
             ValueError: the knob was read as a number before.
         """
-        for known, _, place, _ in self.choices:
+        for known, _, index, _ in self.choices:
             if known == name:
-                return place
+                return index
         if any(group.name == name for group in self.groups):
             raise ValueError(f"a knob must be read as a choice first (`val`), then as a number, but got {name!r}")
-        place = self._path[len(self.choices)] if len(self.choices) < len(self._path) else 0
-        self.choices.append((name, labels[place], place, len(labels)))
-        return place
+        index = self._path[len(self.choices)] if len(self.choices) < len(self._path) else 0
+        self.choices.append((name, labels[index], index, len(labels)))
+        return index
 
     def chosen(self, name: str) -> bool:
-        """Whether the knob was read as a choice."""
+        """Tells whether the knob was read as a choice."""
         return any(known == name for known, _, _, _ in self.choices)
 
     def decide(self, group: DecisionGroup) -> tuple[Expr | int, ...]:
-        """The variables of a decision group, which is added once; plain numbers where a column has one value only."""
+        """Returns the variables of a decision group, which is added once; a column with only one value is a number."""
         varies = [bool((column != column[0]).any()) for column in group.table.T]
         if any(varies) and all(known.name != group.name for known in self.groups):
-            columns = tuple(column for column, kept in zip(group.columns, varies, strict=True) if kept)
+            columns = tuple(column for column, varied in zip(group.columns, varies, strict=True) if varied)
             self.groups.append(DecisionGroup(group.name, columns, group.table[:, varies]))
         return tuple(
-            var(column) if kept else int(value)
-            for column, kept, value in zip(group.columns, varies, group.table[0], strict=True)
+            var(column) if varied else int(value)
+            for column, varied, value in zip(group.columns, varies, group.table[0], strict=True)
         )
 
     def _define(self, knob: Defined) -> Defined:

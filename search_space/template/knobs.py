@@ -1,8 +1,8 @@
 """Knobs of a template: splits, orders, annotations and plain values, each of them a number or a choice.
 
 A *number* is a decision variable: the schedule is lowered once for all its values. A *choice* changes the loop tree, so
-that each of its values is a sketch. Orders and annotations are choices; splits are numbers, plain values whichever way
-they are used: `.var` is the number, `.val` the choice.
+that each of its values is a sketch. Orders and annotations are choices; splits are numbers. A plain value can be used
+either way: `.var` is the number, `.val` the choice.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from search_space.template.config import Config
 
 MAX_ROWS = 1 << 16
+"""Greatest number of rows of sizes of a split."""
 POLICIES = ("factors", "power2", "verbose")
 ANNOTATIONS = ("none", "unroll", "vec", "try_unroll", "try_vec", "try_unroll_vec")
 ORDERS = ("identity", "all")
@@ -28,12 +29,12 @@ Row = tuple[int, ...]
 
 
 class Knob:
-    """A value out of a list.
+    """A value from a list.
 
     Args:
-        config: that it belongs to.
-        name: of the knob.
-        values: that it may have.
+        config: configuration that it belongs to.
+        name: name of the knob.
+        values: values to choose from.
     """
 
     def __init__(self, config: Config, name: str, values: Sequence[Any]) -> None:
@@ -46,7 +47,7 @@ class Knob:
 
     @property
     def var(self) -> Expr | int:
-        """The value, as a number that stands in the schedule: an expression, of which nothing can be asked in Python.
+        """The value, as a number in the schedule: an expression, whose value is unknown to Python code.
 
         Raises:
             ValueError: values that are not whole numbers.
@@ -62,11 +63,11 @@ class Knob:
 
 
 class SplitKnob:
-    """How a loop is cut into a nest, a row of sizes.
+    """The split of a loop into a nest, a row of sizes.
 
     Attributes:
-        rows: sizes of the inner loops, outermost first; the outermost loop has what is left.
-        size: sizes of all loops, the outermost first, as numbers: expressions where there is more than one row.
+        rows: sizes of the inner loops, outermost first; the outermost loop runs over the quotient.
+        size: sizes of all loops, the outermost first, as numbers: expressions if there is more than one row.
     """
 
     def __init__(self, config: Config, name: str, extent: int, rows: Sequence[Row], tail: str) -> None:
@@ -88,10 +89,10 @@ class SplitKnob:
         return (outer.value if outer.is_const else outer, *inner)
 
     def apply(self, s: Schedule, tensor: Any, axis: Any) -> tuple[te.IterVar, ...]:
-        """Splits a loop of a stage; the new loops, outermost first.
+        """Splits a loop of a stage; returns the new loops, outermost first.
 
         Raises:
-            ScheduleError: the loop cannot be split so.
+            ScheduleError: the loop cannot be split in this way.
         """
         name = _name(axis)
         inner = self.size[1:]
@@ -108,10 +109,10 @@ class SplitKnob:
 
 
 class OrderKnob:
-    """In which order loops stand: a choice.
+    """The order of loops, a choice.
 
     Attributes:
-        orders: permutations of the places of the loops.
+        orders: permutations of the positions of the loops.
     """
 
     def __init__(self, config: Config, name: str, orders: Sequence[Row]) -> None:
@@ -123,7 +124,7 @@ class OrderKnob:
         return self.orders[self._config.choose(self.name, ["".join(map(str, order)) for order in self.orders])]
 
     def apply(self, s: Schedule, tensor: Any, axes: Sequence[Any]) -> list[Any]:
-        """Puts the loops of a stage in order; the loops in it."""
+        """Puts the loops of a stage in order; returns the ordered loops."""
         order = self.val
         if len(order) != len(axes):
             raise ValueError(f"`axes` must be the {len(order)} loops of {self.name}, but got {len(axes)}")
@@ -134,10 +135,10 @@ class OrderKnob:
 
 
 class AnnotateKnob:
-    """How loops run: a choice.
+    """The kinds of loops, a choice.
 
     Attributes:
-        kinds: of each choice, the kind of each loop, "" for a plain loop.
+        kinds: kind of each loop, "" for a plain loop, for each choice.
     """
 
     def __init__(self, config: Config, name: str, kinds: Sequence[tuple[str, ...]]) -> None:
@@ -169,16 +170,16 @@ def split_rows(
     max_factor: int | None,
     filter: Callable[[Row], bool] | None,
 ) -> list[Row]:
-    """Inner sizes of every way to cut an axis.
+    """Lists the inner sizes of every way to cut an axis.
 
     Args:
-        name: of the knob, for messages.
-        extent: of the axis.
-        outputs: loops.
-        policy: which inner sizes there are: `factors` of the extent, powers of 2, or (verbose) every number.
+        name: name of the knob, for messages.
+        extent: extent of the axis.
+        outputs: number of loops.
+        policy: allowed inner sizes: `factors` of the extent, powers of 2, or (verbose) every number.
         tail: `exact` keeps rows that divide the extent.
         max_factor: greatest size of an inner loop.
-        filter: of sizes, the outermost first.
+        filter: test for rows of sizes, the outermost first.
 
     Raises:
         ValueError: no row is left, or more than 65,536.
@@ -213,7 +214,7 @@ def split_rows(
 
 
 def orders_of(name: str, axes: Sequence[Any], policy: str, candidate: Sequence[Sequence[Any]] | None) -> list[Row]:
-    """Permutations of the places of loops; candidates may name the loops or their places.
+    """Lists permutations of the positions of loops; candidates may name the loops or their positions.
 
     Raises:
         ValueError: an unknown policy, or a candidate that is no permutation.
@@ -223,11 +224,11 @@ def orders_of(name: str, axes: Sequence[Any], policy: str, candidate: Sequence[S
         if policy not in ORDERS:
             raise ValueError(f"`policy` of {name} must be one of {', '.join(ORDERS)}, but got policy={policy!r}")
         return list(permutations(range(len(names)))) if policy == "all" else [tuple(range(len(names)))]
-    places = {name_: place for place, name_ in enumerate(names)}
+    places = {name_: index for index, name_ in enumerate(names)}
     orders = [
         tuple(item if isinstance(item, int) else places.get(_name(item), -1) for item in row) for row in candidate
     ]
-    wrong = [place for place, order in enumerate(orders) if sorted(order) != list(range(len(names)))]
+    wrong = [index for index, order in enumerate(orders) if sorted(order) != list(range(len(names)))]
     if wrong or not orders:
         got = [item if isinstance(item, int) else _name(item) for item in candidate[wrong[0]]] if wrong else "none"
         raise ValueError(f"`candidate` of {name} must be orders of all {len(names)} loops, but got {got}")
@@ -235,7 +236,7 @@ def orders_of(name: str, axes: Sequence[Any], policy: str, candidate: Sequence[S
 
 
 def kinds_of(name: str, count: int, policy: str) -> list[tuple[str, ...]]:
-    """Kinds of `count` loops for each choice of a policy, the plainest first.
+    """Lists the kinds of `count` loops for each choice of a policy, the plainest first.
 
     Raises:
         ValueError: an unknown policy.

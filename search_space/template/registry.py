@@ -1,4 +1,4 @@
-"""Templates by name. Those of the library are imported when first asked for; others register where they are defined."""
+"""Templates by name. Modules in `LIBRARY` are imported when first requested; other templates register on definition."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ LIBRARY: dict[str, str] = {
 """Name -> module that defines it."""
 
 TEMPLATES: dict[str, Template] = {}
-"""Those that are defined by now."""
+"""Templates defined so far, by name."""
 
 
 def register(template: Template) -> None:
-    """Makes a template known by its name; the last one of a name counts."""
+    """Registers a template under its name, in place of an earlier one of that name."""
     TEMPLATES[template.name] = template
 
 
 def get(name: str) -> Template:
-    """The template of that name.
+    """Returns the template with a name.
 
     Raises:
-        ValueError: none has it; names the nearest one.
+        ValueError: no template has the name; the message suggests the nearest one.
     """
     if name not in TEMPLATES and name in LIBRARY:
         import_module(LIBRARY[name])

@@ -1,8 +1,8 @@
 """Machines whose memories are filled by hand: operands are copied in, products run as one instruction, results go out.
 
 The structure is that of TVM's templates for VTA: a tile of the output is accumulated on chip over the whole reduction,
-whose operands arrive a part at a time; element-wise work follows in the accumulators, and virtual threads, each with
-buffers of its own, let one part arrive while another is computed (latency hiding).
+whose operands arrive a part at a time; element-wise work follows in the accumulators. Virtual threads, each with its
+own buffers, let one part arrive while another is computed (latency hiding).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from search_space.sketch.reads import same_places
 from search_space.sketch.tables import MAX_WASTE, ceildiv, divisors
 
 THREADS = 2
-"""Virtual threads at most: two are enough for one part to arrive while another is computed."""
+"""Greatest number of virtual threads: two are enough for one part to arrive while another is computed."""
 OPERAND_SCOPES = ("input", "weight")
 """Memories of the first and the second operand of a product."""
 
@@ -43,7 +43,7 @@ class _Tiles:
 
 
 class ExplicitMemory(SketchRule):
-    """Tiles a sum of products that an instruction of the machine computes, where it works on memories of its own."""
+    """A rule that tiles a sum of products for an instruction of the machine that works on its own memories."""
 
     name = "explicit_memory"
 
@@ -51,16 +51,16 @@ class ExplicitMemory(SketchRule):
         return True  # such machines have no other way to compute
 
     def product(self, draft: Draft, stage: Stage, hardware: Hardware) -> tuple[Stage, TensorIntrin] | None:
-        """The reduction whose end `stage` is, and the instruction that computes its innermost axes."""
+        """Finds the reduction that ends in `stage`, and the instruction that computes its innermost axes."""
         if stage.reducer is not None:
             return None
-        found = [p for p in draft.producers(stage) if p.reducer is not None]
-        if len(found) != 1 or not same_places(draft, found[0], stage):
+        reductions = [p for p in draft.producers(stage) if p.reducer is not None]
+        if len(reductions) != 1 or not same_places(draft, reductions[0], stage):
             return None
         for intrinsic in available(hardware):
-            loops = _innermost(found[0], intrinsic)
-            if loops is not None and shape_of(found[0].body, loops) == intrinsic.pattern:
-                return found[0], intrinsic
+            loops = _innermost(reductions[0], intrinsic)
+            if loops is not None and shape_of(reductions[0].body, loops) == intrinsic.pattern:
+                return reductions[0], intrinsic
         return None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
@@ -107,10 +107,10 @@ class ExplicitMemory(SketchRule):
     def accumulate(
         self, draft: Draft, place: tuple[str, Loop], producer: Stage, intrinsic: TensorIntrin
     ) -> tuple[Draft, Loop]:
-        """On chip, inside the virtual threads; the loop over parts of the reduction, inside which operands arrive.
+        """Accumulates on chip, inside the virtual threads; returns the loop over parts of the reduction too.
 
         Args:
-            place: the output, and its loop inside which the sum is computed.
+            place: stage of the output, and its loop inside which the sum is computed.
         """
         name = producer.name
         draft = draft.set_scope(name, "accumulator").compute_at(name, *place)
@@ -120,14 +120,14 @@ class ExplicitMemory(SketchRule):
         rows = [(d,) for d in divisors(int(parts.extent.value))]
         draft, factors = draft.choose_row(f"{place[0]}.{parts.name}", ("tile",), rows)
         draft, (first, within) = draft.split(name, parts.name, factors)
-        # the reduction outside: products in a row add to different tiles, as pipelines like it
+        # the reduction outside: successive products add to different tiles, which suits pipelines
         draft = draft.reorder(name, first, within, *(a.name for a in others), *spatial, *loops)
         return draft.tensorize(name, loops[0], intrinsic.name), first
 
     def operands(
         self, draft: Draft, stage: Stage, producer: Stage, first: Loop, outer: Sequence[Loop], resident: bool
     ) -> tuple[Draft, list[str]]:
-        """Copies operands in; what few numbers the end of the stage reads stays for all loops inside the outermost one.
+        """Copies operands in; the few numbers that the end of the stage reads stay for the outermost loop's iteration.
 
         Args:
             first: loop over parts of the reduction, at which operands arrive.
@@ -141,7 +141,7 @@ class ExplicitMemory(SketchRule):
             draft, copy = draft.cache_read(read, scope, producer.name)
             stays = source is not None and source.constant and resident and outer
             draft = draft.compute_at(copy, *((stage.name, outer[0]) if stays else (producer.name, first)))
-            if source is None:  # padding, or whatever is computed on the way in
+            if source is None:  # padding, or another stage that is computed on the way in
                 draft = draft.compute_inline(read)
                 used.append(read)
             used.append(copy)
@@ -156,7 +156,7 @@ class ExplicitMemory(SketchRule):
 
 
 def tile_sizes(extent: int, threads: int) -> list[tuple[int, int]]:
-    """(threads, tile) of an axis whose last tile is clamped: little of it computed twice."""
+    """Lists (threads, tile) of an axis with a clamped last tile, if little of it is computed twice."""
     rows = []
     for count in range(1, threads + 1):
         for tile in range(1, extent // count + 1):
@@ -166,7 +166,7 @@ def tile_sizes(extent: int, threads: int) -> list[tuple[int, int]]:
 
 
 def _innermost(stage: Stage, intrinsic: TensorIntrin) -> list[str] | None:
-    """The last axes and the last reduce axis, if they are as long as the instruction's loops."""
+    """Returns the last axes and the last reduce axis, if they are as long as the instruction's loops."""
     spatial, reduced = len(intrinsic.op.axis), len(intrinsic.op.reduce_axis)
     axes = [*stage.axes[-spatial:], *stage.reduce_axes[-reduced:]]
     return [a.name for a in axes] if tuple(int(a.extent.value) for a in axes) == intrinsic.extents else None

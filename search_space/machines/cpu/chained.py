@@ -1,4 +1,4 @@
-"""Products of the rows of a product, as in attention: what lies between stays in cache, a block of rows at a time.
+"""Products with the rows of a product, as in attention: intermediate rows stay in cache, a block of rows at a time.
 
 Where the machine has an instruction for the products, the right factors are copied in its order for each block.
 """
@@ -33,17 +33,17 @@ from search_space.tags import Tag
 Number = Expr | int
 
 MAX_TILES = 16
-"""Tiles of registers in a block of rows."""
+"""Greatest number of register tiles in a block of rows."""
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """The stages of a chain, each with the leading axes of the output.
+    """The stages of a chain of two products, each with the leading axes of the output.
 
     Attributes:
-        output: what is stored, element by element of `second`.
+        output: last stage, computed element by element from `second`.
         second: a sum of products along the rows of `rows[-1]`, or of `first`.
-        rows: what is made of the rows of `first`, producers first.
+        rows: stages computed from the rows of `first`, producers first.
         first: a sum of products of inputs.
     """
 
@@ -54,7 +54,7 @@ class _Chain:
 
     @property
     def leading(self) -> int:
-        """Axes that say which row it is."""
+        """Number of axes that select a row."""
         return len(self.output.axes) - 1
 
 
@@ -74,7 +74,7 @@ class _Tile:
 
 
 class ChainedProducts(SketchRule):
-    """Blocks of rows in parallel: the first product, what is made of its rows, and the second, one after the other."""
+    """Blocks of rows in parallel: the first product, the stages of its rows, and the second, one after the other."""
 
     name = "chained_products"
 
@@ -82,28 +82,28 @@ class ChainedProducts(SketchRule):
         return stage.name in draft.state.outputs and stage.reducer is None and self.chain(draft, stage) is not None
 
     def chain(self, draft: Draft, output: Stage) -> _Chain | None:
-        """The stages that lead to `output`, if they form a chain of two products."""
+        """Finds the stages that lead to `output`, if they form a chain of two products."""
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
         if any(s.dtype not in ("float32", "bfloat16") for s in live):
             return None
         sums = (s for s in live if s.reducer == "sum" and s.tag != Tag.LIBRARY)
         products = [s for s in sums if vector_axis(s) and not along_last(s)]
-        # The chain must be all there is: what else is computed would have to fit between its loops.
+        # The chain must contain all stages: any other stage would have to fit between its loops.
         if len(products) != 2 or live[0] is not products[0] or len(output.axes) < 2:
             return None
         first, second = products
-        found = _Chain(output, second, tuple(s for s in live if s not in (first, second, output)), first)
+        chain = _Chain(output, second, tuple(s for s in live if s not in (first, second, output)), first)
         whole = same_places(draft, second, output) and ends_in(draft, second, output)
         if not whole or len(second.reduce_axes) != 1 or len(first.reduce_axes) != 1:
             return None
-        if any(s.reducer is not None and not along_last(s) for s in found.rows):
+        if any(s.reducer is not None and not along_last(s) for s in chain.rows):
             return None
         if any(source.constant for source in draft.state.inputs if source.name in (*first.reads(), *second.reads())):
-            return None  # by itself, a product has its constants packed
-        return found if self.by_rows(draft, found, live) else None
+            return None  # without a chain, the constants of a product can be packed
+        return chain if self.by_rows(draft, chain, live) else None
 
     def by_rows(self, draft: Draft, chain: _Chain, live: list[Stage]) -> bool:
-        """Whether all stages have the output's rows, and read each other within their own."""
+        """Tells whether all stages have the output's rows, and read each other within their own row."""
         count = chain.leading
         extents = [a.extent for a in chain.output.axes[:count]]
         if any([a.extent for a in s.axes[:count]] != extents or len(s.axes) > count + 1 for s in live):
@@ -123,7 +123,7 @@ class ChainedProducts(SketchRule):
 
     # ------------------------------------------------------------------ loops
     def output(self, draft: Draft, chain: _Chain, hardware: Hardware) -> tuple[Draft, _Tile]:
-        """Blocks of rows in parallel, and in each tiles of registers."""
+        """Splits the output into parallel blocks of rows, and these into register tiles."""
         name, lanes = chain.output.name, hardware.float_lanes
         *outer, row, column = chain.output.axes
         group, rows = f"{name}.{row.name}", blocks_of_tiles(int(row.extent.value))
@@ -132,8 +132,8 @@ class ChainedProducts(SketchRule):
         wide = [(v,) for m, v in vector_tiles(int(column.extent.value), lanes, MAX_VECTORS) if m == 1]
         draft, (vectors,) = draft.choose_row(f"{name}.{column.name}", ("vectors",), wide)
         draft = draft.require("registers", lift(tile) * vectors + vectors + 1, hardware.vector_registers)
-        # Two splits, so that only blocks may begin earlier; the tiles of a block divide it, and all stages have them
-        # alike.
+        # Two splits, so that only blocks may begin earlier; the tiles of a block divide it, and are alike in all
+        # stages.
         draft, (i0, within) = draft.split(name, row.name, (lift(count) * tile,), "clamp")
         draft, (i1, i2) = draft.split(name, within, (tile,))
         draft, (j0, j1, j2) = draft.split(name, column.name, (vectors, lanes), "guard")
@@ -144,7 +144,7 @@ class ChainedProducts(SketchRule):
         return draft, _Tile(tile, vectors, block, j0)
 
     def second(self, draft: Draft, chain: _Chain, tile: _Tile, hardware: Hardware) -> Draft:
-        """A tile of registers, added up over the whole row."""
+        """Accumulates a tile of registers over the whole row."""
         name = chain.second.name
         draft = draft.set_scope(name, "local").compute_at(name, chain.output.name, tile.place)
         return self.accumulated(draft, name, (tile.rows, tile.vectors), (chain.output.name, tile.block), hardware)
@@ -158,12 +158,12 @@ class ChainedProducts(SketchRule):
         hardware: Hardware,
         tail: str = "exact",
     ) -> Draft:
-        """Loops of a sum into a tile of registers: the reduction outermost, some steps of it unrolled.
+        """Makes the loops of a sum into a tile of registers: the reduction outermost, some steps of it unrolled.
 
         Args:
             tile: rows and vectors.
             block: the output, and its loop over blocks of rows: where a factor is copied for an instruction.
-            tail: of the rows of that copy in vectors.
+            tail: tail of the rows of that copy, in vectors.
         """
         stage = draft.stage(name)
         if (match := matching_intrinsic(draft, stage, hardware)) is not None:
@@ -173,7 +173,7 @@ class ChainedProducts(SketchRule):
         extent = int(axis.extent.value)
         unrolls = reduce_tiles(extent, MAX_REDUCE_UNROLL)
         draft, (unroll,) = draft.choose_row(f"{name}.{axis.name}", ("unroll",), unrolls)
-        # One tail for all candidates, as another one is another loop tree.
+        # One tail for all candidates, since another tail is another loop tree.
         tail = "exact" if all(extent % u == 0 for (u,) in unrolls) else "peel"
         draft = draft.require("unrolled operations", lift(product(tile)) * unroll, MAX_UNROLL)
         draft, (r0, r1) = draft.split(name, axis.name, (unroll,), tail)
@@ -190,7 +190,11 @@ class ChainedProducts(SketchRule):
         copied: tuple[tuple[str, Loop], str],
         hardware: Hardware,
     ) -> Draft:
-        """The same with the innermost loops an instruction; `copied`: where its right factor is, and the rows' tail."""
+        """Makes the loops of a sum with an instruction innermost.
+
+        Args:
+            copied: loop at which the right factor is copied for the instruction, and the tail of its rows.
+        """
         stage, depth = draft.stage(name), intrinsic.extents[1]
         *spatial, last = stage.spatial
         (axis,) = stage.reduce_axes
@@ -211,9 +215,9 @@ class ChainedProducts(SketchRule):
         return in_vectors(draft, copy, depth * hardware.float_lanes, rows).compute_at(copy, *block)
 
     def between(self, draft: Draft, chain: _Chain, tile: _Tile, hardware: Hardware) -> Draft:
-        """What is made of the rows, for all rows of a block: a loop over rows for each stage, in vectors along them."""
+        """Computes the stages of the rows for all rows of a block: each loops over rows, in vectors along them."""
         lanes = hardware.float_lanes
-        # One choice for all stages of the rows: one for each would multiply the space by as many.
+        # One choice for all stages of the rows: a choice for each would multiply the size of the space.
         draft, accumulators = draft.choose("accumulators", AT_ONCE)
         draft, unroll = draft.choose("unroll", (1, 2, 4))
         for member in reversed(chain.rows):
@@ -228,11 +232,11 @@ class ChainedProducts(SketchRule):
         return draft
 
     def first(self, draft: Draft, chain: _Chain, tile: _Tile, hardware: Hardware) -> Draft:
-        """The first product for all rows of a block, columns outermost: a tile of its right factor serves all rows."""
+        """Computes the first product of a block of rows, columns outermost: a tile of its right factor serves all."""
         name, lanes = chain.first.name, hardware.float_lanes
         *outer, row, column = chain.first.spatial
         extent = int(chain.first.axes[-1].extent.value)
-        # Columns that are computed twice cost less than masks, as long as a whole number of vectors fits.
+        # Columns that are computed twice cost less than masks, if a whole number of vectors fits.
         wide = [t // lanes for (t,) in clamped_tiles(extent, MAX_VECTORS * lanes, 1) if t % lanes == 0]
         tail = "clamp" if wide else "guard"
         counts = wide or [v for m, v in vector_tiles(extent, lanes, MAX_VECTORS) if m == 1]
@@ -245,12 +249,12 @@ class ChainedProducts(SketchRule):
         draft, (j1, j2) = draft.split(name, within, (lanes,))
         draft = draft.reorder(name, *outer, j0, i0, i1, j1, j2).in_registers(name, (i1, j1, j2))
         draft = spread(draft.compute_at(sums, name, i0), name, hardware)
-        rows = "clamp" if wide else "exact"  # a copy of whole rows, or as far as vectors reach past their end
+        rows = "clamp" if wide else "exact"  # the copy has complete rows, or reaches as far as vectors past their end
         return self.accumulated(draft, sums, (tile.rows, vectors), (chain.output.name, tile.block), hardware, rows)
 
 
 def blocks_of_tiles(extent: int) -> list[tuple[int, int]]:
-    """(tiles of a block, rows of a tile) of an axis cut into blocks of rows; the last block begins earlier."""
+    """Lists (tiles of a block, rows of a tile) of an axis cut into blocks of rows; the last block begins earlier."""
     return [
         (count, tile)
         for tile in range(1, min(extent, MAX_TILE) + 1)

@@ -1,7 +1,7 @@
-"""Strassen's products: blocks in which all products of quarters are added up, then all four quarters are made of them.
+"""Strassen's products: blocks in which all products of quarters are accumulated, then combined into all four quarters.
 
 A block is small enough that its products stay in cache. Each product is a tile of registers at a time, held over the
-whole reduction. What quarters are made of them runs in registers, the ending with it. The left factor's sums are taken
+whole reduction. The quarters are combined in registers, together with the epilogue. The left factor's sums are computed
 before, or for each block.
 """
 
@@ -21,8 +21,8 @@ from search_space.sketch.tables import block_counts, clamped_tiles, reduce_tiles
 from search_space.tags import Tag
 
 WHERE = ("image", "block")
-"""Variants: the left factor's sums are all taken before, and blocks go along the rows of the output first, so that
-weights are read once; or they are taken for each block of rows, whose columns follow one another."""
+"""Variants: "image" computes all sums of the left factor before, and blocks go along the rows of the output first, so
+that weights are read once. "block" computes them for each block of rows, whose columns follow one another."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class CombinedProducts(SketchRule):
         return stage.name in draft.state.outputs and self.chain(draft, stage) is not None
 
     def chain(self, draft: Draft, output: Stage) -> _Chain | None:
-        """The stages that lead to `output`, if they are products of sums of quarters."""
-        found = [output]
+        """Finds the stages that lead to `output`, if they are products of sums of quarters."""
+        stages = [output]
         for _ in range(2):
-            kept = [r for r in draft.producers(found[-1]) if r.tag == Tag.TRANSFORM]
+            kept = [r for r in draft.producers(stages[-1]) if r.tag == Tag.TRANSFORM]
             if len(kept) != 1:
                 return None
-            found += kept
-        _, products, left = found
+            stages += kept
+        _, products, left = stages
         constants = [r for r in products.reads() if (i := draft.state.input(r)) is not None and i.constant]
         if products.reducer != "sum" or len(constants) != 1:
             return None
@@ -89,22 +89,22 @@ class CombinedProducts(SketchRule):
 
     # ------------------------------------------------------------------ decisions
     def decisions(self, draft: Draft, chain: _Chain, hardware: Hardware) -> tuple[Draft, _Numbers]:
-        """Accumulators fit the registers, the products of a block the second-level cache."""
+        """Decides the sizes: accumulators must fit the registers, the products of a block the second-level cache."""
         products, name = draft.stage(chain.products), chain.output
         count, *sides, columns = products.axes
-        places = []
+        sizes = []
         for side in sides:
             extent = int(side.extent.value)
             rows = [(b, t) for b in block_counts(extent) for (t,) in clamped_tiles(b, MAX_TILE, 1)]
-            draft, place = draft.choose_row(f"{name}.{side.name}", ("block", "tile"), rows)
-            places.append(place)
+            draft, size = draft.choose_row(f"{name}.{side.name}", ("block", "tile"), rows)
+            sizes.append(size)
         lanes = hardware.float_lanes
         table = vector_tiles(int(columns.extent.value), lanes, MAX_VECTORS)
         draft, (blocks, vectors) = draft.choose_row(f"{name}.{columns.name}", ("blocks", "vectors"), table)
         channels = products.reduce_axes[-1]
         unrolls = reduce_tiles(int(channels.extent.value), MAX_REDUCE_UNROLL)
         draft, (unroll,) = draft.choose_row(f"{name}.{channels.name}", ("unroll",), unrolls)
-        numbers = _Numbers(tuple(b for b, _ in places), tuple(t for _, t in places), blocks, vectors, unroll)
+        numbers = _Numbers(tuple(b for b, _ in sizes), tuple(t for _, t in sizes), blocks, vectors, unroll)
         accumulators = lift(product(numbers.tiles)) * vectors
         draft = draft.require("registers", accumulators + vectors + 1, hardware.vector_registers)
         draft = draft.require("unrolled operations", accumulators * unroll, MAX_UNROLL)
@@ -115,7 +115,7 @@ class CombinedProducts(SketchRule):
     def output(
         self, draft: Draft, chain: _Chain, numbers: _Numbers, where: str, hardware: Hardware
     ) -> tuple[Draft, Loop]:
-        """Blocks in parallel, all quarters of a vector at a time in registers; and the loop that products stand in."""
+        """Makes parallel blocks, all quarters of a vector in registers; returns the loop around the products."""
         name, lanes = chain.output, hardware.float_lanes
         *sides, last = draft.stage(name).axes
         halves = draft.stage(chain.products).axes[1:-1]
@@ -137,24 +137,24 @@ class CombinedProducts(SketchRule):
         draft = draft.reorder(name, *parallel, *serial, *within, k1, k2, *point)
         draft, around = draft.fuse(name, tuple(parallel))
         draft = draft.parallel(name, around).in_registers(name, point)
-        # What is stored may be clamped and computed twice; the sums themselves must not.
+        # The stored copy may be clamped and computed twice; the sums themselves must not.
         draft, _ = draft.cache_write(chain.products, "local")
         return draft.compute_at(chain.products, name, serial[0] if serial else around), around
 
     def multiply(
         self, draft: Draft, chain: _Chain, numbers: _Numbers, around: Loop, hardware: Hardware
     ) -> tuple[Draft, str]:
-        """The products: a register tile is added up over all channels, then stored; and the stage of the sums."""
+        """Accumulates register tiles of the products over all channels and stores them; returns the stage of sums."""
         name, lanes = chain.products, hardware.float_lanes
         (sums,) = (s.name for s in draft.producers(draft.stage(name)))
-        place, *sides, columns = draft.stage(sums).spatial
+        number, *sides, columns = draft.stage(sums).spatial
         outer, inner = [], []
         for side, tile in zip(sides, numbers.tiles, strict=True):
             draft, (first, rest) = draft.split(name, side, (tile,), "clamp")
             outer.append(first)
             inner.append(rest)
         draft, (k0, k1, k2) = draft.split(name, columns, (numbers.vectors, lanes))
-        draft = draft.reorder(name, place, k0, *outer, *inner, k1, k2).in_registers(name, (*inner, k1, k2))
+        draft = draft.reorder(name, number, k0, *outer, *inner, k1, k2).in_registers(name, (*inner, k1, k2))
         draft = draft.compute_at(sums, name, outer[-1])
 
         *window, channels = draft.stage(sums).reduced
@@ -163,7 +163,7 @@ class CombinedProducts(SketchRule):
         draft, (r0, r1) = draft.split(sums, channels, (numbers.unroll,), tail)
         draft, (vectors, lane) = draft.split(sums, columns, (lanes,))
         unrolled = (r1, *sides, vectors, lane)
-        draft = draft.reorder(sums, place, *window, r0, *unrolled).in_registers(sums, unrolled)
+        draft = draft.reorder(sums, number, *window, r0, *unrolled).in_registers(sums, unrolled)
         width = lift(numbers.vectors) * lanes
         factors = ((), *(() for _ in window), (), (numbers.count, width))
         end = len(factors) - 1
@@ -173,10 +173,11 @@ class CombinedProducts(SketchRule):
         return draft.pragma(sums, r0, "prefetch_bytes", PREFETCH_BYTES), sums
 
     def sums(self, draft: Draft, chain: _Chain, block: Loop | None, hardware: Hardware) -> Draft:
-        """The left factor's sums: a vector of channels of all of them at a time, in registers.
+        """Computes the left factor's sums: a vector of channels of all of them at a time, in registers.
 
         Args:
-            block: the output's loop over blocks, for each of which it is done; None where it is done before.
+            block: the output's loop over blocks if the sums are computed for each block; None if they are computed
+                before.
         """
         name, lanes = chain.left, hardware.float_lanes
         if block is not None:

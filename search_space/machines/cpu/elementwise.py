@@ -1,4 +1,4 @@
-"""The fallback: vectors along the last axis, the rest in parallel. Right for element-wise outputs, legal for all."""
+"""The fallback: vectors along the last axis, the rest in parallel. Fit for element-wise outputs, legal for all."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from search_space.sketch.tables import DecisionGroup, block_counts, ceildiv
 CHUNKS = (1, 4, 16, 64, 256)
 UNROLLS = (1, 2, 4)
 MOST_INTERLEAVED = 4
-"""Rows that are interleaved: as many loads make a vector, where gathering loads each lane by itself."""
+"""Greatest number of interleaved rows: one vector needs as many loads, while gathering loads each lane by itself."""
 SHORT_ROW = 4
-"""Vectors of a row below which it is joined with the next, where both lie one after another."""
+"""Vectors of a row below which it is joined with the next, if both are contiguous in memory."""
 WHOLE_ROW = 32
-"""Vectors of a row that may all be written out."""
+"""Greatest number of vectors of a row that is unrolled completely."""
 
 
 def reads_computed_places(stage: Stage) -> bool:
-    """Whether an index is itself read from a tensor."""
+    """Tells whether an index is itself read from a tensor."""
     loads = (node for node in walk(stage.body) if node.op == "load")
     return any(inner.op == "load" for load in loads for index in load.args[1:] for inner in walk(index))
 
 
 def interleaved_axes(draft: Draft, stage: Stage, hardware: Hardware) -> int | None:
-    """How many of the last axes interleave rows of an input, element by element, if they do.
+    """Returns the number of last axes along which rows of an input are interleaved; None if they are not.
 
-    So does a shuffle of channels, whose output has the groups innermost: lanes of a vector read a few short runs. Over
-    all elements in one loop, what the lanes of a vector read would differ from vector to vector.
+    A shuffle of channels does so, too: its output has the groups innermost, so that lanes of a vector read a few short
+    runs. In one loop over all elements, the reads of the lanes would differ from vector to vector.
     """
     if int(stage.axes[-1].extent.value) > MOST_INTERLEAVED:
         return None
     last, reads = stage.axes[-1].name, [n for n in walk(expanded(stage, draft.state)) if n.op == "load"]
-    # Along the last dimension the lanes would read side by side as it is.
+    # Otherwise lanes already read neighbours along the last dimension.
     if not any(last in variables(index) for n in reads for index in n.args[1:-1]):
         return None
     extent = 1
-    # The shortest row that fills a vector; where it takes all axes, the flat loop is the same.
+    # The shortest row that fills a vector; if it needs all axes, it is the flat loop.
     for axes, axis in enumerate(reversed(stage.axes), 1):
         extent *= int(axis.extent.value)
         if extent >= hardware.float_lanes:
@@ -51,25 +51,25 @@ def interleaved_axes(draft: Draft, stage: Stage, hardware: Hardware) -> int | No
 
 
 def extent_of(stage: Stage, name: str) -> int:
-    """The extent of an axis."""
+    """Returns the extent of an axis."""
     return next(int(a.extent.value) for a in stage.axes if a.name == name)
 
 
 def joined_axes(draft: Draft, stage: Stage, least: int) -> int:
-    """How many of the last axes are one row, as those of an image are where channels change places with it.
+    """Returns the number of last axes that form one row, such as those of an image whose channels are transposed.
 
-    They lie side by side in all inputs that are read along them. One where all inputs are read in the order of the
-    axes, and no more than give `least` elements, as a longer row leaves less to run in parallel.
+    They are contiguous in all inputs that are read along them. The number is 1 if all inputs are read in the order of
+    the axes. Axes are added until the row has `least` elements, since a longer one leaves less to run in parallel.
     """
     reads = [n for n in walk(expanded(stage, draft.state)) if n.op == "load" and len(n.args) > 1]
     order = {variable(axis): place for place, axis in enumerate(stage.axes)}
-    places = [{index: place for place, index in enumerate(n.args[1:])} for n in reads]
-    if all(seen == sorted(seen) for seen in ([order[i] for i in at if i in order] for at in places)):
+    dims = [{index: place for place, index in enumerate(n.args[1:])} for n in reads]
+    if all(seen == sorted(seen) for seen in ([order[i] for i in at if i in order] for at in dims)):
         return 1
     count = 1
     while count < len(stage.axes) and prod(int(a.extent.value) for a in stage.axes[-count:]) < least:
         before, last = (variable(stage.axes[-count - step]) for step in (1, 0))
-        for node, at in zip(reads, places, strict=True):
+        for node, at in zip(reads, dims, strict=True):
             names = {str(v.args[0]) for v in (before, last)}
             if not any(names & variables(index) for index in node.args[1:]):
                 continue
@@ -82,10 +82,10 @@ def joined_axes(draft: Draft, stage: Stage, least: int) -> int:
 
 
 class Elementwise(SketchRule):
-    """Vectors over all axes fused to one; and, where rows are long enough, vectors along each row.
+    """Vectors over all axes fused to one; and, if rows are long enough, vectors along each row.
 
-    The second reads what is broadcast over rows as vectors, and rows that lie apart in memory; it is the only one where
-    a table says which rows are read.
+    The second variant reads inputs that are broadcast over rows as vectors, and rows that lie apart in memory. It is
+    the only variant if a table selects the rows that are read.
     """
 
     name = "elementwise"
@@ -107,12 +107,12 @@ class Elementwise(SketchRule):
                 return [self.rows(draft, stage, hardware, turns).variant("turns").finish(name)]
             return [self.flat(draft, stage, hardware).finish(name)]
         rows = self.rows(draft, stage, hardware, along)
-        if reads_computed_places(stage):  # lanes of a flat loop would each look up where they read
+        if reads_computed_places(stage):  # in a flat loop each lane would look up its own row
             return [rows.variant("rows").finish(name)]
-        if any(s.reducer is not None for s in draft.state.stages):  # what is done besides is not worth two sketches
+        if any(s.reducer is not None for s in draft.state.stages):  # a side stage is not worth two sketches
             return [rows.finish(name)]
         drafts = [rows.variant("rows")]
-        if along == 1:  # the lanes of all elements in one loop would be in several rows, which lie apart
+        if along == 1:  # else a vector of the flat loop would span several rows, which lie apart
             drafts.insert(0, self.flat(draft, stage, hardware).variant("flat"))
         across = read_across(draft, stage, 1 if along > 1 else COLUMNS)
         if across is not None and extent_of(stage, across[1]) >= COLUMNS and row >= lanes_of(draft, stage, hardware):
@@ -120,7 +120,7 @@ class Elementwise(SketchRule):
         return [d.finish(name) for d in drafts]
 
     def flat(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
-        """Chunks of vectors over all elements."""
+        """Makes chunks of vectors over all elements."""
         lanes, name = lanes_of(draft, stage, hardware), stage.name
         draft, fused = draft.fuse(name, stage.spatial)
         elements = prod(int(a.extent.value) for a in stage.axes)
@@ -129,19 +129,18 @@ class Elementwise(SketchRule):
         tail = "exact" if lanes > hardware.float_lanes and dividing else "guard"
         rows = dividing if tail == "exact" else rows  # masks of as many lanes cost more than the copies themselves
         draft, (chunk, unroll) = draft.decide(
-            # Both in one table: a chunk and its unrolled vectors together must not exceed what there is.
+            # Both in one table: a chunk and its unrolled vectors together must not exceed the number of elements.
             DecisionGroup.of(f"{name}.chunk", (f"{name}.chunk", f"{name}.unroll"), rows)
         )
         draft, (outer, _, *inner) = draft.split(name, fused, (chunk, unroll, lanes), tail)
         return draft.parallel(name, outer).in_registers(name, inner)
 
     def tiles(self, draft: Draft, stage: Stage, across: tuple[str, str], along: int, hardware: Hardware) -> Draft:
-        """Tiles of rows of the output that read neighbours in the rows of an input: what a line of it holds is used
-        while it is there.
+        """Makes tiles of output rows that read neighbours in an input's rows, so that its cache lines are used at once.
 
         Args:
             across: the input, and the axis of the output that runs along its rows.
-            along: how many of the last axes are a row of the output.
+            along: number of last axes that form a row of the output.
         """
         lanes, name, (source, axis) = lanes_of(draft, stage, hardware), stage.name, across
         draft, last = draft.fuse(name, stage.spatial[-along:])
@@ -151,7 +150,7 @@ class Elementwise(SketchRule):
         columns = columns_of(read.dtype) if read is not None else COLUMNS
         columns = columns if extent >= columns else COLUMNS
         draft, blocks = draft.choose(f"{name}.blocks", block_counts(ceildiv(extent, columns)))
-        # Clamped, not guarded: all columns are then always there, and can be read at once.
+        # Clamped, not guarded: all columns then exist, and can be read at once.
         draft, (outer, block, column) = draft.split(name, axis, (blocks, columns), "clamp")
         draft, (run, vector) = draft.split(name, last, (lanes,), "clamp")
         draft = draft.reorder(name, *others, outer, run, block, column, vector)
@@ -159,7 +158,7 @@ class Elementwise(SketchRule):
         return draft.parallel(name, fused).in_registers(name, (column, vector))
 
     def rows(self, draft: Draft, stage: Stage, hardware: Hardware, axes: int = 1) -> Draft:
-        """Blocks of rows in parallel, vectors along each; a row is the last `axes` axes."""
+        """Makes parallel blocks of rows, with vectors along each row; a row is the last `axes` axes."""
         lanes, name = lanes_of(draft, stage, hardware) if axes == 1 else hardware.float_lanes, stage.name
         count, extent = (prod(int(a.extent.value) for a in some) for some in (stage.axes[:-axes], stage.axes[-axes:]))
         draft, row = draft.fuse(name, stage.spatial[-axes:])
@@ -167,8 +166,8 @@ class Elementwise(SketchRule):
         draft, chunk = draft.choose(f"{name}.rows", [c for c in CHUNKS if c == 1 or c <= count])
         unrolls = [u for u in UNROLLS if u == 1 or u * lanes <= extent]
         if axes > 1 and (all_of := -(-extent // lanes)) <= WHOLE_ROW and all_of not in unrolls:
-            unrolls.append(all_of)  # which lanes are past the end is known then
-        # 4 is the greatest of `UNROLLS`: what it divides, all of them do.
+            unrolls.append(all_of)  # the lanes past the end are then known at compile time
+        # 4 is the greatest of `UNROLLS`: an extent that it divides is divided by all.
         tail = "exact" if extent % (4 * lanes) == 0 else "guard"
         if lanes > hardware.float_lanes and extent % lanes == 0:
             tail, unrolls = "exact", [u for u in unrolls if extent % (u * lanes) == 0]

@@ -1,4 +1,4 @@
-"""Library call: a product of matrices handed whole to a BLAS, as a candidate like any other."""
+"""Library call: a complete product of matrices by a BLAS, as a candidate like any other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from search_space.tags import Tag
 
 
 class LibraryCall(SketchRule):
-    """Stages tagged `library`: a call for each block of rows, in parallel. No sketch where there is no library.
+    """Stages tagged `library`: a call for each block of rows, in parallel. No sketch without a library.
 
-    The library runs on one thread inside of each: two pools of threads that spin would take the cores from each other.
+    The library runs on one thread inside each call: two pools of spinning threads would take the cores from each other.
     """
 
     name = "library_call"

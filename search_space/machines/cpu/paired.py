@@ -1,4 +1,4 @@
-"""Sums of an even number of products: for machines that have an instruction for pairs of them."""
+"""Sums of an even number of products: for machines with an instruction for pairs of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from search_space.tags import Tag
 
 
 class PairedSums(SketchRule):
-    """No sketch for stages tagged `pairs` that no instruction computes: the plain sum is as good, and less."""
+    """No sketch for stages tagged `pairs` without an instruction for them: the plain sum is as good, and simpler."""
 
     name = "paired_sums"
 

@@ -11,7 +11,7 @@ from search_space.sketch.base import Draft, SketchRule
 from search_space.tags import Tag
 
 FEWEST_ROWS = 16
-"""Of a product whose right factor is worth writing out; no sketch has it for fewer."""
+"""Fewest rows of a product whose right factor is worth writing out; no sketch has a panel for fewer."""
 
 
 class PanelsOfColumns(SketchRule):
@@ -23,9 +23,9 @@ class PanelsOfColumns(SketchRule):
         return stage.tag == Tag.PANEL and bool(self.places(draft, stage))
 
     def places(self, draft: Draft, stage: Stage) -> tuple[tuple[str, Loop], ...]:
-        """Loops of the product at which it may be computed: that over tiles of columns where rows are inside of it.
+        """Returns the product's loops at which it may be computed: that over tiles of columns if rows are inside it.
 
-        Elsewhere that of a parallel iteration, whose columns are several tiles, and rows of the panel further apart.
+        Otherwise it is the parallel loop, whose columns are several tiles, so that rows of the panel lie further apart.
         """
         (consumer,) = draft.state.consumers(stage.name)
         known = draft.anchors.get(consumer.name, ())
@@ -38,11 +38,11 @@ class PanelsOfColumns(SketchRule):
             return []
         name, (*_, last) = stage.name, stage.spatial
         *outer, numbers = stage.spatial[:-1]
-        made = []
+        drafts = []
         for target, loop in self.places(draft, stage):
             tile = draft.compute_at(name, target, loop)
             tile, (vectors, lane) = tile.split(name, last, (hardware.float_lanes,), "guard")
             tile = tile.reorder(name, *outer, vectors, numbers, lane)
             tile = tile.unroll(name, numbers) if len(outer) > 1 else tile
-            made.append(tile.vectorize(name, lane).variant(f"panel_at_{loop}").finish(name))
-        return made
+            drafts.append(tile.vectorize(name, lane).variant(f"panel_at_{loop}").finish(name))
+        return drafts

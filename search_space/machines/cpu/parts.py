@@ -1,7 +1,7 @@
-"""Reductions into few elements, as of a whole array or of long columns: also in parts, which run side by side.
+"""Reductions into few elements, such as of a whole array or of long columns: also in parts, which run in parallel.
 
-What is kept alone would leave cores idle. A stretch of the reduction is then a stage of its own, and what the
-stretches give is reduced in turn (`Rfactor`: Suriana et al., "Parallel associative reductions in Halide", 2017).
+A reduction into few elements would leave cores idle. So a stretch of the reduction becomes a stage of its own, whose
+results are reduced in turn (`Rfactor`: Suriana et al., "Parallel associative reductions in Halide", 2017).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from search_space.sketch.tables import ceildiv
 from search_space.tags import Tag
 
 FEW = 8
-"""What is kept for each core that is computed at once, a row or a vector, below which there are parts."""
+"""Rows or vectors of results per core that are computed at once, below which the reduction is split into parts."""
 PARTS = (1, 4)
-"""What there is to do for each core, in how many parts: more of them are dealt out more evenly."""
+"""Units of work per core, for the choices of the number of parts: more of them are balanced better."""
 LEAST, SHORTEST = 4096, 256
-"""Elements of a part at least, and of those the ones that are reduced to one."""
+"""Fewest elements of a part, and fewest of them that are reduced to one result."""
 
 
 class ReductionInParts(SketchRule):
-    """A reduction by itself, and the element-wise stage that ends it: whole, as other rules have it, and in parts."""
+    """A reduction by itself, and the element-wise stage that ends it: as other rules schedule it, and in parts."""
 
     name = "reduction_in_parts"
 
@@ -39,33 +39,36 @@ class ReductionInParts(SketchRule):
         return sums is not None and bool(self.counts(draft, sums, hardware))
 
     def reduction(self, draft: Draft, output: Stage) -> Stage | None:
-        """The reduction that is all there is, but for the output that is made of its elements; None where there is
-        more, of products, whose factors are read again and again, and of constants, which are better packed."""
+        """Finds the only reduction of a draft, maybe followed by an element-wise output; None for other drafts.
+
+        It excludes reductions of products, whose factors are read repeatedly, and of constants, which are better
+        packed.
+        """
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
         sums = [s for s in live if s.reducer is not None]
         if len(sums) != 1 or output.name not in draft.state.outputs or not output.axes:
             return None
-        (found,) = sums
-        if any(s.name not in (found.name, output.name) for s in live) or found.tag == Tag.LIBRARY:
+        (stage,) = sums
+        if any(s.name not in (stage.name, output.name) for s in live) or stage.tag == Tag.LIBRARY:
             return None
-        if found is not output and not (same_places(draft, found, output) and ends_in(draft, found, output)):
+        if stage is not output and not (same_places(draft, stage, output) and ends_in(draft, stage, output)):
             return None
-        axes = {a.name for a in (*found.axes, *found.reduce_axes) if a.extent.value != 1}
-        reads = [n for n in walk(found.body) if n.op == "load"]
+        axes = {a.name for a in (*stage.axes, *stage.reduce_axes) if a.extent.value != 1}
+        reads = [n for n in walk(stage.body) if n.op == "load"]
         given = [draft.state.input(n.args[0]) for n in reads]
         if any(source is not None and source.constant for source in given):
             return None
         once = any(axes <= {v for index in n.args[1:] for v in variables(index)} for n in reads)
-        return found if once and (last_reduced(draft.state, found) or vector_axis(found)) else None
+        return stage if once and (last_reduced(draft.state, stage) or vector_axis(stage)) else None
 
     def counts(self, draft: Draft, sums: Stage, hardware: Hardware) -> list[int]:
-        """Into how many parts it is cut; none where what is kept is enough for all cores, or parts would be short."""
-        kept = prod(int(a.extent.value) for a in sums.axes)
+        """Returns the numbers of parts; none if the results occupy all cores already, or parts would be short."""
+        results = prod(int(a.extent.value) for a in sums.axes)
         total = prod(int(a.extent.value) for a in sums.reduce_axes)
-        units = kept if last_reduced(draft.state, sums) else ceildiv(kept, hardware.float_lanes)
+        units = results if last_reduced(draft.state, sums) else ceildiv(results, hardware.float_lanes)
         if units >= FEW * hardware.cores or hardware.cores == 1:
             return []
-        most = min(kept * total // LEAST, total // SHORTEST, max(int(a.extent.value) for a in sums.reduce_axes))
+        most = min(results * total // LEAST, total // SHORTEST, max(int(a.extent.value) for a in sums.reduce_axes))
         wanted = {min(ceildiv(each * hardware.cores, units), most) for each in PARTS}
         return sorted(n for n in wanted if n > 1)
 
@@ -80,10 +83,10 @@ class ReductionInParts(SketchRule):
         return drafts
 
     def parted(self, draft: Draft, output: Stage, sums: Stage, count: int, hardware: Hardware) -> list[Draft]:
-        """The parts in parallel, then what becomes of them."""
+        """Computes the parts in parallel, then reduces their results."""
         name, axis = sums.name, longest_outermost(sums, count)
         extent = int(axis.extent.value)
-        # A number of parts that divides leaves nothing to be checked; up to twice as many are as good.
+        # A number of parts that divides the extent needs no checks; up to twice as many parts are as good.
         count = next((n for n in range(count, 2 * count + 1) if extent % n == 0), count)
         length = ceildiv(extent, count)
         draft, (part, _) = draft.split(name, axis.name, (length,), "guard" if extent % length else "exact")
@@ -100,7 +103,7 @@ class ReductionInParts(SketchRule):
 
 
 def longest_outermost(sums: Stage, count: int) -> Axis:
-    """The reduce axis to cut into so many parts: the outermost one in memory that is as long, or the longest."""
+    """Returns the axis to cut into `count` parts: the outermost one in memory that is long enough, or the longest."""
     reduced = {a.name: a for a in sums.reduce_axes}
     reads = [n for n in walk(sums.body) if n.op == "load"]
     order = [name for n in reads for index in n.args[1:] for name in sorted(variables(index)) if name in reduced]
@@ -109,7 +112,7 @@ def longest_outermost(sums: Stage, count: int) -> Axis:
 
 
 def joined(draft: Draft, name: str, part: Loop, hardware: Hardware) -> Draft:
-    """The reduction of the parts, of which there are few: in vectors along what is kept, if that is long enough."""
+    """Reduces the results of the parts, which are few: in vectors along the results, if these are enough."""
     stage, lanes = draft.stage(name), hardware.float_lanes
     *outer, last = stage.spatial
     if stage.axes[-1].extent.value < lanes:

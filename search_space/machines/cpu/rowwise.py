@@ -15,13 +15,13 @@ from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import ceildiv
 
 AT_ONCE = (1, 2, 4, 8)
-"""Vectors of a row at a time: as many partial results as hide the latency of one, and more."""
+"""Vectors of a row at a time: partial results that hide the latency of an operation."""
 MOST_AT_ONCE = 16
-"""Vectors of a short row that may all be done at once: it is then no loop."""
+"""Greatest number of vectors of a short row that are unrolled completely."""
 
 FEW_ROWS = (2, 4, 8)
 BLOCKS_EACH = 4
-"""Blocks of rows for each core, at least, so that they can be dealt out evenly."""
+"""Fewest blocks of rows for each core, so that the work is balanced."""
 
 
 class RowWise(SketchRule):
@@ -38,7 +38,7 @@ class RowWise(SketchRule):
         return [*self.by_row(draft, stage, group, hardware), *self.blocks(draft, stage, group, hardware)]
 
     def by_row(self, draft: Draft, stage: Stage, group: Sequence[Stage], hardware: Hardware) -> list[Draft]:
-        """One row after another."""
+        """Computes one row after another."""
         output, lanes = stage.name, hardware.float_lanes
         rows = len(next(s for s in group if s.reducer is not None).axes)
         draft, accumulators = accumulators_of(draft, group, hardware)
@@ -56,7 +56,7 @@ class RowWise(SketchRule):
                 if name != output:
                     draft, partial = in_parts(draft, name, accumulators, lanes)
                 draft = reduction(draft, name, partial, (output, row), lanes)
-                # One number a row, which the vectors of other stages have in every lane.
+                # One number per row, which the vectors of other stages have in every lane.
                 draft = draft if name == output else draft.set_scope(name, "local")
             elif len(member.axes) == rows and name != output:
                 draft = draft.set_scope(name, "local")
@@ -65,10 +65,10 @@ class RowWise(SketchRule):
         return [draft.variant("rows").finish(*(s.name for s in draft.state.stages))]
 
     def blocks(self, draft: Draft, output: Stage, group: Sequence[Stage], hardware: Hardware) -> list[Draft]:
-        """A few rows at a time: while lanes of one are joined, vectors of the next are computed.
+        """Computes a few rows at a time: while lanes of one are reduced, vectors of the next are computed.
 
-        A variant for whole vectors of rows: what there is one of in each row, as the logarithm of a sum, is computed
-        for all of them at once.
+        A variant takes full vectors of rows: a scalar of each row, such as the logarithm of a sum, is then computed for
+        a vector of rows at once.
         """
         rows = len(next(s for s in group if s.reducer is not None).axes)
         if len(output.axes) == rows:
@@ -84,14 +84,14 @@ class RowWise(SketchRule):
     def block(
         self, draft: Draft, output: Stage, group: Sequence[Stage], counts: Sequence[int], hardware: Hardware
     ) -> Draft:
-        """So many rows in each iteration of the parallel loop, every stage with a loop of its own over them."""
+        """Computes several rows in each iteration of the parallel loop, in which every stage loops over them."""
         lanes, rows = hardware.float_lanes, len(next(s for s in group if s.reducer is not None).axes)
         draft, accumulators = accumulators_of(draft, group, hardware)
         along = [int(s.axes[-1].extent.value) for s in group if len(s.axes) > rows]
         draft, unroll = draft.choose("unroll", vector_counts(along, hardware))
         draft, at_once = draft.choose("rows", counts)
         name = output.name
-        # Clamped: no row is checked for whether it is there, and the last block may compute some once more.
+        # Clamped: no row needs a check, and the last block may compute some rows again.
         draft, (outer, _) = draft.split(name, output.spatial[rows - 1], (at_once,), "clamp")
         draft, block = draft.fuse(name, (*output.spatial[: rows - 1], outer))
         draft = draft.parallel(name, block)
@@ -114,8 +114,7 @@ class RowWise(SketchRule):
 
 
 def rows_at_once(output: Stage, rows: int, group: Sequence[Stage], hardware: Hardware) -> int:
-    """How many rows may be computed at a time, so that all that is read and made of them stays in the first-level
-    cache, and there are blocks enough for all cores."""
+    """Bounds the number of rows at a time: their data stay in the first-level cache, and all cores have blocks."""
     total, last = prod(int(a.extent.value) for a in output.axes[:rows]), int(output.axes[rows - 1].extent.value)
     length = max(prod(int(a.extent.value) for a in s.reduce_axes) for s in group if s.reducer is not None)
     row_bytes = 4 * length * (1 + sum(len(s.axes) > rows for s in group if s is not output))
@@ -127,7 +126,7 @@ class Partial:
     """Partial results of a reduction.
 
     Attributes:
-        stage: that computes them.
+        stage: stage that computes them.
         steps: its loop over the row; results: the loop over the partial results; both innermost.
         joined: the stage that reduces them to one vector; lanes: the loop over it, which the reduction is left with.
     """
@@ -140,7 +139,7 @@ class Partial:
 
 
 def accumulators_of(draft: Draft, group: Sequence[Stage], hardware: Hardware) -> tuple[Draft, Expr | int]:
-    """The decision how many vectors of partial results the reductions of some stages have."""
+    """Decides how many vectors of partial results the reductions of some stages have."""
     rows = []
     for stage in (s for s in group if s.reducer is not None):
         run = last_reduced(draft.state, stage)
@@ -150,10 +149,10 @@ def accumulators_of(draft: Draft, group: Sequence[Stage], hardware: Hardware) ->
 
 
 def vector_counts(rows: Sequence[int], hardware: Hardware) -> list[int]:
-    """How many vectors may be done at a time of rows of so many elements.
+    """Lists how many vectors may be processed at a time, for rows of these lengths.
 
-    A short row also as a whole, or by halves: which lanes are past its end is then known while code is written, where
-    a loop compares them in every iteration.
+    A short row may also be unrolled completely, or by halves: the lanes past its end are then known at compile time,
+    while a loop compares them in every iteration.
     """
     vectors = [ceildiv(n, hardware.float_lanes) for n in rows]
     short = {part for count in vectors for part in (count, ceildiv(count, 2)) if part <= MOST_AT_ONCE}
@@ -161,7 +160,7 @@ def vector_counts(rows: Sequence[int], hardware: Hardware) -> list[int]:
 
 
 def in_parts(draft: Draft, name: str, accumulators: Expr | int, lanes: int) -> tuple[Draft, Partial]:
-    """A reduction of `accumulators` vectors of partial results over the row, and these."""
+    """Splits a reduction into `accumulators` vectors of partial results over the row, and their reduction."""
     stage = draft.stage(name)
     run = last_reduced(draft.state, stage)
     others = [axis for axis in stage.reduced if axis not in run]
@@ -175,17 +174,16 @@ def in_parts(draft: Draft, name: str, accumulators: Expr | int, lanes: int) -> t
 
 
 def reduction(draft: Draft, name: str, partial: Partial, place: tuple[str, Loop], lanes: int) -> Draft:
-    """Keeps the partial results in registers, and reduces them to one vector, and this across its lanes, at the end of
-    the row.
+    """Keeps the partial results in registers, and reduces them to one vector and to one number at the end of the row.
 
     Args:
-        place: the loop over rows, after the stage that it is one of.
+        place: stage of the rows, and its loop over them.
     """
     for stage in (partial.joined, partial.stage):
         draft = draft.set_scope(stage, "local").compute_at(stage, *place)
     own = (partial.steps, partial.results)
-    # The loop over the row outside, the partial results inside: as many independent sums as there are vectors of them
-    # hide the latency of one.
+    # The loop over the row is outside, the partial results inside: their vectors are independent sums, which hide the
+    # latency of an addition.
     outer = [leaf for leaf in draft.stage(partial.stage).leaves if leaf not in own]
     draft = draft.reorder(partial.stage, *outer, *own)
     draft, inner = draft.split(partial.stage, partial.results, (lanes,))
@@ -196,7 +194,7 @@ def reduction(draft: Draft, name: str, partial: Partial, place: tuple[str, Loop]
 
 
 def rows_of_sums(draft: Draft, name: str, hardware: Hardware) -> Draft:
-    """A reduction by itself, row by row in parallel."""
+    """Computes a reduction by itself, row by row in parallel."""
     lanes = hardware.float_lanes
     draft, accumulators = accumulators_of(draft, [draft.stage(name)], hardware)
     draft, partial = in_parts(draft, name, accumulators, lanes)
@@ -206,6 +204,6 @@ def rows_of_sums(draft: Draft, name: str, hardware: Hardware) -> Draft:
 
 
 def vectors(draft: Draft, name: str, loop: Loop, unroll: Expr | int, lanes: int) -> Draft:
-    """A loop in vectors, a few of them at a time."""
+    """Splits a loop into vectors, a few of them at a time."""
     draft, (_, *inner) = draft.split(name, loop, (unroll, lanes), "guard")
     return draft.in_registers(name, inner)

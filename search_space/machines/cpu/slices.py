@@ -1,6 +1,6 @@
-"""What a product is computed from in place of its rows of data: made in front of it, of a few rows by one thread.
+"""Converted rows of a product's left factor (tag `slices`): computed before the product, few of them by one thread.
 
-It is so little then that starting others would take longer than making it.
+For few rows, starting other threads would take longer than the computation.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from search_space.tags import Tag
 AT_ONCE = 4
 """Vectors of partial results."""
 MOST_UNROLLED = 4
-"""Of neighbouring vectors."""
+"""Greatest number of neighbouring vectors that are unrolled."""
 FEW_ROWS = 8
-"""That one thread makes."""
+"""Rows that one thread computes."""
 
 
 class SlicesInFront(SketchRule):
@@ -42,7 +42,7 @@ class SlicesInFront(SketchRule):
         return [draft.finish(name, partial.stage, partial.joined)]
 
     def in_vectors(self, draft: Draft, stage: Stage, many: bool, lanes: int) -> Draft:
-        """What is no reduction: one vector along the last axis; of one for each block of a row, vectors of them."""
+        """Vectorises a stage without reduction: along both axes fused if it has two, else along the last one."""
         name, axes = stage.name, stage.spatial
         if len(axes) == 1:
             return draft

@@ -1,8 +1,8 @@
-"""Rows of an intermediate array a cache line further apart, where they would crowd on few sets of the first cache.
+"""Rows of an intermediate array a cache line further apart, if they would compete for few sets of the first cache.
 
-Pixels of 1,024 channels in float32 lie 4 KiB apart: of a cache of 64 sets and eight ways they fill one set, so that no
-more than eight of them fit, while a tile of registers is computed from two dozen at once, again and again. One more
-line from pixel to pixel, and they fall on all sets.
+Pixels of 1,024 channels in float32 lie 4 KiB apart: in a cache of 64 sets and eight ways they all map to one set, which
+holds eight of them. A tile of registers, however, reads two dozen at once, repeatedly. With one more line from pixel to
+pixel, they are spread over all sets.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from search_space.sketch.base import Draft
 from search_space.sketch.reads import reads_of
 
 ROWS = 28
-"""Rows that the largest tile of registers reads at once, and again before it goes on to others."""
+"""Rows that the largest register tile reads at once, and again before it continues with others."""
 
 
 def spread(draft: Draft, name: str, hardware: Hardware) -> Draft:
-    """The draft with the rows of a stage a line further apart, if too few of them fit the first cache as they are."""
+    """Puts the rows of a stage a line further apart, if too few of them fit the first cache as they are."""
     stage = draft.stage(name)
     if not crowds(draft, name, [int(axis.extent.value) for axis in stage.axes], stage.dtype, hardware):
         return draft
@@ -30,9 +30,9 @@ def spread(draft: Draft, name: str, hardware: Hardware) -> Draft:
 
 
 def with_copies(draft: Draft, hardware: Hardware) -> list[Draft]:
-    """Drafts in which an input that crowds is copied first; its windows overlap, so that each element is read often.
+    """Lists drafts in which a crowding input is copied first; its windows overlap, so that each element is read often.
 
-    What is padded is copied anyway, and what is read once would gain nothing.
+    A padded input is copied anyway, and an input that is read once would gain nothing.
     """
     out = []
     for stage in draft.state.stages:
@@ -46,7 +46,7 @@ def with_copies(draft: Draft, hardware: Hardware) -> list[Draft]:
 
 
 def _under_windows(draft: Draft, stage: Stage, name: str) -> bool:
-    """Whether neighbouring results of a stage read rows of an input in common, summed up along them."""
+    """Tells whether neighbouring results of a stage read common rows of an input and sum along them."""
     if name not in stage.reads():
         return False
     stride, own = rows_apart(draft, name), {axis.name for axis in stage.axes}
@@ -59,7 +59,7 @@ def _under_windows(draft: Draft, stage: Stage, name: str) -> bool:
 
 
 def crowds(draft: Draft, name: str, shape: Sequence[int], dtype: str, hardware: Hardware) -> bool:
-    """Whether the first cache holds too few of the rows of a stage or an input that are read together."""
+    """Tells whether the first cache holds too few of the rows of a stage or an input that are read together."""
     row = shape[-1] * dtype_bytes(dtype)
     # Rows that do not begin with a line each are spread by that alone.
     if len(shape) < 2 or row % LINE:
@@ -68,15 +68,14 @@ def crowds(draft: Draft, name: str, shape: Sequence[int], dtype: str, hardware: 
 
 
 def rows_held(apart: int, hardware: Hardware) -> int:
-    """Of how many rows that begin `apart` bytes from each other the first cache holds a line each."""
-    # Steps of that distance go round a way on so many sets, each of which holds a line of as many rows as there are
-    # ways.
+    """Counts the rows, `apart` bytes from each other, of which the first cache holds a line each."""
+    # Multiples of that distance visit this many sets of a way; each set holds a line of one row per way.
     way = hardware.l1_bytes // hardware.ways[0]
     return way // math.gcd(apart, way) * hardware.ways[0]
 
 
 def rows_apart(draft: Draft, name: str) -> int:
-    """Rows from one that is read of a stage to that which is read for the next result: the stride of a window."""
+    """Returns the distance in rows between the reads of neighbouring results of a stage: the stride of a window."""
     steps = []
     for consumer in draft.state.consumers(name):
         # The step of an index is taken between its first two places; strides of windows are the same everywhere.

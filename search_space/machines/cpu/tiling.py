@@ -24,12 +24,15 @@ from search_space.sketch.tables import clamped_tiles, reduce_tiles, vector_tiles
 from search_space.tags import Tag
 
 MAX_TILE = 28
+"""Greatest number of elements of a register tile along an axis without vectors."""
 MAX_UNROLL = 400
+"""Greatest number of operations in one unrolled body."""
 MAX_REDUCE_UNROLL = 16
+"""Greatest number of steps of a reduction that are unrolled."""
 DOT_OPERATIONS = 3
-"""Operations that a dot of bytes counts for, with what its bytes are taken out of words by."""
+"""Operations that a dot of bytes counts for, those that extract its bytes from words included."""
 PREFETCH_BYTES = 4096
-"""How far ahead packed constants are fetched: the processor's own prefetching stops at each page of 4 KiB."""
+"""Distance at which packed constants are prefetched: the hardware prefetcher stops at each page of 4 KiB."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +52,14 @@ class _Tile:
 
     @property
     def vectors(self) -> Expr | int:
-        """Vectors along the last axis."""
+        """Number of vectors along the last axis."""
         return list(self.factors.values())[-1]
 
 
 def vector_axis(stage: Stage) -> bool:
-    """Whether the last spatial axis runs along the last dimension of something read (so that loads are vectors).
+    """Tells whether the last spatial axis runs along the last dimension of a read tensor (so that loads are vectors).
 
-    So it does along words of what is read, which instructions take as one.
+    An axis along words of a tensor counts, since instructions take a word as one element.
     """
     if not stage.axes or stage.tag == Tag.PAIRS:
         return bool(stage.axes)
@@ -66,7 +69,7 @@ def vector_axis(stage: Stage) -> bool:
 
 
 class MultiLevelTiling(SketchRule):
-    """Tiles a reduction whose last axis can be vectorized, together with an element-wise consumer of its shape."""
+    """A rule that tiles a reduction with a vectorisable last axis, and an element-wise consumer of its shape."""
 
     name = "multi_level_tiling"
 
@@ -77,7 +80,7 @@ class MultiLevelTiling(SketchRule):
         return producer is not None and vector_axis(producer)
 
     def reduction(self, draft: Draft, stage: Stage) -> Stage | None:
-        """The reduction to tile: the output itself, or the one reduction its epilogue reads at its own indices."""
+        """Finds the reduction to tile: the output, or the one reduction that its epilogue reads at its own indices."""
         if stage.reducer is not None:
             return stage if stage.tag != Tag.LIBRARY else None
         found = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != Tag.LIBRARY]
@@ -88,7 +91,7 @@ class MultiLevelTiling(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         producer = self.reduction(draft, stage)
         assert producer is not None
-        # Before the output is split: the sums' own loops are made of its axes as they are.
+        # Before the output is split: the sums' own loops are derived from its axes as they are.
         draft, accumulator = draft.sums_in("local", producer.name, stage.name)
         reduced = producer.reduce_axes
         intrinsic, along = matching_intrinsic(draft, producer, hardware) or (None, longest(reduced))
@@ -96,7 +99,7 @@ class MultiLevelTiling(SketchRule):
         tiles = group_tiles(producer, hardware.float_lanes) if by_group else whole_tiles(producer, hardware.float_lanes)
         draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, tiles, "exact" if by_group else "guard")
         out = []
-        # Orders of loops are other trees, and so sketches; all that is a number is a decision in each of them.
+        # Orders of loops are other trees, and so sketches; each number is a decision in each of them.
         for reduce_order in self.reduce_orders(producer):
             for parallel, order in self.spatial_orders(draft, producer, tile, hardware):
                 nest = _Reduction(accumulator, reduce_order, intrinsic, along, shifting(producer))
@@ -124,8 +127,8 @@ class MultiLevelTiling(SketchRule):
         """Splits the output's axes; the first long one and the vector axis get a parallel level.
 
         Args:
-            tiles: of the last axis, (blocks, vectors).
-            tail: of the last axis: where an instruction reads by group, each lane must be there.
+            tiles: choices of (blocks, vectors) for the last axis.
+            tail: tail of the last axis: if an instruction reads by group, each lane must exist.
         """
         lanes = hardware.float_lanes
         long = [a for a in axes[:-1] if a.extent.value > 1]
@@ -148,16 +151,16 @@ class MultiLevelTiling(SketchRule):
         factors[last.name] = vectors
         found = _Tile((*parallel, first), (*serial, block), (*inner, *vector), factors)
         registers = lift(product(factors.values()))
-        # Accumulators, a vector of each of the right factor's, and one number of the left in every lane.
+        # Accumulators, a vector of each of the right factor's, and one number of the left one in every lane.
         return draft.require("registers", registers + vectors + 1, hardware.vector_registers), found
 
     def spatial_orders(
         self, draft: Draft, producer: Stage, tile: _Tile, hardware: Hardware
     ) -> list[tuple[tuple[Loop, ...], tuple[Loop, ...]]]:
-        """Orders of the parallel loops and of those inside them: rows outermost, or vectors where that may be faster.
+        """Lists orders of the parallel loops and of those inside: rows outermost, or vectors if that may be faster.
 
-        One block of rows in each iteration of the parallel loop has the same effect, where what rows read stays in a
-        cache; and by rows what vectors read stays. So only where neither does are there both orders.
+        If the rows' reads stay in a cache, one block of rows in each iteration of the parallel loop has the same effect
+        as vectors outermost; and likewise for the vectors' reads. So both orders exist only if neither fits.
         """
         found = [(tile.parallel, order) for order in self.serial_orders(tile)]
         if len(found) > 1 and sum(size > hardware.l2_bytes for size in _read_bytes(draft, producer)) > 1:
@@ -165,14 +168,14 @@ class MultiLevelTiling(SketchRule):
         return found
 
     def serial_orders(self, tile: _Tile) -> list[tuple[Loop, ...]]:
-        """Channels innermost (the input tile is reused at once), or rows innermost (the weights are)."""
+        """Lists orders with channels innermost (reuses the input tile) or rows innermost (reuses the weights)."""
         if len(tile.serial) == 1:
             return [tile.serial]
         return [tile.serial, (tile.serial[-1], *tile.serial[:-1])]
 
     # ------------------------------------------------------------------ the accumulators' loops
     def reduce_orders(self, stage: Stage) -> list[tuple[Axis, ...]]:
-        """Window axes around the channels, or the long axis outermost: the same where a window is of one element.
+        """Lists orders with window axes around the channels, or the long axis outermost; they agree for a 1x1 window.
 
         Weights that share a scale with their neighbours are read in the order of the definition, group by group.
         """
@@ -183,7 +186,7 @@ class MultiLevelTiling(SketchRule):
         others = tuple(sorted((a for a in axes if a is not long), key=lambda a: a.extent.value == 1))
         if not others or others[0].extent.value == 1:
             return [(*others, long)]
-        # Short channels can be unrolled whole: then no loop over them is left that might go outside.
+        # Short channels can be unrolled completely: then no loop over them remains that could go outside.
         if long.extent.value <= MAX_REDUCE_UNROLL:
             return [(*others, long)]
         return [(*others[:1], long, *others[1:]), (long, *others)]
@@ -191,7 +194,7 @@ class MultiLevelTiling(SketchRule):
     def accumulate(
         self, draft: Draft, output: str, nest: _Reduction, tile: _Tile, around: Sequence[Loop], hardware: Hardware
     ) -> Draft:
-        """The loops of the sum, inside those of the output.
+        """Makes the loops of the sum, inside those of the output.
 
         Args:
             around: the output's loops outside of a register tile: the parallel one, then those over tiles.
@@ -206,12 +209,12 @@ class MultiLevelTiling(SketchRule):
             if extent == 1:
                 outer.append(axis.name)
                 continue
-            # By how far bits are shifted stands in the instruction.
+            # The shift of bits is an immediate operand of the instruction.
             rows = [(extent,)] if axis.name in nest.shifting else reduce_tiles(extent // depth, MAX_REDUCE_UNROLL)
             draft, (factor,) = draft.choose_row(f"{output}.{axis.name}", ("unroll",), rows)
             tail = "exact" if all((extent // depth) % r[0] == 0 for r in rows) else "peel"
             factors[axis.name] = (factor, depth) if depth > 1 else (factor,)
-            if tail == "peel" and depth > 1:  # of what an instruction takes at once, as many as are left
+            if tail == "peel" and depth > 1:  # the unit is one instruction's elements: as many instructions as remain
                 draft, (taken, within_one) = draft.split(name, axis.name, (depth,))
                 draft, (steps, *within) = draft.split(name, taken, (factor,), tail)
                 within.append(within_one)
@@ -225,9 +228,9 @@ class MultiLevelTiling(SketchRule):
         tensor = () if nest.intrinsic is None else inner[nest.long.name][2:]
         slid = sliding(draft.stage(name), nest.order, self.tiled(draft, output, name, tile))
         if nest.intrinsic is not None and nest.intrinsic not in LANES_APART:
-            slid = None  # nothing is permuted: what all lanes share is read by the instruction itself
+            slid = None  # nothing is permuted: the instruction itself reads the operand that all lanes share
         # Tile innermost: each weight is loaded once for all rows. Under a window the positions are innermost instead,
-        # as a vector that was permuted serves all that reach it.
+        # so that a permuted vector serves all positions that reach it.
         if slid is None or slid not in inner:
             body = (*unrolled, *spatial, vectors)
         else:
@@ -243,7 +246,7 @@ class MultiLevelTiling(SketchRule):
         operations = lift(product(tile.factors.values())) * product(f[0] for f in factors.values())
         if dots:
             operations *= DOT_OPERATIONS * len(dots)
-            # What was taken out of words of the weights stays for all rows.
+            # Bytes extracted from words of the weights stay in registers for all rows.
             kept = lift(product(tile.factors.values())) + lift(tile.vectors) * len({node.args[0] for node in dots})
             draft = draft.require("registers with words", kept, hardware.vector_registers)
         draft = draft.require("unrolled operations", operations, MAX_UNROLL)
@@ -258,7 +261,7 @@ class MultiLevelTiling(SketchRule):
         return replace(draft, anchors={**draft.anchors, name: anchors})
 
     def tiled(self, draft: Draft, output: str, name: str, tile: _Tile) -> list[str]:
-        """Axes of the sum that a register tile has loops for, outermost first; an epilogue has other names for them."""
+        """Lists the sum's axes that a register tile covers, outermost first; an epilogue names its axes differently."""
         pairs = zip(draft.stage(output).axes, draft.stage(name).axes, strict=True)
         return [own.name for ended, own in pairs if ended.name in tile.factors]
 
@@ -284,7 +287,7 @@ class MultiLevelTiling(SketchRule):
         return draft
 
     def pack_panel(self, draft: Draft, panel: Stage, block: Expr) -> Draft:
-        """Lays the constants that a factor is computed from out as it is: so many columns after each other."""
+        """Packs the constants that a panel is computed from in its order: blocks of columns one after another."""
         for node in walk(panel.body):
             axes = packable(draft, panel, node)
             if axes is not None:
@@ -296,7 +299,7 @@ class MultiLevelTiling(SketchRule):
         return draft
 
     def interleaved(self, draft: Draft, nest: _Reduction, hardware: Hardware) -> list[Draft]:
-        """Variants of where what an instruction reads, and is no constant, is copied in the order it wants."""
+        """Lists variants by the loop at which a variable operand is copied in the instruction's order."""
         stage, along = draft.stage(nest.stage), nest.long.name
         last = stage.axes[-1].name
         for node in walk(stage.body):
@@ -309,10 +312,10 @@ class MultiLevelTiling(SketchRule):
 
 
 def interleaved(draft: Draft, stage: Stage, node: Expr, axes: tuple[str, str], depth: int) -> tuple[Draft, str]:
-    """The draft with a copy of what a load of `stage` reads, as an instruction takes it; and the copy's stage.
+    """Copies the operand of a load of `stage` in an instruction's order; returns the draft and the copy's stage.
 
     Args:
-        axes: the one of which `depth` neighbours lie next to each other, and the one that is next to these.
+        axes: axis whose groups of `depth` neighbours become contiguous, and axis that is contiguous outside of them.
     """
     along, last = ([str(i.args[0]) for i in node.args[1:]].index(axis) for axis in axes)
     draft, copy = draft.cache_read(node.args[0], "global", stage.name)
@@ -324,43 +327,43 @@ def interleaved(draft: Draft, stage: Stage, node: Expr, axes: tuple[str, str], d
 
 
 def in_vectors(draft: Draft, copy: str, lanes: int, tail: str = "exact") -> Draft:
-    """A copy's last two dimensions as vectors of `lanes`."""
+    """Vectorises a copy's last two dimensions, `lanes` elements at a time."""
     draft, row = draft.fuse(copy, draft.stage(copy).spatial[-2:])
     draft, (_, lane) = draft.split(copy, row, (lanes,), tail)
     return draft.vectorize(copy, lane)
 
 
 def _packed_bytes(draft: Draft, name: str) -> int:
-    """Bytes of the constants that a stage reads and that have been packed."""
+    """Counts the bytes of the packed constants that a stage reads."""
     sources = [draft.state.input(read) for read in draft.stage(name).reads()]
     packed = [s for s in sources if s is not None and s.layout is not None]
     return sum(dtype_bytes(s.dtype) * prod(s.shape) for s in packed)
 
 
 def _read_bytes(draft: Draft, stage: Stage) -> list[int]:
-    """Bytes of each tensor that a stage reads."""
+    """Counts the bytes of each tensor that a stage reads."""
     sources = [draft.state.input(name) or draft.state.stage(name) for name in stage.reads()]
     return [dtype_bytes(source.dtype) * prod(int(lift(n).value) for n in source.shape) for source in sources]
 
 
 def whole_tiles(stage: Stage, lanes: int) -> list[tuple[int, int]]:
-    """Tiles (blocks, vectors) of the last axis; each begins with a group of channels where that can be."""
+    """Lists tiles (blocks, vectors) of the last axis; each begins with a group of channels if possible."""
     tiles, width = vector_tiles(int(stage.axes[-1].extent.value), lanes, MAX_VECTORS), group_width(stage)
-    if width % lanes and lanes % width:  # which lanes share a group is known where each tile begins with one
+    if width % lanes and lanes % width:  # the lanes that share a group are known if each tile begins with a group
         tiles = [row for row in tiles if row[-1] * lanes % width == 0] or tiles
     return tiles
 
 
 def sliding(stage: Stage, reduced: Sequence[Axis], tiled: Sequence[str]) -> str | None:
-    """The reduce axis along which a window of vectors slides over the tile; None where there is none.
+    """Finds the reduce axis along which a window of vectors slides over the tile; None without one.
 
-    A vector of data that is put in order in a register, as lanes of several groups of channels are, or that each
-    lane has for itself, serves all positions of the window that reach it, if these are the innermost loop.
+    The vector of data may be permuted in a register, as for lanes of several groups of channels, or differ in each
+    lane. It serves all positions of the window that reach it, if these are the innermost loop.
 
     Args:
         stage: the sum.
         reduced: axes that are summed over.
-        tiled: its axes of which a register tile holds several elements, the vector axis last.
+        tiled: axes along which a register tile holds several elements, the vector axis last.
     """
     *rows, last = tiled
     axes = {a.name for a in reduced}
@@ -374,14 +377,14 @@ def sliding(stage: Stage, reduced: Sequence[Axis], tiled: Sequence[str]) -> str 
 
 
 def in_scaled_groups(stage: Stage) -> bool:
-    """Whether weights are multiplied by what is the same for their neighbours along some of the axes summed over."""
+    """Tells whether weights have a common factor with their neighbours along some of the axes summed over."""
     reduced, last = {a.name for a in stage.reduce_axes}, stage.axes[-1].name
     reads = [{v for i in node.args[1:] for v in variables(i)} for node in walk(stage.body) if node.op == "load"]
     return len({frozenset(names & reduced) for names in reads if last in names}) > 1
 
 
 def shifting(stage: Stage) -> frozenset[str]:
-    """Reduce axes by which bits are shifted, as where words hold several numbers each."""
+    """Returns reduce axes that determine the shift of bits: words then hold several numbers each."""
     amounts = [node.args[1] for node in walk(stage.body) if node.op in SHIFTS]
     return frozenset(variable for amount in amounts for variable in variables(amount))
 
@@ -394,8 +397,8 @@ def longest(axes: Sequence[Axis]) -> Axis:
 class _Reduction:
     """The accumulating stage, its reduce axes outermost first, and the instruction that its innermost loops become.
 
-    The instruction runs over steps of the axis `long`, which is the longest where there is no instruction. `shifting`
-    are axes that say which numbers of a word are taken.
+    The instruction runs over steps of the axis `long`, which is the longest if there is no instruction. `shifting` are
+    axes that select a number within a word.
     """
 
     stage: str
@@ -405,5 +408,5 @@ class _Reduction:
     shifting: frozenset[str] = frozenset()
 
     def depth(self, axis: Axis) -> int:
-        """Steps of `axis` one instruction takes."""
+        """Returns the steps of `axis` that one instruction takes."""
         return self.intrinsic.extents[1] if self.intrinsic is not None and axis is self.long else 1

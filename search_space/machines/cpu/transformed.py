@@ -23,23 +23,25 @@ from search_space.sketch.tables import nested_tiles, reduce_tiles, vector_tiles
 from search_space.tags import Tag
 
 MAX_TILE = 14
+"""Greatest number of Winograd tiles along one side of a register tile."""
 MAX_VECTORS = 4
+"""Greatest number of vectors of filters in a register tile."""
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """The stages of a transformed product, by name, and what is known of them.
+    """The stages of a transformed product, by name, and their properties.
 
     Attributes:
-        output: what is stored, (n, h, w, k); the last pass of the transform back is part of it.
-        back: (i, j, n, y, x, k) its first pass.
+        output: last stage, (n, h, w, k); the last pass of the transform back is part of it.
+        back: (i, j, n, y, x, k) first pass of the transform back.
         products: (i, j, n, y, x, k), a sum over channels.
         tiles, rows: (i, j, n, y, x, c) the second and the first pass of the transform of the input.
         weights: (i, j, c, k) the transformed weights, a constant.
         intrinsic: the instruction that the innermost loops of the products become; None: multiply-adds of vectors.
         m: output rows and columns of a tile.
-        positions: in a transformed tile.
+        positions: number of positions in a transformed tile.
     """
 
     output: str
@@ -78,15 +80,15 @@ class TransformedProducts(SketchRule):
         return stage.name in draft.state.outputs and self.chain(draft, stage, hardware) is not None
 
     def chain(self, draft: Draft, output: Stage, hardware: Hardware) -> _Chain | None:
-        """The stages that lead to `output`, if they form a transformed product."""
-        found: list[Stage] = [output]
+        """Finds the stages that lead to `output`, if they form a transformed product."""
+        stages: list[Stage] = [output]
         # Output, back, products, tiles, rows: four steps up, each with one transformed producer.
         for _ in range(4):
-            kept = [r for r in draft.producers(found[-1]) if r.tag == Tag.TRANSFORM]
+            kept = [r for r in draft.producers(stages[-1]) if r.tag == Tag.TRANSFORM]
             if len(kept) != 1:
                 return None
-            found += kept
-        _, back, products, tiles, rows = found
+            stages += kept
+        _, back, products, tiles, rows = stages
         constants = [r for r in products.reads() if (i := draft.state.input(r)) is not None and i.constant]
         if products.reducer != "sum" or len(constants) != 1:
             return None
@@ -96,15 +98,15 @@ class TransformedProducts(SketchRule):
         return _Chain(*names, intrinsic, self.tile(draft, output, back), positions)
 
     def tile(self, draft: Draft, output: Stage, back: Stage) -> tuple[int, int]:
-        """Output rows and columns of a tile: by which the output's place is divided to find the tile it is made of."""
+        """Returns output rows and columns of a tile: divisors of the output's indices that give the tile's index."""
         index = reads_of(draft, output, back.name)[0]
-        found = []
+        sizes = []
         for axis, place in zip(output.axes[1:3], index[3:5], strict=True):
             divided = [n.args[1] for n in walk(place) if n.op == "floordiv" and axis.name in variables(n)]
-            # One that is not divided is the tile's own place, or there is but one tile.
+            # An index that is not divided is the position in the tile, or there is only one tile.
             alone = 1 if axis.name in variables(place) else axis.extent
-            found.append(int((divided[0] if divided else lift(alone)).value))
-        return found[0], found[1]
+            sizes.append(int((divided[0] if divided else lift(alone)).value))
+        return sizes[0], sizes[1]
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         chain = self.chain(draft, stage, hardware)
@@ -113,14 +115,14 @@ class TransformedProducts(SketchRule):
             return []  # tiles that are rounded for an instruction gain nothing without it
         draft, numbers = self.decisions(draft, chain, hardware)
         out = []
-        # By blocks the transformed input stays in cache, but weights are read once for each; of the whole image it is
-        # the other way round. Cores that divide the filters among them read all tiles: either what others have
-        # transformed comes from their caches, or each transforms all it reads by itself.
-        for name, filters, whole in (("block", False, False), ("image", True, True), ("filters", True, False)):
-            done = self.limits(draft, chain, numbers, whole, hardware)
+        # By blocks the transformed input stays in cache, but weights are read once for each; for the whole image it is
+        # the other way round. Cores that divide the filters among them read all tiles: these come from the caches of
+        # the cores that transformed them, or each core transforms all its tiles by itself.
+        for name, filters, ahead in (("block", False, False), ("image", True, True), ("filters", True, False)):
+            done = self.limits(draft, chain, numbers, ahead, hardware)
             done, around = self.output(done, chain, numbers, filters, hardware)
             done, sums = self.multiply(done, chain, numbers, hardware)
-            done = self.transform(done, chain, None if whole else around, hardware)
+            done = self.transform(done, chain, None if ahead else around, hardware)
             names = (chain.output, chain.back, chain.products, sums, chain.tiles, chain.rows)
             out.append(done.variant(name).finish(*names))
         return out
@@ -136,19 +138,19 @@ class TransformedProducts(SketchRule):
             sides.append(side)
         table = vector_tiles(filters, hardware.float_lanes, MAX_VECTORS)
         draft, (blocks, vectors) = draft.choose_row(f"{name}.k", ("blocks", "vectors"), table)
-        # Few steps are never better; where many are too many, the next fewer are not.
+        # Few steps are never better; if the most steps are too many, the next fewer are not.
         unrolls = reduce_tiles(depth // chain.steps, MAX_REDUCE_UNROLL)[-2:]
         draft, (unroll,) = draft.choose_row(f"{name}.c", ("unroll",), unrolls)
         (y, x) = sides
         return draft, _Numbers((y[0], x[0]), (y[1], x[1]), blocks, vectors, unroll)
 
     def limits(self, draft: Draft, chain: _Chain, numbers: _Numbers, whole: bool, hardware: Hardware) -> Draft:
-        """Accumulators fit the registers; what is kept between the transforms fits the second-level cache twice."""
+        """Limits the accumulators to the registers, and data between the transforms to twice the second-level cache."""
         accumulators = lift(product(numbers.tile)) * numbers.vectors
         draft = draft.require("registers", accumulators + numbers.vectors + 1, hardware.vector_registers)
         draft = draft.require("unrolled operations", accumulators * numbers.unroll, MAX_UNROLL)
         depth = int(draft.stage(chain.products).reduce_axes[0].extent.value)
-        # Of the whole image the transformed input is in memory anyway: only the products count.
+        # The transformed input of the whole image is in memory anyway: only the products count.
         kept = lift(numbers.blocks) * numbers.vectors * hardware.float_lanes * FLOAT_BYTES
         kept = kept + (0 if whole else depth * dtype_bytes(draft.stage(chain.tiles).dtype))
         tile = product(numbers.block) * chain.positions
@@ -158,7 +160,7 @@ class TransformedProducts(SketchRule):
     def output(
         self, draft: Draft, chain: _Chain, numbers: _Numbers, filters: bool, hardware: Hardware
     ) -> tuple[Draft, Loop]:
-        """Blocks in parallel, tile by tile inside, the transform back in registers; and the loop over blocks.
+        """Makes parallel blocks, tile by tile inside, the transform back in registers; returns the loop over blocks.
 
         Args:
             filters: whether blocks of filters run in parallel, too.
@@ -187,7 +189,7 @@ class TransformedProducts(SketchRule):
         return draft.reorder(chain.back, *place, j, i, c).in_registers(chain.back, (j, i, c)), around
 
     def multiply(self, draft: Draft, chain: _Chain, numbers: _Numbers, hardware: Hardware) -> tuple[Draft, str]:
-        """The products: a register tile is added up over all channels, then stored; and the stage of the sums."""
+        """Accumulates register tiles of the products over all channels and stores them; returns the stage of sums."""
         name, lanes = chain.products, hardware.float_lanes
         (sums,) = (s.name for s in draft.producers(draft.stage(name)))
         i, j, n, y, x, k = draft.stage(sums).spatial
@@ -203,11 +205,11 @@ class TransformedProducts(SketchRule):
         rows = reduce_tiles(depth // steps, MAX_REDUCE_UNROLL)
         tail = "exact" if all(depth // steps % r == 0 for (r,) in rows) else "peel"
         pairs = () if chain.intrinsic is None else (steps,)
-        whole: Loop = channels.name
+        outer: Loop = channels.name
         pair: list[Loop] = []
         if pairs:
-            draft, (whole, *pair) = draft.split(sums, whole, pairs)
-        draft, (r0, r1) = draft.split(sums, whole, (numbers.unroll,), tail)
+            draft, (outer, *pair) = draft.split(sums, outer, pairs)
+        draft, (r0, r1) = draft.split(sums, outer, (numbers.unroll,), tail)
         draft, (vectors, vector) = draft.split(sums, k, (lanes,))
         unrolled = (r1, y, x, vectors, vector)
         draft = draft.reorder(sums, i, j, n, r0, *unrolled, *pair).in_registers(sums, unrolled)
@@ -223,22 +225,22 @@ class TransformedProducts(SketchRule):
         return draft, sums
 
     def transform(self, draft: Draft, chain: _Chain, block: Loop | None, hardware: Hardware) -> Draft:
-        """The input's transform: a vector of channels of a tile at a time, both passes in registers.
+        """Transforms the input: a vector of channels of a tile at a time, both passes in registers.
 
         Args:
-            block: the output's loop over blocks, for each of which it is done; None where it is done before.
+            block: the output's loop over blocks if the input is transformed for each; None if it is transformed before.
         """
         name, lanes = chain.tiles, hardware.float_lanes
         if block is not None:
             draft = draft.compute_at(name, chain.output, block)
-        i, j, *place, c = draft.stage(name).spatial
+        i, j, *tiles, c = draft.stage(name).spatial
         tail = "exact" if draft.stage(name).axes[-1].extent.value % lanes == 0 else "guard"
         draft, (vectors, vector) = draft.split(name, c, (lanes,), tail)
-        draft = draft.reorder(name, *place, vectors, i, j, vector).in_registers(name, (i, j, vector))
+        draft = draft.reorder(name, *tiles, vectors, i, j, vector).in_registers(name, (i, j, vector))
         if block is None:
-            draft, fused = draft.fuse(name, place)
+            draft, fused = draft.fuse(name, tiles)
             draft = draft.parallel(name, fused)
         draft = draft.compute_at(chain.rows, name, vectors).set_scope(chain.rows, "local")
-        i, s, *place, c = draft.stage(chain.rows).spatial
-        draft = draft.reorder(chain.rows, *place, s, i, c).in_registers(chain.rows, (s, i, c))
+        i, s, *tiles, c = draft.stage(chain.rows).spatial
+        draft = draft.reorder(chain.rows, *tiles, s, i, c).in_registers(chain.rows, (s, i, c))
         return spread(draft, name, hardware)

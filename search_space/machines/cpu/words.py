@@ -12,9 +12,9 @@ from search_space.tags import Tag
 
 
 class WordsOfRows(SketchRule):
-    """Stages tagged `words` are written for the tiles of a parallel iteration that read them.
+    """Stages tagged `words` are computed for the tiles of a parallel iteration that read them.
 
-    Vectors are whole registers of words, so that each is a load of every row and as many permutations.
+    Vectors are full registers of words, so that each takes a load of every row and equally many permutations.
     """
 
     name = "words_of_rows"
@@ -25,11 +25,11 @@ class WordsOfRows(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         name, lanes = stage.name, hardware.vector_bytes
         (consumer,) = draft.state.consumers(name)
-        made = in_vectors(draft, name, lanes)
-        # In front of all tiles that read them; what pads the input may be computed there, too: for small images a loop
-        # of its own costs more. A sum that is not tiled has no use for them.
+        copy = in_vectors(draft, name, lanes)
+        # In front of all tiles that read them. The input's padding may be computed there, too: for small images a
+        # separate loop costs more. A sum that is not tiled has no use for them.
         first = draft.anchors.get(consumer.name, ())[:1]
         return [
             replace(tile, anchors={**tile.anchors, name: first}).variant("words_at_tile").finish(name)
-            for tile in (made.compute_at(name, *at) for at in first)
+            for tile in (copy.compute_at(name, *at) for at in first)
         ]

@@ -1,4 +1,4 @@
-"""What the rules for GPUs share: cooperative copies into shared memory, fragments in registers, limits, tables."""
+"""Common parts of the rules for GPUs: cooperative copies to shared memory, register fragments, limits, tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VECTORS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of a block along y and x, and along z where there are some."""
+    """Threads of a block along y and x, and along z if it has that dimension."""
 
     y: Number
     x: Number
@@ -40,13 +40,13 @@ class Threads:
 
 
 def gpu_of(hardware: Hardware) -> GpuLimits:
-    """The limits of a GPU, which rules for GPUs alone ask for."""
+    """Returns the limits of a GPU; only rules for GPUs call this."""
     assert hardware.gpu is not None, hardware.name
     return hardware.gpu
 
 
 def limited(draft: Draft, name: str, left: Number, right: Number) -> Draft:
-    """The draft under the limit left <= right, unless both are numbers that keep it."""
+    """Adds the limit left <= right to a draft, unless both are numbers that satisfy it."""
     a, b = lift(left), lift(right)
     if a.is_const and b.is_const and a.value <= b.value:
         return draft
@@ -54,7 +54,7 @@ def limited(draft: Draft, name: str, left: Number, right: Number) -> Draft:
 
 
 def divided(draft: Draft, name: str, whole: Number, part: Number) -> Draft:
-    """The draft under the limit that `part` divides `whole`."""
+    """Adds the limit that `part` divides `whole` to a draft."""
     return limited(draft, name, lift(whole) % part, const(0))
 
 
@@ -68,12 +68,12 @@ def copied(
     pad: Number = 0,
     loops: Sequence[int] | None = None,
 ) -> tuple[Draft, str]:
-    """A copy in shared memory, made by all threads of a block together, in vectors along its last dimension.
+    """Copies a tensor to shared memory by all threads of a block, in vectors along its last dimension.
 
     Args:
         place: the reader, and its loop at which the copy is made.
-        order, pad: how the copy is stored, see `Relayout`.
-        loops: the order in which the tensor's dimensions lie in memory, the last fastest; as they are by default.
+        order, pad: layout of the copy, see `Relayout`.
+        loops: order of the tensor's dimensions in memory, the last fastest; unchanged by default.
     """
     draft, copy = draft.cache_read(tensor, "shared", place[0])
     draft, axes = draft.compute_at(copy, *place), draft.stage(copy).spatial
@@ -87,7 +87,7 @@ def copied(
 
 
 def cooperative(draft: Draft, name: str, loops: Sequence[Loop], threads: Threads, vector: Number) -> Draft:
-    """The loops of a stage as one, dealt out to all threads of a block in vectors."""
+    """Fuses the loops of a stage and distributes them to all threads of a block in vectors."""
     tags = threads.tags
     draft, fused = draft.fuse(name, loops)
     draft, (_, *dealt, lane) = draft.split(name, fused, (*(extent for _, extent in tags), vector), "guard")
@@ -97,7 +97,7 @@ def cooperative(draft: Draft, name: str, loops: Sequence[Loop], threads: Threads
 
 
 def fragment(draft: Draft, tensor: str, place: tuple[str, Loop], vector: Number) -> Draft:
-    """A copy of what one thread reads of a shared tile, in registers."""
+    """Copies the part of a shared tile that one thread reads to registers."""
     draft, copy = draft.cache_read(tensor, "local", place[0])
     *outer, last = draft.stage(copy).leaves
     draft, inner = draft.compute_at(copy, *place).split(copy, last, (vector,))
@@ -105,11 +105,11 @@ def fragment(draft: Draft, tensor: str, place: tuple[str, Loop], vector: Number)
 
 
 def with_threads(draft: Draft, threads: Number, registers: Number, gpu: GpuLimits, most: int) -> Draft:
-    """Limits of a block: its threads, the registers of each and of all; no fewer threads than a warp has.
+    """Limits a block: its threads, the registers of each and of all; at least one warp of threads.
 
     Args:
         most: threads that a block of this kernel may have at most.
-        registers: those that a thread's arrays take.
+        registers: registers of a thread's arrays.
     """
     used = lift(registers) + REGISTERS
     draft = limited(draft, "threads of a block", threads, gpu.threads_block)
@@ -119,11 +119,11 @@ def with_threads(draft: Draft, threads: Number, registers: Number, gpu: GpuLimit
 
 
 REGISTERS = 24
-"""Registers a thread needs besides those that hold its arrays, for addresses and loop counters."""
+"""Number of registers of a thread besides those of its arrays, for addresses and loop counters."""
 
 
 def same_elements(draft: Draft, sums: Stage, output: Stage) -> bool:
-    """Whether the output has the elements of `sums` in the same order, its leading axes maybe taken apart."""
+    """Tells whether the output has the elements of `sums` in the same order, its leading axes maybe split."""
     if sums.shape == output.shape:
         return same_places(draft, sums, output)
     if len(sums.axes) != 2 or sums.shape[-1] != output.shape[-1]:

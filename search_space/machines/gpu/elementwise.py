@@ -1,4 +1,4 @@
-"""GPUs, the fallback: an element or a short vector for each thread. Right for element-wise outputs, legal for all."""
+"""GPUs, the fallback: an element or a short vector for each thread. Fit for element-wise outputs, legal for all."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from search_space.sketch.tables import DecisionGroup
 THREADS = (32, 64, 128, 256, 512, 1024)
 REPEATS = (1, 2, 4, 8)
 MAX_UNROLL = 64
-"""Steps of a reduction in one unrolled body."""
+"""Greatest number of steps of a reduction in one unrolled body."""
 PARTS = (4, 8, 16, 32, 64)
 LEAST_PART = 16
-"""Terms of a part of a reduction at least."""
+"""Fewest terms of a part of a reduction."""
 MANY = 64
-"""Products for an element from which on those who share their factors are better tiled."""
+"""Products per element from which elements with common factors are better tiled."""
 
 
 class GpuElementwise(SketchRule):
-    """All elements dealt out to threads; a reduction is done by the thread whose elements it makes.
+    """All elements distributed to threads; each thread computes the reduction of its elements.
 
     Vectors run along the last axis, or along all axes fused to one where every operand has the output's shape.
     """
@@ -54,7 +54,7 @@ class GpuElementwise(SketchRule):
             widths = [1]
         draft, vector = draft.choose(f"{name}.vector", widths)
         gpu = gpu_of(hardware)
-        most = max(THREADS[0], count // gpu.sms)  # of a block, so that there is one for each multiprocessor
+        most = max(THREADS[0], count // gpu.sms)  # threads of a block, so that each multiprocessor gets a block
         rows = [
             (t, u)
             for t in THREADS
@@ -64,12 +64,12 @@ class GpuElementwise(SketchRule):
         columns = (f"{name}.threads", f"{name}.repeats")
         draft, (threads, repeats) = draft.decide(DecisionGroup.of(f"{name}.threads", columns, rows))
         if flat:
-            draft, whole = draft.fuse(name, stage.spatial)
-            draft, (block, repeat, thread, lane) = draft.split(name, whole, (repeats, threads, vector), "guard")
+            draft, fused = draft.fuse(name, stage.spatial)
+            draft, (block, repeat, thread, lane) = draft.split(name, fused, (repeats, threads, vector), "guard")
         else:
             draft, (vectors, lane) = draft.split(name, stage.spatial[-1], (vector,))
-            draft, whole = draft.fuse(name, (*stage.spatial[:-1], vectors))
-            draft, (block, repeat, thread) = draft.split(name, whole, (repeats, threads), "guard")
+            draft, fused = draft.fuse(name, (*stage.spatial[:-1], vectors))
+            draft, (block, repeat, thread) = draft.split(name, fused, (repeats, threads), "guard")
         draft = draft.reorder(name, block, thread, repeat)
         draft = draft.bind(name, block, "blockIdx.x").bind(name, thread, "threadIdx.x")
         draft = draft.unroll(name, repeat).vectorize(name, lane)
@@ -80,7 +80,7 @@ class GpuElementwise(SketchRule):
         return [draft.finish(name), *out]
 
     def parts(self, draft: Draft, sums: Stage, hardware: Hardware) -> list[Draft]:
-        """Long reductions into few elements: parts of them in blocks of their own, reduced by a second kernel."""
+        """Splits long reductions into few elements: parts in blocks of their own, reduced by a second kernel."""
         if not all(a.extent.is_const for a in sums.reduce_axes):
             return []
         if many_products(sums) or any(name in draft.parts for name in (sums.name, *sums.reads())):
@@ -94,7 +94,7 @@ class GpuElementwise(SketchRule):
         return [in_parts(draft, sums, axis, lengths)]
 
     def reduced(self, draft: Draft, stage: Stage) -> Stage | None:
-        """The reduction that `stage` is, or is the end of."""
+        """Finds the reduction that `stage` is, or ends."""
         if stage.reducer is not None:
             return stage
         found = [s for s in draft.producers(stage) if s.reducer is not None]
@@ -103,7 +103,7 @@ class GpuElementwise(SketchRule):
         return None
 
     def same_places(self, draft: Draft, stage: Stage) -> bool:
-        """Whether everything read has the stage's shape and is read at the stage's own indices."""
+        """Tells whether every tensor read has the stage's shape and is read at the stage's own indices."""
         for node in walk(inline_stages(draft.state).stage(stage.name).body):
             if node.op == "load":
                 source = draft.state.input(node.args[0]) or draft.stage(node.args[0])
@@ -114,7 +114,7 @@ class GpuElementwise(SketchRule):
         return True
 
     def accumulate(self, draft: Draft, sums: str, output: str, place: Loop) -> Draft:
-        """The reduction inside a thread's loops, short axes unrolled."""
+        """Computes the reduction inside a thread's loops, short axes unrolled."""
         stage = draft.stage(sums)
         *spatial, last = stage.spatial
         draft = draft.compute_at(sums, output, place).reorder(sums, *stage.reduced, *spatial, last)
@@ -128,7 +128,7 @@ class GpuElementwise(SketchRule):
 
 
 def many_products(stage: Stage) -> bool:
-    """Whether a stage adds up products of two factors that other elements of it need, too."""
+    """Tells whether a stage adds up products of two factors, each of which other elements need, too."""
     terms = product(a.extent for a in stage.reduce_axes)
     factors = two_factors(stage.body)
     if factors is None or not terms.is_const or terms.value < MANY:
@@ -138,12 +138,12 @@ def many_products(stage: Stage) -> bool:
 
 
 def widest(draft: Draft, stage: Stage) -> int:
-    """Bytes of the widest element read or written."""
+    """Returns the bytes of the widest element read or written."""
     found = [dtype_bytes(n.dtype) for n in walk(stage.body) if n.op == "load"]
     return max([dtype_bytes(stage.dtype), *found])
 
 
 def reads_along(stage: Stage, last: str) -> bool:
-    """Whether all that depends on the axis `last` is read along it."""
+    """Tells whether every read that depends on the axis `last` is along it."""
     loads = [n for n in walk(stage.body) if n.op == "load" and any(last in variables(i) for i in n.args[1:])]
     return all(n.args[-1] is var(last) for n in loads)

@@ -1,4 +1,4 @@
-"""GPUs: what is computed on the way into shared memory or registers, and what no rule for GPUs knows."""
+"""GPUs: stages that are computed during the copy to shared memory or registers, and stages without a rule for GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from search_space.tags import Tag
 
 
 class GpuInline(SketchRule):
-    """Padding and gathered windows are computed where they are read: as a rule by the copy into shared memory."""
+    """Padding and gathered windows are computed by their readers: usually by the copy to shared memory."""
 
     name = "gpu_inline"
 

@@ -1,4 +1,4 @@
-"""GPUs: sums of products of two factors, what rules that tile them have in common."""
+"""GPUs: sums of products of two factors, common to the rules that tile them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from search_space.sketch.reads import ends_in
 from search_space.sketch.tables import MAX_WASTE, ceildiv
 
 PARTS = (2, 4, 8, 16, 32)
-"""Into how many parts a reduction is split, each in blocks of its own."""
+"""Numbers of parts that a reduction is split into, each in blocks of its own."""
 LEAST_PART = 128
-"""Products that a part adds up at least."""
+"""Fewest products that a part adds up."""
 FEW_TILES = 2
 """Tiles of 64x64 for each multiprocessor, below which reductions are split."""
 SHORT = 8
@@ -32,11 +32,11 @@ class Product:
     """A sum of products of two factors, and the output it ends in.
 
     Attributes:
-        sums: the reduction; output: what its end is computed into, maybe itself.
+        sums: the reduction; output: stage that its epilogue computes, maybe itself.
         left, right: names of the factors; the columns of the output run along the right one's.
         batch, rows: axes of the reduction that both factors have, and that the left one has alone; the last is columns.
-        part: the reduce loop that is a part of a longer one, past whose end are not zeros but the terms of the next
-            part; None where the whole reduction is done.
+        part: reduce loop over a part of a longer one: past its end are the terms of the next part, not zeros; None for
+            a whole reduction.
     """
 
     sums: Stage
@@ -53,10 +53,10 @@ class Product:
 
     @property
     def output_axes(self) -> tuple[list[str], list[str], str]:
-        """Names of the output's axes: around a tile, those whose elements are its rows together, and the columns.
+        """Names of the output's axes: around a tile, those that form its rows together, and the columns.
 
-        Axes of extent 1 are around it: fused with others, they would be divisions whose results only the range of the
-        fused index shows to be 0, and a guarded tile reaches past it.
+        Axes of extent 1 are around it. If they were fused with others, their indices would be divisions; only the range
+        of the fused index shows them to be 0, and a guarded tile exceeds that range.
         """
         batch, rows = self.output.axes[: len(self.batch)], self.output.axes[len(self.batch) : -1]
         long = [a.name for a in rows if a.extent.value > 1] or [a.name for a in rows[-1:]]
@@ -64,7 +64,7 @@ class Product:
         return around, long, self.output.axes[-1].name
 
     def steps_of(self, axis: Axis, extent: int, counts: Sequence[int], depth: int) -> list[tuple[int]]:
-        """How many times `depth` a step along a reduce axis may be: what wastes little, or nothing of a part."""
+        """Lists multiples of `depth` for a step along a reduce axis: they waste little, or nothing in a part."""
         rows = []
         for count in counts:
             past = ceildiv(extent, count * depth) * count * depth
@@ -73,7 +73,7 @@ class Product:
         return rows
 
     def fused_rows(self, draft: Draft) -> tuple[Draft, list[Loop], Loop | None, Loop]:
-        """The output's loops: around a tile, over its rows, which become one, and over its columns."""
+        """Returns the output's loops: around a tile, over its rows, which are fused, and over its columns."""
         around, rows, columns = self.output_axes
         if not rows:
             return draft, around, None, columns
@@ -85,7 +85,7 @@ class Product:
 
 
 def product_of(draft: Draft, stage: Stage) -> Product | None:
-    """The product that `stage` ends; None where it is something else."""
+    """Finds the product that `stage` ends; None for other stages."""
     sums: Stage | None = stage
     if stage.reducer is None:
         found = [r for r in draft.producers(stage) if r.reducer is not None]
@@ -118,12 +118,12 @@ def product_of(draft: Draft, stage: Stage) -> Product | None:
 
 
 def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int = 1) -> list[Draft]:
-    """Where the output has too few tiles to go round: parts of the reduction, added up by a second kernel.
+    """Splits the reduction if the output has too few tiles for all multiprocessors; a second kernel adds the parts.
 
-    The parts become a product of their own, with the part as one more axis of it.
+    The parts become a product of their own, with the part as an additional axis.
 
     Args:
-        multiple: of what parts must be as long.
+        multiple: divisor of the parts' length.
     """
     if found.part is not None or not all(a.extent.is_const for a in found.sums.reduce_axes):
         return []
@@ -141,7 +141,7 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int 
 
 
 def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: Sequence[int]) -> Draft:
-    """A reduction as one of parts, each of a stretch of `axis`, which are a stage of their own with the part first."""
+    """Splits a reduction into parts, each a stretch of `axis`, in a stage of their own with the part as first axis."""
     name = sums.name
     draft, length = draft.choose(f"{name}.{axis.name}.part", lengths)
     draft, (parts, part) = draft.split(name, axis.name, (length,))
@@ -152,7 +152,7 @@ def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: Sequence[int]) -> D
 
 
 def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:
-    """The read of a factor, and the names in each of its indices."""
+    """Returns the read of a factor, and the names in each of its indices."""
     factors = two_factors(found.sums.body)
     assert factors is not None
     (read,) = (f for f in factors if f.args[0] == tensor)
@@ -160,20 +160,20 @@ def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:
 
 
 def multiplied(found: Product, tensor: str) -> str:
-    """The dtype in which a factor is multiplied: as it lies in memory, or tfloat32 where it is rounded to that."""
+    """Returns the type in which a factor is multiplied: that in memory, or tfloat32 if it is rounded to that."""
     read, _ = factor_of(found, tensor)
     rounded = any(e.op == "call" and e.args[0] == TFLOAT32 and read in walk(e) for e in walk(found.sums.body))
     return TFLOAT32 if rounded else read.dtype
 
 
 def row_dimension(found: Product) -> int:
-    """The dimension of the left factor along which the rows run."""
+    """Returns the dimension of the left factor along which the rows run."""
     _, along = factor_of(found, found.left)
     return next(d for d, names in enumerate(along) if found.rows[0].name in names)
 
 
 def one_axis(index: Expr, others: set[str]) -> bool:
-    """Whether an index is one of the axes `others`, maybe after a start that none of them changes."""
+    """Tells whether an index is one of the axes `others`, maybe after an offset that none of them changes."""
     axes = variables(index) & others
     if len(axes) != 1:
         return index.op == "var"
@@ -182,17 +182,17 @@ def one_axis(index: Expr, others: set[str]) -> bool:
 
 
 def longest_extent(draft: Draft, axis: Axis) -> int:
-    """An axis's extent; the longest of it where it is a decision."""
+    """Returns an axis's extent; the longest if the extent is a decision."""
     return max(_extents(draft, axis))
 
 
 def any_whole(draft: Draft, axis: Axis, part: int) -> bool:
-    """Whether an axis, of those that it may be, is ever a whole number of parts."""
+    """Tells whether any extent that an axis can have is a multiple of `part`."""
     return any(extent % part == 0 for extent in _extents(draft, axis))
 
 
 def _extents(draft: Draft, axis: Axis) -> list[int]:
-    """What an axis's extent may be."""
+    """Lists the extents that an axis can have."""
     if axis.extent.is_const:
         return [int(axis.extent.value)]
     tables = {c: g.table[:, i] for g in draft.groups for i, c in enumerate(g.columns)}
@@ -200,16 +200,16 @@ def _extents(draft: Draft, axis: Axis) -> list[int]:
 
 
 def two_factors(body: Expr) -> tuple[Expr, Expr] | None:
-    """The loads whose product `body` is, casts and roundings seen through."""
+    """Returns the loads whose product `body` is, casts and roundings ignored; None for other expressions."""
     while body.op == "cast":
         body = body.args[0]
     if body.op != "mul":
         return None
-    found = []
+    loads = []
     for side in body.args:
         while rounds(side):
             side = side.operands[0]
         if side.op != "load":
             return None
-        found.append(side)
-    return found[0], found[1]
+        loads.append(side)
+    return loads[0], loads[1]

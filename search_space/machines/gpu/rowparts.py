@@ -1,4 +1,4 @@
-"""GPUs: parts of long rows that are reduced, a block to each part, its threads along it."""
+"""GPUs: parts of long rows in a reduction, a block for each part, its threads along it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import DecisionGroup
 
 PARTS = (8, 16, 32, 64, 128, 256)
-"""Into how many parts a row is cut."""
+"""Numbers of parts that a row is cut into."""
 LEAST = 1024
-"""Elements of a part at least."""
+"""Fewest elements of a part."""
 THREADS = (32, 64, 128, 256, 512, 1024)
 VECTORS = (1, 2, 4, 8)
 
@@ -30,7 +30,7 @@ class GpuLongRows(SketchRule):
         return GpuRowWise().matches(draft, stage, hardware) and bool(self.lengths(draft, stage, hardware))
 
     def lengths(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[int]:
-        """Elements that a part may have; none where rows are many, short, or read again."""
+        """Lists numbers of elements that a part may have; none if rows are many, short, or read again."""
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
         sums = [s for s in live if s.reducer is not None]
         rows = prod(int(a.extent.value) for a in stage.axes)
@@ -73,9 +73,9 @@ class GpuRowParts(SketchRule):
         columns = (f"{name}.columns", f"{name}.vector")
         draft, (x, vector) = draft.decide(DecisionGroup.of(f"{name}.threads", columns, table))
         draft = divided(draft, "vectors of a part", lift(axis.extent), vector)
-        draft, made = draft.cache_write(name, "shared")
+        draft, sums = draft.cache_write(name, "shared")
         row = Row(Threads(1, x), vector, rows - 1)
         rule = GpuRowWise()
         draft, place = rule.output(draft, name, rows, row)
-        draft = draft.compute_at(made, *place).set_scope(made, "shared")
-        return [rule.reduction(draft, made, row).finish(name, made)]
+        draft = draft.compute_at(sums, *place).set_scope(sums, "shared")
+        return [rule.reduction(draft, sums, row).finish(name, sums)]

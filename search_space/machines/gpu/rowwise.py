@@ -1,7 +1,7 @@
 """GPUs: row-wise operators (softmax, layer norm, reductions along the last axis), the threads of a block along a row.
 
-Every thread reduces its share of the row in a register; the loop over the threads' results, bound to the threads
-themselves, is what a target makes shuffles within warps of.
+Every thread reduces its share of the row in a register. Targets turn the loop over the threads' results, which is bound
+to the threads themselves, into shuffles within warps.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ROWS = (1, 2, 4, 8, 16, 32)
 
 @dataclass(frozen=True)
 class Row:
-    """How rows are dealt out.
+    """The distribution of rows to threads.
 
     Attributes:
-        threads: along rows and columns; vector: elements a thread reads at once.
+        threads: threads along rows and columns; vector: elements a thread reads at once.
         axis: position of the axis that threads run over, among those of the rows.
     """
 
@@ -38,10 +38,10 @@ class Row:
 
 
 class GpuRowWise(SketchRule):
-    """Blocks of rows, one or a few, with everything that belongs to them.
+    """Blocks of one or a few rows, with all their stages.
 
-    Variants: what is computed of a row is computed again where it is needed, from the row in memory or from a copy in
-    shared memory; or it is kept in shared memory.
+    Variants: intermediate rows are recomputed by every reader, from the row in memory or from a copy in shared memory;
+    or they are kept in shared memory.
     """
 
     name = "gpu_row_wise"
@@ -53,20 +53,20 @@ class GpuRowWise(SketchRule):
         group = row_group(draft, stage)
         assert group is not None
         rows = len(next(s for s in group if s.reducer is not None).axes)
-        kept = [s.name for s in group if s.reducer is None and s is not stage and len(s.axes) > rows]
+        intermediate = [s.name for s in group if s.reducer is None and s is not stage and len(s.axes) > rows]
         scalars = [s.name for s in group if s.reducer is None and s is not stage and len(s.axes) == rows]
         draft = draft.compute_inline(*scalars).finish(*scalars)
-        again = draft.compute_inline(*reversed(kept)).finish(*kept)
+        again = draft.compute_inline(*reversed(intermediate)).finish(*intermediate)
         out = [self.variant(again, stage, group, rows, hardware).variant("again")]
         read = self.rows_read(again, rows)
         if read:
             out.append(self.variant(again, stage, group, rows, hardware, read).variant("copied"))
-        if kept:
+        if intermediate:
             out.append(self.variant(draft, stage, group, rows, hardware).variant("kept"))
         return [d.finish(*(s.name for s in d.state.stages)) for d in out]
 
     def rows_read(self, draft: Draft, rows: int) -> list[str]:
-        """Inputs read as whole rows by more than one stage, each in its own row."""
+        """Lists inputs read as whole rows by more than one stage, each in its own row."""
         readers: dict[str, int] = {}
         for stage in draft.state.stages:
             for name in stage.reads():
@@ -86,7 +86,7 @@ class GpuRowWise(SketchRule):
         hardware: Hardware,
         copied: Sequence[str] = (),
     ) -> Draft:
-        """One variant: the loops of the output, and every other stage of the rows inside its loop over blocks.
+        """Builds one variant: the loops of the output, and every other stage of the rows inside its loop over blocks.
 
         Args:
             copied: inputs whose rows are copied into shared memory.
@@ -97,11 +97,11 @@ class GpuRowWise(SketchRule):
             draft, made = draft.cache_write(name, "shared")
             reductions[reductions.index(name)] = made
         draft, row = self.dealt(draft, name, group, rows, hardware)
-        draft, place = self.output(draft, name, rows, row)
+        draft, block = self.output(draft, name, rows, row)
         for member in reversed([s.name for s in draft.state.stages if s.attach.kind != "inline"]):
             if member == name:
                 continue
-            draft = draft.compute_at(member, *place).set_scope(member, "shared")
+            draft = draft.compute_at(member, *block).set_scope(member, "shared")
             if member in reductions:
                 draft = self.reduction(draft, member, row)
             else:
@@ -109,7 +109,7 @@ class GpuRowWise(SketchRule):
         for read in copied:
             readers = [s.name for s in draft.state.stages if read in s.reads()]
             draft, copy = draft.cache_read(read, "shared", *readers)
-            draft = self.along(draft.compute_at(copy, *place), copy, row)
+            draft = self.along(draft.compute_at(copy, *block), copy, row)
         return draft
 
     # ------------------------------------------------------------------ decisions
@@ -123,20 +123,20 @@ class GpuRowWise(SketchRule):
         widest = max(dtype_bytes(n.dtype) for s in group for n in (s.body, *walk(s.body)) if n.op == "load")
         vectors = [v for v in (1, 2, 4, 8) if columns % v == 0 and v <= 16 // widest]
         draft, vector = draft.choose(f"{name}.vector", vectors)
-        found = [
+        table = [
             (y, x)
             for x in COLUMNS
             for y in ROWS
             if gpu.warp <= x * y <= gpu.threads_block and (y == 1 or y <= long) and (x <= columns or x == COLUMNS[0])
         ]
-        found = found or [(1, min(gpu.warp, columns))]
-        draft, (y, x) = draft.decide(DecisionGroup.of(f"{name}.threads", (f"{name}.rows", f"{name}.columns"), found))
+        table = table or [(1, min(gpu.warp, columns))]
+        draft, (y, x) = draft.decide(DecisionGroup.of(f"{name}.threads", (f"{name}.rows", f"{name}.columns"), table))
         draft = limited(draft, "vectors of a row", x * vector, max(columns, int(gpu.warp)))
         return draft, Row(Threads(y, x), vector, position)
 
     # ------------------------------------------------------------------ loops
     def output(self, draft: Draft, name: str, rows: int, row: Row) -> tuple[Draft, tuple[str, Loop]]:
-        """The output's loops; and the one over blocks of rows, at which everything is computed."""
+        """Makes the output's loops; returns the loop over blocks of rows too, at which all stages are computed."""
         stage = draft.stage(name)
         *others, split = (*stage.spatial[: row.axis], *stage.spatial[row.axis + 1 : rows], stage.spatial[row.axis])
         rest = [leaf for leaf in stage.leaves if leaf not in (*others, split)]
@@ -148,17 +148,17 @@ class GpuRowWise(SketchRule):
         return draft, (name, block)
 
     def columns(self, draft: Draft, name: str, loop: Loop, row: Row) -> Draft:
-        """The threads of a row, in vectors."""
+        """Distributes a row to threads, in vectors."""
         draft, (_, thread, lane) = draft.split(name, loop, (row.threads.x, row.vector), "guard")
         return draft.bind(name, thread, "threadIdx.x").vectorize(name, lane)
 
     def along(self, draft: Draft, name: str, row: Row) -> Draft:
-        """What is computed or copied of whole rows and kept."""
+        """Distributes whole rows that are computed or copied, and then kept."""
         axes = draft.stage(name).spatial
         return self.columns(draft.bind(name, axes[row.axis], "threadIdx.y"), name, axes[-1], row)
 
     def reduction(self, draft: Draft, name: str, row: Row) -> Draft:
-        """Each thread's share in a register, then all threads' results, by the threads together."""
+        """Reduces each thread's share in a register, then all threads' results, by the threads together."""
         (axis,) = draft.stage(name).reduced
         draft, (_, share, lane) = draft.split(name, axis, (row.threads.x, row.vector), "guard")
         draft, partial = draft.rfactor(name, share)
@@ -168,5 +168,5 @@ class GpuRowWise(SketchRule):
 
 
 def row_length(group: Sequence[Stage], rows: int) -> int:
-    """Elements of a row."""
+    """Returns the number of elements of a row."""
     return max(int(s.reduce_axes[0].extent.value) for s in group if s.reducer is not None)

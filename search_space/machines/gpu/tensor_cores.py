@@ -1,8 +1,8 @@
 """GPUs: products by the tensor cores, tiled over blocks, warps and the tiles of one instruction.
 
 A warp accumulates a tile of the output in fragments that its lanes hold together (scope `warp`). A step of the
-reduction copies tiles of both factors into shared memory; of these a warp loads fragments, each for many instructions.
-The epilogue is done by the lanes, each on the elements that it holds.
+reduction copies tiles of both factors to shared memory, from which a warp loads fragments, each for many instructions.
+The epilogue is computed by the lanes, each on the elements that it holds.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ WARPS = (1, 2, 4)
 ROW_TILES = (1, 2, 4, 8)
 COLUMN_TILES = (1, 2, 4, 8)
 BLOCKS = (1, 4, 16)
-"""Blocks below each other that come one after another, and so find the right factor in the cache."""
+"""Numbers of vertically adjacent blocks that run one after another, and so find the right factor in the cache."""
 STEPS = (1, 2, 4)
 PADS = (0, 1)
 """Vectors of 16 bytes between the rows of a tile in shared memory."""
 COLUMN_PADS = (0, 2)
-"""The same for tiles whose columns lanes read by themselves: 4 rows apart and 8 columns apart on different banks."""
+"""Pads of tiles whose columns lanes read by themselves: 4 rows apart and 8 columns apart on different banks."""
 MAX_TILES = 32
-"""Instructions' tiles that a warp accumulates."""
+"""Greatest number of instructions' tiles that a warp accumulates."""
 GROUPS, LANES = 8, 4
 """Lanes along the rows of an instruction's output, and along its columns; each has two columns, and rows 8 apart."""
 
@@ -69,7 +69,7 @@ class Side:
 
 
 class GpuTensorCores(SketchRule):
-    """Tiles a product of operands that the tensor cores take, together with its epilogue."""
+    """A rule that tiles a product of operands that the tensor cores take, together with its epilogue."""
 
     name = "gpu_tensor_cores"
 
@@ -78,7 +78,7 @@ class GpuTensorCores(SketchRule):
         return found is not None and self.instruction(draft, found, hardware) is not None
 
     def instruction(self, draft: Draft, found: Product, hardware: Hardware) -> Mma | None:
-        """The instruction; None where there is none, or it would mostly multiply zeros."""
+        """Returns the instruction; None if the machine has none, or it would mostly multiply zeros."""
         left, right = (multiplied(found, t) for t in (found.left, found.right))
         mma = mma_for(hardware, left, right, found.sums.dtype)
         axis = found.sums.reduce_axes[-1]
@@ -88,29 +88,29 @@ class GpuTensorCores(SketchRule):
             return None  # the reduction runs along the left operand in memory
         reads = reads_of(draft, found.output, found.sums.name)
         if any(index.is_const for read in reads for index in read[len(found.batch) :]):
-            return None  # a vector's sums that are read at row 0 are a single row, which makes no tile
+            return None  # a vector's sums that are read at row 0 are a single row, too few for a tile
         constant = draft.state.input(found.right)
         if mma.turned and (constant is None or not constant.constant or constant.layout is not None):
             return None
         return mma
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        found = product_of(draft, stage)
-        assert found is not None
-        mma = self.instruction(draft, found, hardware)
+        product = product_of(draft, stage)
+        assert product is not None
+        mma = self.instruction(draft, product, hardware)
         assert mma is not None
-        out = split_parts(draft, found, hardware, mma.depth)
-        draft, sums = draft.sums_in("warp", found.sums.name, stage.name)
+        out = split_parts(draft, product, hardware, mma.depth)
+        draft, sums = draft.sums_in("warp", product.sums.name, stage.name)
         rows, columns = (ROWS, ROW_TILES), (COLUMNS, COLUMN_TILES)
-        draft, row, column = decided_sides(draft, found, rows, columns, "warps", WARPS)
-        draft, place = self.output(draft, found, row, column)
-        draft, outer, inner, depth = self.reduction(draft, found, sums, mma, place)
+        draft, row, column = decided_sides(draft, product, rows, columns, "warps", WARPS)
+        draft, place = self.output(draft, product, row, column)
+        draft, outer, inner, depth = self.reduction(draft, product, sums, mma, place)
         tiles = lift(row.tiles) * column.tiles
         held = tiles * 4 + lift(row.tiles) * 4 + lift(column.tiles) * 2
         draft = limited(draft, "tiles of a warp", tiles, MAX_TILES)
         warps = Threads(column.groups, gpu_of(hardware).warp, row.groups)
         draft = with_threads(draft, warps.count, held, gpu_of(hardware), gpu_of(hardware).warp)
-        draft = self.factors(draft, found, sums, mma, (row, column), warps, (outer, inner), depth)
+        draft = self.factors(draft, product, sums, mma, (row, column), warps, (outer, inner), depth)
         out.append(draft.variant("tensor").finish(stage.name, sums))
         for stages in (2, 3):
             piped = draft.pragma(sums, outer, PIPELINE, stages)
@@ -119,7 +119,7 @@ class GpuTensorCores(SketchRule):
 
     # ------------------------------------------------------------------ the output
     def output(self, draft: Draft, found: Product, row: Side, column: Side) -> tuple[Draft, Loop]:
-        """The output's loops, the lanes on the elements that they hold; and the loop of warps around a warp's tile."""
+        """Makes the output's loops, with lanes on their elements; returns the loop of warps around a warp's tile."""
         name = found.output.name
         draft, around, rows, columns = found.fused_rows(draft)
         assert rows is not None
@@ -134,7 +134,7 @@ class GpuTensorCores(SketchRule):
     def reduction(
         self, draft: Draft, found: Product, sums: str, mma: Mma, place: Loop
     ) -> tuple[Draft, Loop, Loop, Expr]:
-        """The loops of the sum: over steps, over the instructions' depths in a step; and how deep a step is."""
+        """Makes the loops of the sum: over steps, over instructions in a step; returns the depth of a step."""
         name, stage = found.output.name, draft.stage(sums)
         draft = draft.compute_at(sums, name, place)
         axis = stage.reduce_axes[-1]
@@ -156,7 +156,7 @@ class GpuTensorCores(SketchRule):
         loops: tuple[Loop, Loop],
         depth: Expr,
     ) -> Draft:
-        """Copies of both factors in shared memory, and fragments of these."""
+        """Makes copies of both factors in shared memory, and fragments of the copies."""
         name, (row, column), (outer, inner) = found.output.name, sides, loops
         rows = row_dimension(found)
         for label, tensor in (("left", found.left), ("right", found.right)):
@@ -168,7 +168,7 @@ class GpuTensorCores(SketchRule):
             across = rows if label == "left" else next(d for d in range(dims) if found.columns.name in along[d])
             rest = tuple(d for d in range(dims) if d not in (k, across))
             order = (*rest, across, k) if label == "left" or turned else (*rest, k, across)
-            if turned:  # a constant, laid out as the instruction wants it
+            if turned:  # a constant, laid out in the instruction's order
                 draft = draft.pack(tensor, ((),) * dims, [(d, 0) for d in order])
             last = order[-1] if turned else dims - 1
             shape = [int(e) if isinstance(e, int) else int(e.value) for e in source.shape]
@@ -188,7 +188,7 @@ class GpuTensorCores(SketchRule):
     def fragments(
         self, draft: Draft, tensor: str, place: tuple[str, Loop], load: str, extents: tuple[int, ...]
     ) -> Draft:
-        """What a warp loads of a shared tile for the instructions of one depth."""
+        """Loads the part of a shared tile that a warp needs for the instructions of one depth."""
         draft, copy = draft.cache_read(tensor, "warp", place[0])
         *rest, a, b = draft.stage(copy).leaves
         draft = draft.compute_at(copy, *place)
@@ -206,11 +206,11 @@ def decided_sides(
     groups: str,
     most: tuple[int, ...],
 ) -> tuple[Draft, Side, Side]:
-    """The draft with decisions on both sides of the output.
+    """Decides the tiles on both sides of the output.
 
     Args:
-        rows, columns: of an instruction, and how many of them.
-        groups, most: what shares a block, and how many.
+        rows, columns: extent of an instruction's tile, and choices of the number of tiles.
+        groups, most: name of the units that share a block, and choices of their number.
     """
     name, sides = found.output.name, []
     for label, axis, (tile, counts), blocks in (
@@ -231,7 +231,7 @@ def on_threads(
     lanes: Sequence[Loop],
     inner: Sequence[Loop],
 ) -> Draft:
-    """Binds the output's loops to blocks, to warps or warpgroups, and to their lanes, which hold what is inside."""
+    """Binds the output's loops to blocks, to warps or warpgroups, and to their lanes, which hold the inner loops."""
     draft = draft.reorder(name, *outer, *groups, *lanes, *inner)
     draft, block = draft.fuse(name, outer)
     draft, lane = draft.fuse(name, lanes)
@@ -243,7 +243,7 @@ def on_threads(
 def by_instructions(
     draft: Draft, sums: str, depths: Number, product: TensorIntrin, exact: bool
 ) -> tuple[Draft, Loop, Loop]:
-    """Makes the sums by instructions, along the last reduce axis in steps of `depths` of them.
+    """Computes the sums by instructions, along the last reduce axis in steps of `depths` instructions.
 
     Returns the loop over steps, and the one over the instructions of a step.
     """
@@ -261,13 +261,13 @@ def by_instructions(
 def side_tiles(
     extent: int, tile: int, counts: tuple[int, ...], blocks: tuple[int, ...], most: tuple[int, ...]
 ) -> list[tuple[int, int, int]]:
-    """(blocks in a row, warps, instructions of a warp) along one side of the output, little of it outside."""
-    whole = ceildiv(extent, tile)
-    found = []
+    """Lists (blocks in a row, warps, instructions of a warp) along one side of the output with little waste."""
+    tiles = ceildiv(extent, tile)
+    table = []
     for group in blocks:
         for warps in most:
             for count in counts:
                 part = group * warps * count
-                if ceildiv(whole, part) * part <= max(1, whole * (MAX_WASTE if group == 1 else 1)):
-                    found.append((group, warps, count))
-    return found or [(1, 1, 1)]
+                if ceildiv(tiles, part) * part <= max(1, tiles * (MAX_WASTE if group == 1 else 1)):
+                    table.append((group, warps, count))
+    return table or [(1, 1, 1)]

@@ -1,8 +1,8 @@
 """GPUs: a product tiled over blocks, virtual threads, threads and registers, its factors in shared memory.
 
 The structure is Ansor's SSSRRSRS: a block of threads accumulates a tile of the output in registers over the whole
-reduction, one step of which copies a tile of each factor into shared memory; the epilogue is fused. The windows of a
-convolution are gathered by the copy, so that its `im2col` definition is an implicit product of matrices.
+reduction, and each step copies a tile of each factor to shared memory; the epilogue is fused. The copy gathers the
+windows of a convolution, so that its `im2col` definition is an implicit product of matrices.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ from search_space.sketch.tables import MAX_WASTE, ceildiv, divisors
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128)
 MANY = 64
-"""Shorter axes are divided among any number of threads that divides them, too."""
+"""Extent up to which an axis is also divided among any number of threads that divides it."""
 REGISTER_TILES = tuple(range(1, 9))
 VIRTUAL = (1, 2, 4)
 MAX_TILE = 256
-"""Elements of a block's tile along one axis."""
+"""Greatest number of elements of a block's tile along one axis."""
 MAX_SUMS = 128
-"""Accumulators of a thread."""
+"""Greatest number of accumulators of a thread."""
 MAX_UNROLL = 512
-"""Multiply-adds in one unrolled body: more of them take long to compile and leave the instruction cache."""
+"""Greatest number of multiply-adds in an unrolled body: more compile slowly and exceed the instruction cache."""
 DEPTHS = (4, 8, 16, 32, 64)
 UNROLLS = (1, 2, 4, 8)
 PADS = (0, 4, 8)
+"""Pads between the rows of a tile in shared memory, in words of 4 bytes."""
 FEW = 8
-"""Where an extent has fewer ways to divide it, tiles that do not divide it are tried, too."""
+"""Number of dividing tiles below which tiles that do not divide the extent are tried, too."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class _Depth:
 
     Attributes:
         outer: the loop over steps; inner: loops of a step, the unrolled one last.
-        axis: the one that is split over steps; others are part of a step as a whole, or stand still in it.
+        axis: axis that is split over steps; other axes are part of a step as a whole, or fixed in it.
         tile, unroll, vector: elements of that axis in a step, in an unrolled body, and in a vector of it.
     """
 
@@ -96,10 +97,10 @@ class _Depth:
 
 
 class GpuTiling(SketchRule):
-    """Tiles a sum of products together with its epilogue.
+    """A rule that tiles a sum of products together with its epilogue.
 
     Variants: the left factor's tile by rows, or by columns so that a thread reads its rows as a vector; one buffer, or
-    two, the next of which is filled while the other is read.
+    two, of which one is filled while the other is read.
     """
 
     name = "gpu_tiling"
@@ -108,23 +109,23 @@ class GpuTiling(SketchRule):
         return product_of(draft, stage) is not None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        found = product_of(draft, stage)
-        assert found is not None
+        product = product_of(draft, stage)
+        assert product is not None
         gpu = gpu_of(hardware)
-        split = split_parts(draft, found, hardware)
-        draft, sums = draft.sums_in("local", found.sums.name, stage.name)
-        draft, row, column, most = self.sides(draft, found)
+        split = split_parts(draft, product, hardware)
+        draft, sums = draft.sums_in("local", product.sums.name, stage.name)
+        draft, row, column, most = self.sides(draft, product)
         threads = Threads(row.threads, column.threads)
-        draft, place = self.output(draft, found, row, column)
-        draft, depth = self.reduction(draft, found, sums, row, column, place)
+        draft, place = self.output(draft, product, row, column)
+        draft, depth = self.reduction(draft, product, sums, row, column, place)
         accumulators = row.sums * column.sums
         draft = limited(draft, "accumulators", accumulators, MAX_SUMS)
         draft = limited(draft, "unrolled operations", accumulators * depth.unroll, MAX_UNROLL)
         out: list[Draft] = split
-        for by_columns in (False, True) if found.rows and found.rows[0].extent.value > 1 else (False,):
+        for by_columns in (False, True) if product.rows and product.rows[0].extent.value > 1 else (False,):
             fragments = row.sums * (1 if by_columns else depth.unroll) + column.sums
             done = with_threads(draft, threads.count, accumulators + fragments, gpu, most)
-            done = self.factors(done, found, sums, (row, column), depth, by_columns, hardware)
+            done = self.factors(done, product, sums, (row, column), depth, by_columns, hardware)
             label = "columns" if by_columns else "rows"
             out.append(done.variant(label).finish(stage.name, sums))
             doubled = done.pragma(sums, depth.outer, PIPELINE, 2)
@@ -133,7 +134,7 @@ class GpuTiling(SketchRule):
 
     # ------------------------------------------------------------------ the output
     def sides(self, draft: Draft, found: Product) -> tuple[Draft, _Side, _Side, int]:
-        """Tile factors of rows and columns, and the most threads that a block may have."""
+        """Decides tile factors of rows and columns; returns the most threads that a block may have."""
         name, column = found.output.name, int(found.columns.extent.value)
         row = int(found.rows[0].extent.value) if found.rows else 1
         sides, most = [], 1
@@ -145,7 +146,7 @@ class GpuTiling(SketchRule):
         return draft, sides[0], sides[1], most
 
     def output(self, draft: Draft, found: Product, row: _Side, column: _Side) -> tuple[Draft, Loop]:
-        """The output's loops, and the loop of threads inside which a thread's tile is computed."""
+        """Makes the output's loops; returns the loop of threads inside which a thread's tile is computed."""
         name = found.output.name
         draft, around, rows, columns = found.fused_rows(draft)
         i: tuple[Loop, ...] = ()
@@ -165,13 +166,13 @@ class GpuTiling(SketchRule):
     def reduction(
         self, draft: Draft, found: Product, sums: str, row: _Side, column: _Side, place: Loop
     ) -> tuple[Draft, _Depth]:
-        """The loops of the sum, inside the loop `place` of the output."""
+        """Makes the loops of the sum, inside the loop `place` of the output."""
         name, stage = found.output.name, draft.stage(sums)
         draft = draft.compute_at(sums, name, place)
         reduced = list(stage.reduce_axes)
-        whole: list[Loop] = []
+        short: list[Loop] = []
         while len(reduced) > 1 and reduced[-1].extent.is_const and int(reduced[-1].extent.value) < SHORT:
-            whole.insert(0, reduced.pop().name)
+            short.insert(0, reduced.pop().name)
         axis = reduced.pop()
         extent = longest_extent(draft, axis)
         rows = depth_tiles(extent)
@@ -179,7 +180,7 @@ class GpuTiling(SketchRule):
         unroll = lift(vectors) * vector
         tail = "exact" if all(extent % (s * u * v) == 0 for s, u, v in rows) else "guard"
         draft, (r0, r1, r2) = draft.split(sums, axis.name, (steps, unroll), tail)
-        outer, inner = (*(a.name for a in reduced), r0), (r1, *whole, r2)
+        outer, inner = (*(a.name for a in reduced), r0), (r1, *short, r2)
         draft = draft.reorder(sums, *outer, *inner, *stage.spatial)
         draft, over_steps = draft.fuse(sums, outer)
         draft = draft.unroll(sums, r2, *stage.spatial)
@@ -195,8 +196,8 @@ class GpuTiling(SketchRule):
         by_columns: bool,
         hardware: Hardware,
     ) -> Draft:
-        """Copies of the factors' tiles in shared memory, and of what a thread reads of them in registers."""
-        name, place, (row, column) = found.output.name, (sums, depth.outer), sides
+        """Copies the factors' tiles to shared memory, and a thread's part of them to registers."""
+        name, reader, (row, column) = found.output.name, (sums, depth.outer), sides
         threads = Threads(row.threads, column.threads)
         for label, tensor in (("left", found.left), ("right", found.right)):
             source = draft.state.input(tensor) or draft.stage(tensor)
@@ -213,7 +214,7 @@ class GpuTiling(SketchRule):
             if turned:
                 first = row_dimension(found)  # it becomes the last one
                 order = (*range(first), *range(first + 1, len(shape)), first)
-            draft, copy = copied(draft, tensor, place, threads, vector, order, pad)
+            draft, copy = copied(draft, tensor, reader, threads, vector, order, pad)
             inner = depth.inner[-1] if by_columns or label == "right" else depth.inner[-2]
             if label == "right":
                 width = column.vector
@@ -223,7 +224,7 @@ class GpuTiling(SketchRule):
         return draft
 
     def last_extent(self, found: Product, tensor: str, depth: _Depth, column: _Side) -> Expr:
-        """How long the tile of a factor is along its last dimension."""
+        """Returns the length of a factor's tile along its last dimension."""
         factors = two_factors(found.sums.body)
         assert factors is not None
         (index,) = {f.args[-1] for f in factors if f.args[0] == tensor}
@@ -239,10 +240,10 @@ class GpuTiling(SketchRule):
 
 
 def side_tiles(extent: int, vectors: bool) -> list[tuple[int, int, int, int]]:
-    """(virtual threads, threads, vectors of a thread, elements in a vector) of one side of the output.
+    """Lists (virtual threads, threads, vectors of a thread, elements in a vector) of one side of the output.
 
     Args:
-        vectors: whether vectors are stored along it: they must divide the extent, so that none is cut.
+        vectors: whether vectors are stored along it: they must divide the extent, so that no vector is cut.
     """
     rows = []
     own = divisors(extent) if extent <= MANY else []
@@ -261,9 +262,9 @@ def side_tiles(extent: int, vectors: bool) -> list[tuple[int, int, int, int]]:
 
 
 def depth_tiles(extent: int) -> list[tuple[int, int, int]]:
-    """(unrolled bodies of a step, vectors in one, elements in a vector) of the reduction's tile.
+    """Lists (unrolled bodies of a step, vectors in one, elements in a vector) of the reduction's tile.
 
-    Divisors of the extent; where these are few, also what is little too long, the rest of which is zeros.
+    They are divisors of the extent; if these are few, also slightly longer tiles, padded with zeros.
     """
     rows = []
     for exact in (True, False):

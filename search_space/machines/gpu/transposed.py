@@ -1,4 +1,4 @@
-"""GPUs: element-wise outputs that read an input across, as transpositions do: by way of tiles in shared memory.
+"""GPUs: element-wise outputs that read an input across, as transpositions do: through tiles in shared memory.
 
 Threads copy a tile along the input's rows and write it along the output's, so that both sides are read and written in
 whole sectors. Rows of a tile are one 4-byte word longer, which puts a column's elements on different banks (Ruetsch and
@@ -32,7 +32,7 @@ class GpuTransposed(SketchRule):
         return self.across(draft, stage) is not None
 
     def across(self, draft: Draft, stage: Stage) -> tuple[str, str] | None:
-        """As `read_across`, of what the stage itself reads: what an inlined one reads cannot be copied for it."""
+        """Returns `read_across` of the stage's own reads: the reads of an inlined stage cannot be copied for it."""
         found = read_across(draft, stage, TILES[0])
         return found if found is not None and found[0] in stage.reads() else None
 

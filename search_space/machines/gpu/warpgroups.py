@@ -1,8 +1,8 @@
 """GPUs whose warpgroups multiply tiles of shared memory (`wgmma`): blocks, warpgroups, tiles of one instruction.
 
 A warpgroup accumulates a tile of the output in registers that its threads hold together (scope `warpgroup`). A step of
-the reduction copies tiles of both factors into shared memory, from where the instructions read them. The epilogue is
-done by the threads, each on the elements that it holds.
+the reduction copies tiles of both factors to shared memory, from where the instructions read them. The epilogue is
+computed by the threads, each on the elements that it holds.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from search_space.warpgroup_intrinsics import DEPTH, ROWS, SCOPE, THREADS, Wgmma
 
 WARPGROUPS = (1, 2)
 TILES = (1, 2)
-"""Of one instruction that a warpgroup accumulates, along each side."""
+"""Numbers of an instruction's tiles that a warpgroup accumulates, along each side."""
 LINE = 64
 """Elements of a row of 128 bytes, in which tiles of both factors are laid out."""
 LINES = (1, 2)
-"""By which a step of the reduction advances."""
+"""Numbers of lines that a step of the reduction advances by."""
 STAGES = (2, 3, 4)
 """Steps whose tiles are in shared memory at once."""
 UNIT_BYTES = 16
-"""Of which rows of arrays must be multiples for the copy unit."""
+"""Divisor of the bytes of an array's rows that the copy unit requires."""
 LEAST = 32
 """Rows and columns of the output, below which most of an instruction would multiply zeros."""
 WARPS, HALVES, PAIR = 4, 2, 2
@@ -55,9 +55,9 @@ WARPS, HALVES, PAIR = 4, 2, 2
 
 
 class GpuWarpgroups(SketchRule):
-    """Tiles a product of 16-bit factors that warpgroups multiply, together with its epilogue.
+    """A rule that tiles a product of 16-bit factors that warpgroups multiply, together with its epilogue.
 
-    Sketches for single warps stand beside those for warpgroups.
+    It adds the sketches for single warps to those for warpgroups.
     """
 
     name = "gpu_warpgroups"
@@ -72,7 +72,7 @@ class GpuWarpgroups(SketchRule):
         return found is not None and bool(self.instructions(draft, found, hardware))
 
     def instructions(self, draft: Draft, found: Product, hardware: Hardware) -> tuple[Wgmma, ...]:
-        """The instructions as wide as the output bears; none where the factors lie otherwise than they read them."""
+        """Returns the instructions that fit the output's width; () if the factors' layouts are not those they read."""
         left, right = (multiplied(found, t) for t in (found.left, found.right))
         fitting = wgmmas_for(hardware, left, right, found.sums.dtype)
         if not fitting or not found.rows:
@@ -89,15 +89,15 @@ class GpuWarpgroups(SketchRule):
         return (narrow, *(w for w in wider if ceildiv(columns, w.columns) * w.columns <= columns * MAX_WASTE))
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        found = product_of(draft, stage)
-        assert found is not None
+        product = product_of(draft, stage)
+        assert product is not None
         out = []
-        for wgmma in self.instructions(draft, found, hardware):
-            out += self.variants(draft, stage, found, wgmma, hardware)
+        for wgmma in self.instructions(draft, product, hardware):
+            out += self.variants(draft, stage, product, wgmma, hardware)
         return out + self.warps.apply(draft, stage, hardware)
 
     def variants(self, draft: Draft, stage: Stage, found: Product, wgmma: Wgmma, hardware: Hardware) -> list[Draft]:
-        """The sketches of one instruction, one for each number of tiles in shared memory and each way to fill them."""
+        """Lists the sketches of one instruction: one for each number of tiles in shared memory and way to fill them."""
         draft, sums = draft.sums_in(SCOPE, found.sums.name, stage.name)
         rows, columns = (ROWS, TILES), (wgmma.columns, TILES)
         draft, row, column = decided_sides(draft, found, rows, columns, "warpgroups", WARPGROUPS)
@@ -121,7 +121,7 @@ class GpuWarpgroups(SketchRule):
         ]
 
     def boxes(self, draft: Draft, found: Product) -> bool:
-        """Whether the tiles of both factors are boxes of arrays whose rows the copy unit can address.
+        """Tells whether the tiles of both factors are boxes of arrays whose rows the copy unit can address.
 
         A reduction of one step has no loop whose tiles could be filled ahead.
         """
@@ -134,7 +134,7 @@ class GpuWarpgroups(SketchRule):
         return True
 
     def rows_of(self, draft: Draft, stage: Stage) -> Input | None:
-        """The array whose rows a stage has one after another, as the columns of a 1x1 convolution are its pixels."""
+        """Finds the array whose rows a stage has in order, such as pixels that are the columns of a 1x1 convolution."""
         body = stage.body
         array = draft.state.input(body.args[0]) if body.op == "load" else None
         if array is None or not all(lift(e).is_const for e in stage.shape):
@@ -142,15 +142,15 @@ class GpuWarpgroups(SketchRule):
         simplify = Regrouping({a.name: a.extent for a in stage.axes})
         numbers = {a.name: const(0) for a in stage.axes if a.extent is const(1)}
         indices = [tuple(substitute(i, numbers) for i in each) for each in (body.args[1:], map(variable, stage.axes))]
-        taken, own = (
+        source, own = (
             recombined(simplify(total(i * product(shape[d + 1 :]) for d, i in enumerate(each))), simplify)
             for each, shape in zip(indices, (array.shape, stage.shape), strict=True)
         )
-        return array if taken is own else None
+        return array if source is own else None
 
     # ------------------------------------------------------------------ the output
     def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, Loop]:
-        """The output's loops, the threads on the elements that they hold; and the loop around a warpgroup's tile."""
+        """Makes the output's loops, with threads on their elements; returns the loop around a warpgroup's tile."""
         name = found.output.name
         draft, around, rows, columns = found.fused_rows(draft)
         assert rows is not None
@@ -163,7 +163,7 @@ class GpuWarpgroups(SketchRule):
 
     # ------------------------------------------------------------------ the sum
     def reduction(self, draft: Draft, found: Product, sums: str, wgmma: Wgmma, place: Loop) -> tuple[Draft, Loop, Expr]:
-        """The loops of the sum; the one over steps, and how deep a step is."""
+        """Makes the loops of the sum; returns the loop over steps, and the depth of a step."""
         name, axis = found.output.name, draft.stage(sums).reduce_axes[-1]
         draft = draft.compute_at(sums, name, place)
         extent = longest_extent(draft, axis)
@@ -182,12 +182,12 @@ class GpuWarpgroups(SketchRule):
         whole: tuple[Expr, Expr],
         bulk: bool,
     ) -> Draft:
-        """Copies of both factors in shared memory, the left one's rows along the reduction, the right one's across.
+        """Copies both factors to shared memory, the left one's rows along the reduction, the right one's across.
 
         Args:
             place: the sums, and their loop over steps.
             whole: length of a row of each.
-            bulk: whether no thread copies, and how wide its vectors are is no question.
+            bulk: whether the copy unit fills the tiles, so that the width of vectors is no choice.
         """
         name = found.output.name
         for label, tensor, length in (("left", found.left, whole[0]), ("right", found.right, whole[1])):

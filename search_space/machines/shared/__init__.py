@@ -1,1 +1,1 @@
-"""Rules for stages that several kinds of machines schedule alike, and what their rules ask of a definition."""
+"""Rules for stages that several kinds of machines schedule alike, and properties of definitions that rules check."""

@@ -1,4 +1,4 @@
-"""Channels in groups: neighbours along an output axis read the same inputs, those of the next group others."""
+"""Channels in groups: neighbours along an output axis read the same inputs, until the next group begins."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from search_space.schedule.state import Stage
 from search_space.sketch.tables import vector_tiles
 
 MAX_VECTORS = 8
-"""Along the last axis in a tile of registers, at most."""
+"""Greatest number of vectors along the last axis in a register tile."""
 
 MOST_WORDS = 32
-"""Places that lanes may take what they multiply from: a permutation chooses from two vectors."""
+"""Greatest number of words that lanes may select factors from: a permutation selects from two vectors."""
 
 
 def group_width(stage: Stage) -> int:
-    """How many neighbours along the last axis read the same, as the outputs of a group do; 1 where none do."""
+    """Returns the number of neighbours along the last axis with equal reads, such as the outputs of a group, or 1."""
     axis = var(stage.axes[-1].name)
     divisions = (node for node in walk(stage.body) if node.op == "floordiv" and node.args[0] is axis)
     return next((int(node.args[1].value) for node in divisions if node.args[1].is_const), 1)
 
 
 def group_tiles(stage: Stage, lanes: int) -> list[tuple[int, int]]:
-    """Tiles (blocks, vectors) that divide the last axis, and of which each begins with a group or lies within one."""
+    """Lists tiles (blocks, vectors) that divide the last axis; each begins with a group or lies within one."""
     extent, width = int(stage.axes[-1].extent.value), group_width(stage)
     aligned = width % lanes == 0 or lanes % width == 0
     return [
@@ -33,7 +33,7 @@ def group_tiles(stage: Stage, lanes: int) -> list[tuple[int, int]]:
 
 
 def of_one_group(body: Expr, stage: Stage, lanes: int) -> Expr:
-    """A stage's body as the lanes of one vector see it where they are all of one group: that of the first group."""
+    """Returns a stage's body for the lanes of one vector, if they all lie in one group: that of the first group."""
     width, last = group_width(stage), var(stage.axes[-1].name)
     if width % lanes or not group_tiles(stage, lanes):
         return body
@@ -41,7 +41,7 @@ def of_one_group(body: Expr, stage: Stage, lanes: int) -> Expr:
 
 
 def in_groups(stage: Stage, node: Expr, axis: str, lanes: int, depth: int) -> bool:
-    """Whether a load gives lanes along the stage's last axis, by group, `depth` neighbours along a reduce axis each.
+    """Tells whether a load gives each lane `depth` neighbours along a reduce axis, lanes by group along the last axis.
 
     Its last index is `last // width * channels + axis`, so that lanes take whole words of `depth` elements, and these
     lie close to each other; nothing else in it depends on either axis.

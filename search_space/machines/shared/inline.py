@@ -10,16 +10,16 @@ from search_space.sketch.base import Draft, SketchRule
 from search_space.tags import Tag
 
 KEPT = (Tag.PAD, Tag.TRANSFORM, Tag.SLICES, Tag.PANEL)
-"""Tags of stages that rules of their own write out."""
+"""Tags of stages that other rules store."""
 
 
 class AlwaysInline(SketchRule):
-    """Inlines cheap element-wise stages; one with a math function is inlined only where that repeats nothing.
+    """A rule that inlines cheap element-wise stages; a math function is inlined only if that repeats nothing.
 
-    What stands in front of a product that is an instruction of the machine is kept: instructions read memory.
+    A stage read by a product that is an instruction of the machine is kept: instructions read memory.
 
     Args:
-        windows_are_copied: whether windows of a convolution are gathered by what copies them to faster memory.
+        windows_are_copied: whether windows of a convolution are gathered by the copy to faster memory.
     """
 
     name = "always_inline"
@@ -34,7 +34,7 @@ class AlwaysInline(SketchRule):
             return False
         consumers = draft.state.consumers(stage.name)
         if self.windows_are_copied and gathers(stage) and any(c.reducer is not None for c in consumers):
-            return False  # computed where it is copied into shared memory
+            return False  # computed by the copy to shared memory
         costly = any(n.op in ("call", "div") for n in walk(stage.body))
         repeated = any(len(c.axes) + len(c.reduce_axes) > len(stage.axes) for c in consumers)
         if costly and (repeated or len(consumers) > 1):
@@ -52,6 +52,6 @@ class AlwaysInline(SketchRule):
 
 
 def gathers(stage: Stage) -> bool:
-    """Whether a stage reads at indices that are divided, as the windows of a convolution are gathered."""
+    """Tells whether a stage reads at indices with divisions, as the gathered windows of a convolution do."""
     loads = [n for n in walk(stage.body) if n.op == "load"]
     return any(part.op in ("floordiv", "mod") for n in loads for index in n.args[1:] for part in walk(index))

@@ -1,7 +1,7 @@
-"""Instructions of the machine that compute the body of a reduction, and how they want what they read laid out.
+"""Instructions of the machine that compute the body of a reduction, and the layouts of their operands.
 
-Constants are packed before the first call. Of other operands a copy is made, tile by tile, whose neighbours along the
-sum lie next to each other: worth it where many rows are multiplied by each element.
+Constants are packed before the first call. Other operands are copied tile by tile, with neighbours along the sum next
+to each other: this pays off if many rows are multiplied by each element.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft
 
 INTERLEAVED = frozenset({BF16_DOT.name})
-"""Instructions for which what is no constant is copied in the order that they want."""
+"""Instructions for which an operand that is no constant is copied in their order."""
 
 EACH = "#"
-"""What the name of a dimension that is no axis begins with."""
+"""Prefix of the name of a dimension that is no axis."""
 
 FEW_ROWS = 4
-"""Rows that share an operand for which laying it out costs more than it saves, fewer than."""
+"""Number of rows that share an operand, below which a new layout costs more than it saves."""
 
 
 def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
-    """The axes that index a constant not packed so far, each by itself and the last spatial one among them.
+    """Returns the axes that index a constant without a layout, each alone and the last spatial one among them.
 
-    A dimension of which the body reads every element is `EACH` and its number.
+    A dimension of which the body reads every element is named `EACH` and its number.
     """
     source = draft.state.input(node.args[0]) if node.op == "load" else None
     if source is None or not source.constant or source.layout is not None:
@@ -45,13 +45,13 @@ def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
 
 
 def _each(stage: Stage, node: Expr, place: int, extent: int) -> bool:
-    """Whether the body reads every element along a dimension of what a load reads, each at a number of its own."""
+    """Tells whether the body reads every element along a dimension of a load's source, each at a constant index."""
     read = [n.args[1 + place] for n in walk(stage.body) if n.op == "load" and n.args[0] == node.args[0]]
     return extent > 1 and all(i.is_const for i in read) and {i.value for i in read} == set(range(extent))
 
 
 def in_words(draft: Draft, stage: Stage, node: Expr, axis: str, lanes: int, depth: int) -> bool:
-    """Whether a load gives each lane along the stage's last axis a word of its own, `depth` neighbours along `axis`.
+    """Tells whether a load gives each lane along the stage's last axis its own word, `depth` neighbours along `axis`.
 
     The words of neighbouring lanes lie side by side.
     """
@@ -65,7 +65,7 @@ def in_words(draft: Draft, stage: Stage, node: Expr, axis: str, lanes: int, dept
 
 
 def interleavable(draft: Draft, stage: Stage, node: Expr, axis: str) -> bool:
-    """Whether a load of an input may be one of a copy with neighbours along `axis` next to each other.
+    """Tells whether a load of an input may read a copy with neighbours along `axis` next to each other.
 
     Its indices are axes, each by itself, the last spatial one and `axis` among them.
     """
@@ -79,14 +79,14 @@ def interleavable(draft: Draft, stage: Stage, node: Expr, axis: str) -> bool:
 
 
 def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[TensorIntrin, Axis] | None:
-    """An instruction of the machine that computes the stage's body over its last axis and a reduce axis, and that axis.
+    """Finds an instruction of the machine for the stage's body over its last axis and a reduce axis, and that axis.
 
-    The shared operand must run along the reduce axis in memory, the other be a constant, which packing lays out, or an
-    input that may be copied in the order of the instruction. Where lanes have factors of their own, one is such a
-    constant, and the other is read by groups of lanes. The body is that with inlined stages put in: what these compute,
-    an instruction does not.
+    The shared operand must run along the reduce axis in memory. The other operand must be a constant, which packing
+    lays out, or an input that may be copied in the order of the instruction. If lanes have their own factors, one
+    operand is such a constant, and groups of lanes read the other. The body is taken after inlining: an instruction
+    does not compute inlined stages.
 
-    Where groups are whole vectors, the lanes of one share what they read.
+    If groups are whole vectors, the lanes of a vector share their reads.
     """
     if not stage.axes:
         return None

@@ -1,4 +1,4 @@
-"""How many elements a vector of a stage holds: those of float32, more where 16-bit floats or bytes are only moved."""
+"""The number of elements in a vector of a stage: of float32, or more if 16-bit floats or bytes are only moved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from search_space.sketch.tables import MAX_WASTE, ceildiv
 
 
 def lanes_of(draft: Draft, stage: Stage, hardware: Hardware) -> int:
-    """Elements of a vector along the last axis: more than of float32 only where the axis fills them."""
+    """Returns the elements of a vector along the last axis: more than of float32 only if the axis fills them."""
     lanes, extent = hardware.float_lanes, int(stage.axes[-1].extent.value) if stage.axes else 1
     wide = 2 * lanes
     fills = ceildiv(extent, wide) * wide <= extent * MAX_WASTE
@@ -22,19 +22,19 @@ def lanes_of(draft: Draft, stage: Stage, hardware: Hardware) -> int:
 
 
 def copied_lanes(draft: Draft, stage: Stage, hardware: Hardware) -> int:
-    """Elements of a vector of a copy that fills a register, whose last vector begins earlier where it must.
+    """Returns the elements of a vector of a copy that fills a register; the last vector may begin earlier.
 
-    More than of float32, and no more than the last axis has; 0 where what is copied lies otherwise, or lanes would
-    choose for themselves.
+    There are more than of float32, and no more than the last axis has; 0 if the source has another order, or a
+    condition differs between lanes.
     """
     body, last = expanded(stage, draft.state), stage.axes[-1]
-    held, extent = hardware.vector_bytes // dtype_bytes(stage.dtype), int(last.extent.value)
-    while held > extent:
-        held //= 2
+    lanes, extent = hardware.vector_bytes // dtype_bytes(stage.dtype), int(last.extent.value)
+    while lanes > extent:
+        lanes //= 2
     loads = [n for n in walk(body) if n.op == "load"]
     along = all(n.args[-1] is var(last.name) and last.name not in _names(n.args[1:-1]) for n in loads)
     plain = bool(loads) and along and moves(body) and not _conditional(body, last.name)
-    return held if plain and held > hardware.float_lanes else 0
+    return lanes if plain and lanes > hardware.float_lanes else 0
 
 
 def _names(indices: Sequence[Expr]) -> set[str]:
@@ -42,12 +42,12 @@ def _names(indices: Sequence[Expr]) -> set[str]:
 
 
 def _conditional(body: Expr, axis: str) -> bool:
-    """Whether a choice in it depends on the axis, so that lanes would choose for themselves."""
+    """Tells whether a condition in an expression depends on the axis, and so may differ between lanes."""
     return any(node.op == "select" and axis in variables(node.args[0]) for node in walk(body))
 
 
 def moves(body: Expr) -> bool:
-    """Whether an expression gives elements as they are, and computes with none."""
+    """Tells whether an expression returns elements unchanged, without arithmetic."""
     if body.op == "load":
         return not any(node.op == "load" for index in body.args[1:] for node in walk(index))
     if body.op == "select":

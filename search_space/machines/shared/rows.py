@@ -12,10 +12,10 @@ from search_space.sketch.reads import in_row
 
 
 def row_group(draft: Draft, output: Stage, along: Callable[[Stage], bool] | None = None) -> list[Stage] | None:
-    """All stages of a row, producers first, if each has the output's leading axes and reads its row; else None.
+    """Returns all stages of a row, producers first, if each has the output's leading axes and reads its row; else None.
 
     Args:
-        along: whether a reduction runs along rows; by default whether it is `along_last`.
+        along: test whether a reduction runs along rows, by default `along_last`.
     """
     if output.name not in draft.state.outputs:
         return None
@@ -36,7 +36,7 @@ def row_group(draft: Draft, output: Stage, along: Callable[[Stage], bool] | None
 
 
 def along_last(stage: Stage) -> bool:
-    """Whether a reduction runs along the last dimension of all it reads, over one axis."""
+    """Tells whether a reduction runs along the last dimension of all its reads, over one axis."""
     if len(stage.reduce_axes) != 1:
         return False
     axis = stage.reduce_axes[0].name
@@ -49,9 +49,9 @@ def along_last(stage: Stage) -> bool:
 
 
 def last_reduced(state: State, stage: Stage) -> tuple[str, ...]:
-    """The reduce axes that run, side by side, along the last dimensions of all that a reduction reads, outermost first.
+    """Returns the reduce axes along the last dimensions of all reads of a reduction, outermost first.
 
-    All elements of theirs lie one after another. None where there is no such axis, or where reads differ.
+    All elements of these axes are contiguous. Returns () without such an axis, or if reads differ.
     """
     if along_last(stage):
         return stage.reduced
@@ -62,7 +62,7 @@ def last_reduced(state: State, stage: Stage) -> tuple[str, ...]:
 
 
 def _last_of(indices: Sequence[Expr], shape: Sequence[Expr], reduced: dict[str, Expr]) -> tuple[str, ...]:
-    """The same of one read; where other dimensions are read along several axes, none."""
+    """Returns the reduce axes along the last dimensions of one read; () if another dimension has several axes."""
     run: list[str] = []
     for index, extent in zip(reversed(indices), reversed(shape), strict=True):
         own = variables(index) & reduced.keys()
@@ -74,7 +74,7 @@ def _last_of(indices: Sequence[Expr], shape: Sequence[Expr], reduced: dict[str, 
             break
         run.insert(0, name)
         if rest is not lift(0) or canon(reduced[name] - extent) is not lift(0):
-            break  # a part of the dimension: those before it lie further apart
+            break  # a part of the dimension: elements of outer dimensions are not contiguous with it
     others = indices[: len(indices) - len(run)]
     plain = all(not variables(i) & set(run) and len(variables(i) & reduced.keys()) <= 1 for i in others)
     return tuple(run) if plain else ()

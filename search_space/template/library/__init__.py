@@ -1,1 +1,1 @@
-"""Templates that come along: worked examples, and search spaces to compare with those of sketch rules."""
+"""Templates of the library: worked examples, and search spaces to compare with those of sketch rules."""

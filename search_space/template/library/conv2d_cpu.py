@@ -1,4 +1,4 @@
-"""A convolution on a CPU: a tile of outputs is summed up in registers, weights lie as they are read."""
+"""A convolution on a CPU: a tile of outputs is accumulated in registers; weights are packed as they are read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_UNROLLED = 400
 
 @template("conv2d.cpu", operator="conv2d")
 def conv2d_cpu(cfg: Config, workload: Workload) -> Scheduled:
-    """The direct algorithm of `conv2d` in float32: ungrouped, with any window, padding and activation.
+    """Schedules the direct algorithm of `conv2d` in float32: ungrouped, with any window, padding and activation.
 
-    Knobs: the tile of the output (`tile_h`, `tile_w`, in vectors `tile_k`), how many output channels are together in a
-    block (`tile_k`, too), unrolling along the input channels (`tile_rc`), the order of the outer loops (`order`) and of
-    the reduction (`order_r`), and where padding is written (`pad`: whole first, or for each block of rows).
+    Knobs: the tile of the output (`tile_h`, `tile_w`, in vectors `tile_k`); the number of output channels in a block
+    (`tile_k`, too); unrolling along the input channels (`tile_rc`); the orders of the outer loops (`order`) and of the
+    reduction (`order_r`); and the place of padding (`pad`: whole first, or for each block of rows).
     """
     if workload.args["dtype"] != "float32" or workload.args["groups"] != 1:
         got = f"dtype={workload.args['dtype']}, groups={workload.args['groups']}"
@@ -87,7 +87,7 @@ def conv2d_cpu(cfg: Config, workload: Workload) -> Scheduled:
 
 
 def _accumulator(s: Schedule, out: te.Tensor) -> Any:
-    """The stage that sums up: the convolution itself, or a copy of it in registers where it is the output."""
+    """Returns the stage that sums up: the convolution itself, or a copy of it in registers if it is the output."""
     if out.op.reducer is not None:
         return s.cache_write(out, "local")
     (name,) = (stage.name for stage in s.state.stages if stage.reducer is not None)
@@ -113,7 +113,7 @@ def _pad(cfg: Config, s: Schedule, out: te.Tensor, parallel: Any, lanes: int) ->
 
 
 def _little_waste(extent: int, most: float = 1.25) -> Callable[[tuple[int, ...]], bool]:
-    """Rows whose clamped tiles compute at most a quarter of the axis twice."""
+    """Makes a filter for rows whose clamped tiles compute at most a quarter of the axis twice."""
 
     def keeps(sizes: tuple[int, ...]) -> bool:
         tile = sizes[-1]
@@ -127,6 +127,6 @@ def _little_waste(extent: int, most: float = 1.25) -> Callable[[tuple[int, ...]]
 
 
 def _divisors(count: int, step: int) -> list[int]:
-    """Divisors of the number of tiles of `step` in `count`, none where the last tile is mostly empty."""
+    """Lists divisors of the number of tiles of `step` in `count`; none if the last tile is mostly empty."""
     tiles = -(-count // step)
     return [d for d in range(1, tiles + 1) if tiles % d == 0] if tiles * step <= 1.25 * count else []

@@ -16,7 +16,7 @@ THREADS = 2
 
 @template("conv2d.vta", operator="conv2d_blocked")
 def conv2d_vta(cfg: Config, workload: Workload) -> Scheduled:
-    """`conv2d_blocked` with padding, shift, bias and clipping.
+    """Schedules `conv2d_blocked` with padding, shift, bias and clipping.
 
     Knobs, with the names of TVM's template: the tile of rows, columns and blocks of output channels (`tile_h`,
     `tile_w`, `tile_co`), the part of the input channels that arrives at a time (`tile_ci`), virtual threads along rows
@@ -75,5 +75,5 @@ def conv2d_vta(cfg: Config, workload: Workload) -> Scheduled:
 
 
 def _even(extent: int, most: float = 1.25) -> Callable[[tuple[int, ...]], bool]:
-    """Tiles that compute at most a quarter of the axis twice."""
+    """Makes a filter for tiles that compute at most a quarter of the axis twice."""
     return lambda sizes: sizes[0] * sizes[1] <= most * extent
