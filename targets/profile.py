@@ -29,10 +29,10 @@ class Row:
 
     Attributes:
         step: its number in the order of calls.
-        name: of what it computes.
+        name: name of the computation.
         workload: key of the workload.
-        seconds: of an inference, the median; of a loop's step those of all trips.
-        share: of the sum of all steps' seconds, 0 to 1.
+        seconds: median seconds of an inference; of a step in a loop, the sum over its trips.
+        share: share of the sum of all steps' seconds, 0 to 1.
         gflops: 1e9 operations a second, as the workload defines them; None where they are not known.
     """
 
@@ -50,8 +50,8 @@ class Profile(NDArrayOperatorsMixin):
     Functions and operators of NumPy take it as the array `seconds`; indices and slices are that array's.
 
     Args:
-        name: of the network.
-        steps: of its manifest, in the order of calls.
+        name: name of the network.
+        steps: steps of its manifest, in the order of calls.
         seconds: (inferences, steps).
     """
 
@@ -124,14 +124,14 @@ class Profile(NDArrayOperatorsMixin):
                     }
                 )
                 start += seconds
-        found = Path(path)
+        file = Path(path)
         try:
-            replace_file(found, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())
+            replace_file(file, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())
         except OSError as error:
             raise ExecutableError(
-                f"`path` must be a file that can be written, but got {found}: {error.strerror}"
+                f"`path` must be a file that can be written, but got {file}: {error.strerror}"
             ) from None
-        return found
+        return file
 
     def __repr__(self) -> str:
         head, body = self._table()
@@ -147,7 +147,7 @@ class Profile(NDArrayOperatorsMixin):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """A table for notebooks."""
+        """Formats the table as HTML for notebooks."""
         head, body = self._table()
         titles = "".join(f"<th>{escape(title)}</th>" for title in head)
         rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells in body)
@@ -169,7 +169,7 @@ class Profile(NDArrayOperatorsMixin):
         return 3 if not len(self) or np.median(self.seconds, axis=0).sum() >= 1e-4 else 6
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """Titles of columns, and rows of texts."""
+        """Returns the titles of the columns, and the rows of texts."""
         rows, digits = self.rows, self._digits
         body = [
             [
@@ -188,7 +188,7 @@ class Profile(NDArrayOperatorsMixin):
 
 
 def _rate(step: Mapping[str, Any], seconds: float) -> float | None:
-    """1e9 operations a second of a step; None where there are none, or no time."""
+    """Returns a step's 1e9 operations a second; None if its operations are unknown, or it took no time."""
     flops = step.get("flops")
     known = isinstance(flops, int) and flops > 0 and seconds > 0
     return flops * step.get("trips", 1) / seconds * 1e-9 if known else None

@@ -9,12 +9,12 @@ MOST_THREADS = 1024
 
 
 def host_cores() -> int:
-    """Processors this process may run on."""
+    """Counts the processors that this process may run on."""
     return len(allowed_cores())
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """Logical cores this process may run on."""
+    """Lists the logical cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
@@ -24,8 +24,8 @@ def check_threads(threads: int, most: int | None = None) -> None:
     """Refuses a number of threads before anything is timed, which would take forever or claim what it was not.
 
     Args:
-        threads: that something is to run on.
-        most: that there may be; None: the cores that this process may use.
+        threads: requested number of threads.
+        most: greatest allowed number; None: the cores that this process may use.
 
     Raises:
         ValueError: fewer than 1, or more.

@@ -9,7 +9,7 @@ from targets.c.source import INCLUDES, Source
 
 
 def guarded(name: str, *parts: str) -> str:
-    """A header of parts between its guards, for C and C++."""
+    """Writes a header of parts between its guards, for C and C++."""
     guard = f"AUTOTUNE_{name.upper()}_H"
     text = "\n".join(part for part in parts if part)
     return f"#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n\n{text}\n#endif\n"

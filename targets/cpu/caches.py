@@ -20,7 +20,7 @@ class Caches:
     Attributes:
         sizes: bytes that one core has of each: the first two are its own, the third is shared.
         ways: lines of a set of each.
-        sources: who says so, by level: `system`, `library` or `usual`.
+        sources: source of the figures by level: `system`, `library` or `usual`.
     """
 
     sizes: tuple[int, int, int]
@@ -29,7 +29,7 @@ class Caches:
 
 
 def host_caches(system: Path = _SYSTEM) -> Caches:
-    """Those of this host's first core; a usual size stands in for what nobody tells.
+    """Reads the caches of this host's first core; a usual size replaces one that is unknown.
 
     Args:
         system: folder in which Linux describes its cores.

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from search_space.hardware import CpuRates
 
 CLOCK_HZ = 3.0e9
-"""Of a server with all cores at work. What is chosen does not depend on it, only how many seconds are expected."""
+"""Clock of a server with all cores at work. Only expected seconds depend on it, not the choice of schedules."""
 
 BANDWIDTH = 2.0e10
 """Bytes a second from memory, for each core."""
@@ -21,7 +21,7 @@ BANDWIDTH = 2.0e10
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a processor besides its instructions.
+    """Figures of a processor besides its instructions.
 
     Attributes:
         sizes: bytes of the caches: a core's own two, and what it shares of the third.
@@ -104,5 +104,5 @@ DESCRIPTIONS = MappingProxyType(
 
 
 def description_of(cpu: str) -> Description:
-    """A processor's description by LLVM's name of it; a usual one of others."""
+    """Returns a processor's description by LLVM's name of it; a usual one for unknown names."""
     return DESCRIPTIONS.get(cpu, _USUAL)

@@ -1,4 +1,4 @@
-"""Whole networks: one native function that calls every kernel in turn, linked into a shared object."""
+"""Linked networks: one native function that calls every kernel in turn, linked into a shared object."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _CLOCK = TIMER[: TIMER.index("define void")]
 
 
 def network_text(plan: NetworkPlan) -> str:
-    """LLVM functions `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr ticks)`.
+    """Writes LLVM functions `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr
+    ticks)`.
 
     Arguments are the inputs, the outputs, the weights and the sizes. The workspace holds the arena, then what kernels
     need. The second function also writes the time in nanoseconds before the first step and after each; steps of a loop
@@ -40,12 +41,12 @@ def network_text(plan: NetworkPlan) -> str:
 
 
 def shared_bytes(plan: NetworkPlan) -> int:
-    """Workspace that the threads of a kernel share, of the kernel that needs most."""
+    """Returns the bytes of workspace that the threads of a kernel share, of the kernel that needs most."""
     return max((module.metadata["shared_bytes"] for module in plan.modules), default=0)
 
 
 def scratch_bytes(plan: NetworkPlan) -> int:
-    """Workspace of each thread, of the kernel that needs most."""
+    """Returns the bytes of workspace of each thread, of the kernel that needs most."""
     return max((module.metadata["scratch_bytes"] for module in plan.modules), default=0)
 
 
@@ -77,7 +78,7 @@ def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
 
 
 def header(plan: NetworkPlan) -> str:
-    """The C header: types and sizes, and functions that open a network, run it and close it."""
+    """Writes the C header: types and sizes, and functions that open a network, run it and close it."""
     name, upper = plan.name, plan.name.upper()
     symbols = _Symbols(plan)
     tensors = list(zip([*plan.inputs, *plan.outputs], [*symbols.inputs, *symbols.outputs], strict=True))
@@ -179,7 +180,7 @@ class _Symbols:
     """Identifiers of what a call is given, each its own: names of a model may be keywords, or the same but for signs.
 
     Attributes:
-        inputs, outputs, sizes: in the order of the plan.
+        inputs, outputs, sizes: identifiers in the order of the plan.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:

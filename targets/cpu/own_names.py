@@ -26,7 +26,7 @@ from search_space.ir.stmt import (
 
 
 def with_own_names(program: LoopProgram) -> LoopProgram:
-    """The program with another name for every allocation; the first of a name keeps it."""
+    """Returns the program with another name for every allocation; the first of a name keeps it."""
     names = [n.buffer.name for n in walk_stmt(program.body) if isinstance(n, Allocate)]
     taken = {b.name for b in program.params} | set(names)
     if len(set(names)) == len(names):
@@ -49,7 +49,7 @@ def with_own_names(program: LoopProgram) -> LoopProgram:
 
 
 def renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
-    """The statement with other names for the buffers that it reads and writes."""
+    """Returns the statement with other names for the buffers that it reads and writes."""
     memo: dict[int, Expr] = {}
 
     def read(node: Expr) -> Expr | None:

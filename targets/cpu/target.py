@@ -44,9 +44,9 @@ class CpuTarget(Target):
     Args:
         cpu: an LLVM processor name; this host's by default.
         features: LLVM feature string; this host's by default.
-        name: by which `targets.registry` knows it.
-        architecture: of the processor, a name of `processors.TRIPLES`; empty: this host's. Code for another one is
-            built here and runs elsewhere.
+        name: key of the target in `targets.registry`.
+        architecture: architecture of the processor, a name of `processors.TRIPLES`; empty: this host's. Code for
+            another one is built here and runs elsewhere.
 
     Raises:
         ValueError: a processor that LLVM does not know.
@@ -106,7 +106,7 @@ class CpuTarget(Target):
         return f'nounwind {widths}"target-cpu"="{self.cpu}"'
 
     def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
-        """The module's LLVM text, shared and per-thread workspace bytes."""
+        """Emits the module's LLVM text; also returns the shared and per-thread bytes of workspace."""
         features = frozenset(self.limits.features)
         held = self.limits.caches[2] // 2  # beside what the output is made of
         main = emit_program(peeled(without_unseen(trimmed(program))), name, self.attributes(), features, held)
@@ -147,7 +147,7 @@ class CpuTarget(Target):
         )
 
     def load(self, module: Module) -> CpuKernel:
-        """The module, ready to run in this process.
+        """Loads a module, ready to run in this process.
 
         Raises:
             RunError: it is for another architecture than this host's.
@@ -190,7 +190,7 @@ class CpuTarget(Target):
         return str(self.machine.emit_assembly(llvm.parse_assembly(module.llvm_ir)))
 
     def library(self, files: Mapping[str, bytes]) -> SharedObject | None:
-        """The shared object among a network's files; None where there is none."""
+        """Loads the shared object among a network's files; None if it is missing."""
         return next((shared_object(data) for name, data in files.items() if name.endswith(".so")), None)
 
     def packer(self, module: Module, library: object = None) -> Packer:
@@ -213,7 +213,7 @@ class CpuTarget(Target):
 
 @cache
 def get_target(spec: str = "cpu") -> CpuTarget:
-    """`cpu` (this host), `cpu:NAME` with an LLVM processor name, or for another architecture `cpu:aarch64[:NAME]`.
+    """Returns the target `cpu` (this host), `cpu:NAME` with an LLVM processor name, or `cpu:aarch64[:NAME]`.
 
     Raises:
         ValueError: a processor that LLVM does not know.
