@@ -1,14 +1,14 @@
 """Parallel loops of generated code: a pool of native threads that takes work from each other, as LLVM text.
 
-`autotune_parallel_for(body, context, extent, threads)` runs `body(context, thread, low, high)` until every iteration
-of [0, extent) has run once. The iterations are cut into chunks, up to eight a thread, and every thread is given a
+`autotune_parallel_for(body, context, extent, threads)` runs `body(context, thread, low, high)` until every iteration of
+[0, extent) has run once. The iterations are cut into chunks, up to eight a thread, and every thread is given a
 contiguous range of them: the same rows in every loop, so that what a thread reads is what its own core wrote the loop
-before. It takes chunks from the front of its range, and when that is empty from the back of the others' ranges (work
+before. It takes chunks from the front of its range, and when that is empty from the back of other ranges (work
 stealing, as in Blumofe and Leiserson, JACM 1999, with ranges in place of deques).
 
-What it is for is a machine that does other things as well. A loop that is cut in equal parts once, OpenMP's way, waits
-in every loop for a thread that the operating system has put aside, some milliseconds each. Here the rest of a range is
-taken over, and the caller waits only for chunks that somebody is working on.
+The pool is made for a machine that does other things as well. A loop that is cut in equal parts once, OpenMP's way,
+waits in every loop for a thread that the operating system has put aside, some milliseconds each. Here the rest of a
+range is taken over, and the caller waits only for chunks that a thread is working on.
 
 All state is in words that are read and written atomically. A range is one word: the number of the loop (32 bits), the
 first chunk left and the end (16 bits each); so taking a chunk is one compare-and-exchange, which fails for a thread
@@ -375,11 +375,11 @@ define internal void @unload() {
   ret void
 }
 """
-"""Has a shared object end its pool as it is unloaded, or as the process ends."""
+"""Destructor of a shared object, which ends its pool as it is unloaded, or as the process ends."""
 
 
 def pool_text(architecture: str) -> str:
-    """LLVM text of the pool for a processor family (the first part of a target triple)."""
+    """Returns the LLVM text of the pool for a processor family (the first part of a target triple)."""
     words = {
         "MAX_THREADS": MAX_THREADS,
         "ANNOUNCED": _ANNOUNCED,

@@ -50,9 +50,7 @@ class Loops:
 
 
 def loops_of(program: LoopProgram) -> Loops:
-    """Returns the names of unrolled loops, and of vectorized ones with their extents (SEVERAL: a peeled
-    tail differs).
-    """
+    """Returns unrolled loops, and vectorized ones with their extents (SEVERAL: a peeled tail has another extent)."""
     unrolled: set[str] = set()
     lanes: dict[str, int] = {}
 

@@ -43,9 +43,7 @@ _LOG2_E = 1.44269504088896341
 _POWER = (0.07706641, 0.22764568, 0.69511663, 1.0)
 """2^r on [0, 1), relatively within 8.6e-5, the least there is for this degree and 1 at 0."""
 _WHOLE_POWER = (0.0018669571, 0.0090174722, 0.0557995178, 0.2401645929, 0.6931512952, 1.0)
-"""Coefficients of 2^r on [0, 1), relatively within 8.3e-8: less than a unit in the last place of a float32
-in [1, 2].
-"""
+"""Coefficients of 2^r on [0, 1), relatively within 8.3e-8, less than an ulp of a float32 in [1, 2]."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Executes a stream on simulated buffers and DRAM: what it computes, exactly, and how much it does."""
+"""The functional simulator: executes a stream on simulated buffers and DRAM, exactly, and counts its work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from targets.vta.verify import index_problem, static_problems
 
 @cache
 def _compiled(hardware: VtaHardware) -> tuple[Compiled, Any, Any]:
-    """The native code for a configuration: itself, its order of instructions and its execution."""
+    """Compiles the native code for a configuration: itself, its order of instructions and its execution."""
     code = Compiled(functional_module(hardware))
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     order = ctypes.CFUNCTYPE(integer, integer, pointer, pointer, pointer)(code.address(ORDER))
@@ -38,7 +38,7 @@ class FunctionalSimulator:
     """
 
     def __init__(self, hardware: VtaHardware) -> None:
-        """Empty buffers: all zeros."""
+        """Creates empty buffers: all zeros."""
         h = self.hardware = hardware
         self._lock = threading.Lock()
         self._pairs = max(1, h.block_in // 2)

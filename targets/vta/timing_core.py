@@ -21,7 +21,7 @@ WORK, ROWS, GAP, BUSY = range(4)  # columns of costs
 
 
 def timing_module() -> ir.Module:
-    """A module with `vta_time`.
+    """Builds a module with `vta_time`.
 
     vta_time(n, modules, flags, costs, next, first, settings, start, end, state): `flags` (n, 4) in the order of
     `FLAGS`, `costs` (n, 4), `next` the next instruction of the same module or n, `first` that of each module, and
@@ -53,7 +53,7 @@ class _Timing:
         self.interval, self.depth, self.limit = (c.take(c["settings"], i64(number)) for number in (1, 2, 3))
 
     def run(self) -> None:
-        """Event after event, until nothing can happen any more."""
+        """Emits the loop over events, until no event is left."""
         c, b = self.c, self.c.build
         going = c.variable(ir.Constant(I1, 1))
         with c.while_(lambda: c.get(going, I1)):
@@ -73,7 +73,7 @@ class _Timing:
         c.done(c.get(self.ended))
 
     def either(self, choices: list[Value], index: Value) -> Value:
-        """The variable's value that a module's number chooses."""
+        """Returns the variable's value that a module's number chooses."""
         c = self.c
         value = c.get(choices[0])
         for number, place in enumerate(choices[1:], 1):
@@ -81,7 +81,7 @@ class _Timing:
         return value
 
     def fetch_at(self) -> Value:
-        """When the next instruction can enter its queue."""
+        """Computes the time at which the next instruction can enter its queue."""
         c, b = self.c, self.c.build
         index = c.get(self.fetched)
         more = c.is_(index, "<", c["n"])
@@ -90,7 +90,7 @@ class _Timing:
         return b.select(b.and_(more, room), c.largest(c.get(self.fetch_time), c.get(self.now)), i64(NEVER))
 
     def fetch(self) -> None:
-        """An instruction enters its queue."""
+        """Moves an instruction into its queue."""
         c = self.c
         index = c.get(self.fetched)
         module = c.take(c["modules"], index)
@@ -100,7 +100,7 @@ class _Timing:
         c.set(self.fetch_time, c.add(c.get(self.now), self.interval))
 
     def module_at(self, m: int) -> Value:
-        """When something happens in a module."""
+        """Computes the time of a module's next event."""
         c, b = self.c, self.c.build
         running = c.is_(c.get(self.status[m]), "==", i64(RUNNING))
         ready = c.is_(c.get(self.queued[m]), ">", i64(0))
@@ -113,7 +113,7 @@ class _Timing:
         return b.select(b.or_(running, ready), time, i64(NEVER))
 
     def step(self, m: int) -> None:
-        """What happens in a module now: a start, a row, or an end."""
+        """Runs a module's event: a start, a row, or an end."""
         c = self.c
         index = c.get(self.head[m])
         with c.build.if_else(c.is_(c.get(self.status[m]), "==", i64(IDLE))) as (idle, running):
@@ -126,7 +126,7 @@ class _Timing:
                     self.end(m, index)
 
     def cost(self, index: Value, number: int) -> Value:
-        """One of the costs of an instruction."""
+        """Reads one of the costs of an instruction."""
         return self.c.take(self.c["costs"], self.c.add(self.c.mul(index, i64(4)), i64(number)))
 
     def begin(self, m: int, index: Value) -> None:
@@ -145,7 +145,7 @@ class _Timing:
         c.set(self.status[m], i64(RUNNING))
 
     def transfer(self, m: int, index: Value) -> None:
-        """A row asks for the port, and gets it once those before have it no more."""
+        """Schedules a row on the port, which it gets after all earlier rows."""
         c, b = self.c, self.c.build
         done = c.add(c.largest(c.get(self.now), c.get(self.port)), self.cost(index, BUSY))
         c.set(self.port, done)
