@@ -280,11 +280,9 @@ class Target(ABC):
 
     @property
     def identity(self) -> Mapping[str, Any] | None:
-        """Returns all that the machine code of a program depends on besides the program, as plain data.
+        """All that the machine code of a program depends on besides the program, as plain data.
 
         None if some of it is unknown: then no earlier build is reused.
-
-        None: not all of it is known, and what was built before is not taken in its place.
         """
         return None
 

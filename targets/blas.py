@@ -26,9 +26,9 @@ def blas_library() -> str | None:
 def blas_symbols() -> dict[str, int]:
     """Returns the addresses of the BLAS's entry points that kernels call, by name; empty if there is no BLAS.
 
-    Objects are linked with these, and the library stays local. Were it global, as one that LLVM loads by itself is,
-    SciPy's OpenBLAS would call its functions in place of functions of the same name of its own, with integers of 32
-    bits where this one has 64.
+    Objects are linked with these, and the library stays local. If it were global, as libraries that LLVM loads by
+    itself are, it would clash with SciPy's OpenBLAS. SciPy would call functions of the same name with integers of 32
+    bits, which have 64 here.
     """
     path = blas_library()
     if path is None:

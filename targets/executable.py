@@ -41,9 +41,9 @@ class Executable(ABC):
         folder: folder that `autotune compile` or `autotune run` wrote.
         threads: number of threads for kernels of a CPU; by default the one that the network was tuned for.
         mapped: whether weights are pages of the file, which processes share, where the target can run on those.
-        weights: the bytes of the weights in place of the file, where the class `holds_weights`: in parts (n,) one after
-            the other, which are copied, or in an array (n,) that is the executable's from then on, on a 64-byte
-            boundary and of 64 bytes at least.
+        weights: bytes of the weights in place of the file, if the class `holds_weights`. Parts (n,), one after the
+            other, are copied. An array (n,) belongs to the executable from then on; it begins on a 64-byte boundary and
+            has at least 64 bytes.
         entry: name of the entry point, where the folder has several.
 
     Attributes:

@@ -24,7 +24,7 @@ UNTOUCHED = 0xFF
 class Fences:
     """An allocator of fenced arrays, which detects writes around them.
 
-    An array starts on a 64-byte boundary and ends less than 64 bytes before a page without access rights; another such
+    An array starts on a 64-byte boundary and ends less than 64 bytes before a page without access rights. Another such
     page is in front of it. An access to these pages ends the process; changed bytes between the array and the pages
     reveal a write.
     """

@@ -15,7 +15,7 @@ _NUMBERS = count()
 class LinkedObjects:
     """Objects that are linked with each other and with this process; the code lives as long as this object.
 
-    All sections of an object are loaded side by side. Their references to each other have 32 bits; LLVM's older engines
+    All sections of an object are loaded side by side. Their references to each other have 32 bits. LLVM's older engines
     map each section by itself, so a process with many mappings may have no room within reach.
 
     Args:

@@ -105,9 +105,9 @@ class Format:
 
     Attributes:
         kind: value of the key `kind`.
-        rules: key → a `Rule`, a list with the rule of all its items, or an object of such keys; beside or in place of
-            what all manifests have, see `_COMMON`.
-        fit: holds what one part says against the others, and raises `ExecutableError`.
+        rules: key → a `Rule`, a list with the rule of all its items, or an object of such keys. They add to or replace
+            the rules of all manifests, see `_COMMON`.
+        fit: function that checks parts of a manifest against each other, and raises `ExecutableError`.
     """
 
     kind: str

@@ -21,7 +21,7 @@ from targets.native import NativePacker
 CLOCK_HZ = 2e9
 BANDWIDTH = 8e9
 CACHES = (32 << 10, 256 << 10, 2 << 20)
-"""Caches of the modest processor that the estimate assumes, as the one that will run the text is unknown."""
+"""Figures of the modest processor that the estimate assumes, as the one that will run the text is unknown."""
 _VECTORS = (("__AVX512F__", 64, 32), ("__AVX__", 32, 16), ("__aarch64__", 16, 32))
 """Macros of compilers, with the bytes and the number of the vector registers that they stand for; the first counts."""
 

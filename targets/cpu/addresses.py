@@ -18,8 +18,11 @@ Terms = tuple[tuple[Monomial, int], ...]
 LANE = "#0"
 """The loop of an instruction's lanes, as its operands name it."""
 MAX_POINTERS = 5
-"""Pointers that a loop carries. x86-64 has 16 registers for them and for all else; where a loop needs more, further
-ones are computed from its index, as each would cost an addition an iteration and soon a place in memory."""
+"""Pointers that a loop carries.
+
+x86-64 has 16 registers for them and for all else. In a loop that needs more, further pointers are computed from its
+index: each would cost an addition an iteration, and soon a spill.
+"""
 
 
 @dataclass(frozen=True)
@@ -171,8 +174,8 @@ class Addresses:
 
         A multiple may be one of sizes.
 
-        One register and a constant are the cheapest address: with an index register beside it, an operation that
-        reads memory is split in two by the processor.
+        One register and a constant are the cheapest address. With an index register beside it, the processor splits an
+        operation that reads memory in two.
         """
         loop = scope.induction
         if loop is None or loop.pointers == MAX_POINTERS:

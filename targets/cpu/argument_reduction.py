@@ -1,11 +1,12 @@
 """Sine, cosine and the remainder of floats: functions of the module that kernels call, for all lanes of a vector.
 
-Each takes few instructions where all lanes are of usual size. Where one is not, a function of one number computes every
-lane again, and lanes of unusual size take its result: that of a loop or of integers of 64 bits, of any argument.
+Each takes few instructions where all lanes are of usual size. If one is not, a function of one number computes every
+lane again, and lanes of unusual size take its result. That function handles any argument, by a loop or by integers of
+64 bits.
 
-Sine and cosine take a multiple of pi/2 from the argument in three parts (Cody and Waite, Software Manual for the
-Elementary Functions, 1980), which is exact but for the last rounding up to 2^17; beyond, 2/pi is multiplied out in
-integers, from the bit on that counts (Payne and Hanek, Radian Reduction for Trigonometric Functions, 1983). The
+Sine and cosine subtract a multiple of pi/2 from the argument in three parts (Cody and Waite, Software Manual for the
+Elementary Functions, 1980). Up to 2^17 this is exact but for the last rounding. Beyond, 2/pi is multiplied out in
+integers, from the first significant bit on (Payne and Hanek, Radian Reduction for Trigonometric Functions, 1983). The
 polynomials are those of Moshier's Cephes library. Both are within 2 units in the last place of the exact value, and the
 remainder is exact.
 """
@@ -21,8 +22,10 @@ from targets.cpu.vector_math import FUNCTION, WHOLE, VectorMath
 
 _DIGITS = "3141592653589793238462643383279502884197169399375105820974944592307816406286208998628034825342117067"
 _HALF_PI = (float.fromhex("0x1.921fb4p+0"), float.fromhex("0x1.4442d0p-24"), float.fromhex("0x1.846988p-48"))
-"""pi/2 in parts of 24 bits, cut off, so that none is negative and -0 stays: the first, times whole numbers below 2^17,
-taken from an angle is exact."""
+"""pi/2 in parts of 24 bits, cut off, so that no part is negative and -0 stays.
+
+The product of the first part with whole numbers below 2^17 is exact, and so is its difference from an angle.
+"""
 _TWO_OVER_PI = (2 * 10 ** (len(_DIGITS) - 1) << 224) // int(_DIGITS)
 """The first 224 bits behind the point."""
 _USUAL = 131072.0
@@ -149,8 +152,8 @@ class _Function:
     def _turned_far(self, x: Value, function: str) -> Value:
         """Computes the function of an angle that is not of usual size: NaN of an infinity.
 
-        With x = m 2^s the bits of 2/pi that count begin where 2^s times them is 2, as four quarters are a turn; 96 of
-        them times the 24 of m give quarters and 62 bits behind the point.
+        Let x = m 2^s. As four quarters are a turn, the significant bits of 2/pi begin where 2^s times them is 2. The
+        product of 96 of them with the 24 bits of m gives quarters and 62 bits behind the point.
         """
         math, new = self.math, self._new
         bits = new(f"bitcast float {x.text} to i32")
@@ -220,7 +223,7 @@ class _Function:
         return new(f"select {truth} {below}, {kind} {more}, {kind} {rest}")
 
     def _remainder(self, x: Value, y: Value) -> tuple[Value, Value]:
-        """Finds the quotients of usual size, or with a trivial remainder (NaN for one), and computes the remainders."""
+        """Finds the quotients below 2^28, or whose remainder is NaN, and computes their remainders."""
         new, kind, truth = self._new, _doubled(x.lanes), llvm_type("bool", x.lanes)
         a, b = self._doubles(x), self._doubles(y)
         rest = self._less_multiple(a, b, x.lanes)

@@ -1,5 +1,7 @@
-"""Caches of this host's processor: sizes and ways as the system tells them, else as the C library has them from the
-processor, else as they are found by reading."""
+"""Caches of this host's processor.
+
+Sizes and ways are those of the system, else those that the C library reads from the processor, else usual ones.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The text of the function that calls a network's kernels in turn, loops of calls as loops, choices as branches.
 
 A loop is one basic block: the addresses of a trip follow from its number, so that kernels are called as they are
-elsewhere. In the function that measures, the calls of a loop have one tick each, which tells the time of all trips;
-those of cases that did not run have no time.
+elsewhere. In the function that measures, each call of a loop has one tick, which measures all trips. Calls of cases
+that did not run take no time.
 
 Sizes lie behind the arrays, and what kernels are told is worked out of them before each call.
 """

@@ -1,8 +1,8 @@
 """Artificial last uses of the factors of multiply-adds, so that a sum stays in its register.
 
 x86's multiply-add overwrites one of its three operands, and LLVM picks one that is not read again. If that is a factor,
-the sum has moved to another register, and at the end of the loop all sums move back, over the stack if registers are
-few. After a further use of the factor, by nothing that becomes an instruction, only the sum is left to overwrite.
+the sum moves to another register. At the end of the loop all sums move back, over the stack if registers are few. After
+a further use of the factor, by nothing that becomes an instruction, only the sum is left to overwrite.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LastUses:
     def finish(self) -> frozenset[str]:
         """Writes the uses, and gives what they need declared.
 
-        A vector that one multiply-add alone reads is left for it to read from memory, as is a scalar where the machine
+        A vector that only one multiply-add reads is left as its memory operand. So is a scalar, if the machine
         broadcasts as it reads.
         """
         declared: set[str] = set()

@@ -90,7 +90,7 @@ def spilling(loops: Sequence[LoopCode], program: LoopProgram) -> tuple[float, fl
     """Measures the stack references in the loops of a program's sums of products.
 
     Values that are only read there, such as constants kept from pass to pass, would otherwise be read from their
-    origin; values that are written are mostly sums that wait for each other. Of several sums, as attention has, each
+    origin. Values that are written are mostly sums that wait for each other. Of several sums, as attention has, each
     counts by its products; without a sum, the longest loop counts.
 
     The first number is the share of spilling instructions, the second the number of vectors written to the stack per

@@ -33,7 +33,7 @@ def network_text(plan: NetworkPlan) -> str:
     ticks)`.
 
     Arguments are the inputs, the outputs, the weights and the sizes. The workspace holds the arena, then what kernels
-    need. The second function also writes the time in nanoseconds before the first step and after each; steps of a loop
+    need. The second function also writes the time in nanoseconds before the first step and after each. Steps of a loop
     count with all of their trips, one after the other.
     """
     declared = [f"declare void @{module.name}(ptr, i32, ptr)" for module in plan.modules]

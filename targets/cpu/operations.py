@@ -86,8 +86,8 @@ class Operations:
     def byte(self, x: Value, added: Value | None, limits: tuple[float, float], dtype: str) -> Value:
         """Rounds a float to a whole number, adds another one, limits the sum to (low, high), and converts it to a byte.
 
-        Adding 1.5 * 2^23 to a float of less than 2^22 rounds it to a whole number, ties to even, and the sum's lowest
-        byte is that number's. Larger values stay beyond the limits; NaN becomes the lower limit.
+        Adding 1.5 * 2^23 to a float of less than 2^22 rounds it to a whole number, ties to even. The sum's lowest byte
+        is that number's. Larger values stay beyond the limits; NaN becomes the lower limit.
         """
         x = self.math.op("fadd", x, WHOLE)
         if added is not None:  # whole numbers as large are added exactly

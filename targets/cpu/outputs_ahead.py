@@ -1,9 +1,10 @@
-"""Elements of an output that are made of a buffer later on, and are asked for while the buffer is computed.
+"""Prefetching of output elements beside the buffer from which they will be computed.
 
-The exponents of a softmax stay in cache until their sum is known, and only then is the output written: by stores that
-wait for its lines, while nothing is left to compute. Asked for beside the exponents, they come meanwhile.
+The exponents of a softmax stay in cache until their sum is known, and only then is the output written. Its stores would
+wait for cache lines while nothing is left to compute. If the lines are requested beside the exponents, they arrive
+meanwhile.
 
-A norm reads its data for its sums, and again for its output: lines of an output that caches do not hold are asked for
+A norm reads its data for its sums, and again for its output. Lines of an output that caches do not hold are requested
 beside the last of the sums.
 """
 

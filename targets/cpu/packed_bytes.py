@@ -1,8 +1,8 @@
 """Bytes made of floats, four vectors at a time: x86 narrows two registers to one, and saturates as it does.
 
-A vector by itself takes an addition that rounds, both limits, and an instruction that narrows it to a quarter, two
-steps of the one unit that moves bytes on Intel's processors. Of four the lower limit and the upper end of a byte come
-with the two narrowing steps, and what lies side by side in memory is one store.
+A single vector takes an addition that rounds, both limits, and an instruction that narrows it to a quarter. That
+instruction takes two steps of the one unit that moves bytes on Intel's processors. For four vectors, the two narrowing
+steps imply the lower limit and a byte's upper end, and contiguous results are one store.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Functions as polynomials over 16 intervals, whose coefficients a permutation of a register looks up.
 
-An interval lies around each of the places 0, 1, ..., 15, the argument times `Table.scale`. The polynomial of one is in
-the distance from its place, and goes through the function at the Chebyshev nodes of the interval, which is within twice
-the least error there is (Trefethen, Approximation Theory and Approximation Practice, 2013). That around 0 is 0 at 0, so
-that errors are relative there; what lies past the last place has the value of that place.
+An interval lies around each of the places 0, 1, ..., 15, the argument times `Table.scale`. An interval's polynomial
+takes the distance from its place, and interpolates the function at the Chebyshev nodes of the interval. Its error is
+within twice the least possible one (Trefethen, Approximation Theory and Approximation Practice, 2013). The polynomial
+around 0 is 0 at 0, so that errors are relative there. Beyond the last place the function has the value of that place.
 """
 
 from __future__ import annotations

@@ -41,8 +41,10 @@ LEAST_FAR, MOST_FAR = 64 << 20, 512 << 20
 """Bytes that are read to find the bandwidth of memory: four times the last cache, but within these."""
 
 SHARED = 8
-"""Part of the last cache that is read to find its bandwidth: others on its cores, of other machines too where this one
-is virtual, hold the most of it."""
+"""Divisor of the last cache's size for the part that is read to find its bandwidth.
+
+Programs on other cores, and on other virtual machines, occupy most of that cache.
+"""
 
 SCATTER = 0x9E3779B1
 """Odd, so that its multiples come to every row: one after the other, far apart."""
@@ -50,8 +52,10 @@ SCATTER = 0x9E3779B1
 _SLOW: Levels = (0.0, 0.0, 0.0)
 
 FASTEST = 1.5e11
-"""Bytes a second that a core may read from its caches: by these a run is as long as it should be, and not so short that
-the start of the threads is a part of it."""
+"""Bytes a second that a core may read from its caches.
+
+Runs are sized by it: long enough that the start of the threads hardly counts, and not too long.
+"""
 
 UNDISTURBED = 0.8
 """Share of the cores' time that a probe must get for its figures of all cores to hold."""
@@ -70,8 +74,8 @@ class Probed:
         fma, loads, stores: vector instructions of that kind that a core starts in a cycle.
         fma_latency: cycles until the result of a multiply-add can be used.
         issue: instructions that a core starts in a cycle, of a mix of integers, loads and products.
-        one: bytes a second that one core alone reads: from the second level and the third in rows of 256 bytes here and
-            there, as tiles are read, from memory in order, as constants lie there.
+        one: bytes a second that one core alone reads. From the second level and the third it reads scattered rows of
+            256 bytes, as tiles are read; from memory it reads in order, as constants are read.
         each: the same of every core while all of them read.
         start_seconds: seconds of a parallel loop of which every thread is awake, from its start to its end.
         wake_seconds: the same where all threads but the caller's sleep.
@@ -79,8 +83,8 @@ class Probed:
         dots, dot_latency: instructions that add two products of bfloat16 to each sum, as `fma` and `fma_latency`; on a
             processor without them the figures of multiply-adds.
         byte_dots, byte_dot_latency: the same of instructions that add four products of bytes to each sum.
-        disturbed: whether other programs took part of the cores meanwhile: the figures of all cores at once are then
-            put together from those of one, and those of loops are usual ones.
+        disturbed: whether other programs took part of the cores meanwhile. The figures of all cores are then derived
+            from those of one, and those of loops are usual ones.
     """
 
     clock_hz: float

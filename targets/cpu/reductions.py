@@ -18,7 +18,7 @@ def minmax(math: VectorMath, op: str, a: Value, b: Value) -> Value:
     """Computes the lesser (`min`) or the greater (`max`) of two values; NaN if either is NaN.
 
     Beside a constant that is one instruction of x86, its minimum or maximum. Of two values it is two with AVX-512 and
-    three without, of which one waits for `b` alone: the maximum so far of a reduction is best the second.
+    three without. One of these waits for `b` alone, so the maximum so far of a reduction should be `b`.
     """
     if a.dtype not in FLOATS:
         return by_comparison(math.text, op, a, b)

@@ -136,8 +136,8 @@ def cold_timer_text() -> str | None:
 def initialise() -> None:
     """Makes the native target available.
 
-    LLVM's loop strength reduction is off from here on, for all code of this process: our loops carry their pointers
-    themselves, and what it makes of them is a third slower for memory-bound kernels and takes a quarter of the time of
+    LLVM's loop strength reduction is off from here on, for all code of this process, because our loops carry their
+    pointers themselves. Its results are a third slower for memory-bound kernels, and it takes a quarter of the time of
     code generation.
     """
     llvm.set_option("autotune", "-disable-lsr")

@@ -15,7 +15,7 @@ from targets.base import BuildError
 
 MAX_REGISTER_VALUES = 1024
 MOST_OPEN_ELEMENTS = 1 << 31
-"""Elements of an array of open sizes, at most: distances between lanes are computed in 32 bits."""
+"""Exclusive upper bound of the elements of an array of open sizes: distances between lanes are computed in 32 bits."""
 SEVERAL = -1
 
 

@@ -1,9 +1,9 @@
 """Math functions as straight-line vector polynomials; no call leaves the loop.
 
-Errors are relative to the exact value, over the whole range unless stated: exp and exp2 2 ulp (Cephes expf), log 2 ulp,
-log1p and expm1 3 ulp, tanh 4 ulp (through exp; a polynomial below 0.625), sigmoid 4 ulp, erf 5e-7 absolute, rsqrt and
-sqrt correctly rounded divisions. NaN stays NaN. `wide_math.py` has code of its own for registers of AVX-512; sine,
-cosine and remainders are functions of `argument_reduction.py`, which each module that calls them holds.
+Errors are relative to the exact value, over the whole range unless stated. In ulp: exp and exp2 2 (Cephes expf), log 2,
+log1p and expm1 3, sigmoid 4, tanh 4 (through exp; a polynomial below 0.625). The absolute error of erf is 5e-7; rsqrt
+and sqrt are correctly rounded divisions. NaN stays NaN. `wide_math.py` has other code for registers of AVX-512. Sine,
+cosine and remainders are functions of `argument_reduction.py`, which are part of each module that calls them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Math functions by the instructions of AVX-512, on registers of 16 float32.
 
-A permutation of a register looks up the coefficients of polynomials over 16 intervals (`piecewise.py`), `vscalefps` and
-`vreduceps` split powers of 2 with no limits to test. Where a result is at once rounded to bfloat16, functions of
-`SHORT` are relatively within 2^-11 of the exact value, an eighth to a quarter of what rounding is off by at most:
+A permutation of a register looks up the coefficients of polynomials over 16 intervals (`piecewise.py`). The
+instructions `vscalefps` and `vreduceps` split powers of 2 with no limits to test. If a result is at once rounded to
+bfloat16, functions of `SHORT` are relatively within 2^-11 of the exact value. That is an eighth to a quarter of the
+greatest rounding error:
 
 | | float32 | for bfloat16 |
 |---|---|---|
@@ -12,13 +13,13 @@ A permutation of a register looks up the coefficients of polynomials over 16 int
 | erf | 4 ulp | 2^-14 |
 | gelu | 2e-7 of the argument | 2^-11 above -5; below, 1e-8 absolute |
 
-The argument of `exp` as in a softmax is a difference d, which is rounded itself: by up to 2^-24 |d|, and the result
-relatively by as much. `exp_difference` is 2^(d log2(e)), whose product is rounded by as much once more, and takes 8
-instructions in place of 11: relatively within 1.5 * 2^-23 (1 + |d|).
+In a softmax, the argument of `exp` is a difference d, which is rounded by up to 2^-24 |d|. The result has a relative
+error as large. `exp_difference` is 2^(d log2(e)), whose product adds a rounding error as large, and takes 8
+instructions in place of 11. Its relative error is within 1.5 * 2^-23 (1 + |d|).
 
-NaN stays NaN. `gelu` and `silu` are no functions of the table of operators but the forms that `form_of` knows; 1 +
-erf(x) has no digit left where x is a few less than 0, and the function of its own keeps them. Of minus infinity it is
-its limit, 0.
+NaN stays NaN. `gelu` and `silu` are not in the table of operators; `form_of` recognises their expressions. For x
+slightly below 0, 1 + erf(x) has no digit left, but the function `gelu` keeps its digits. At minus infinity it is its
+limit, 0.
 """
 
 from __future__ import annotations

@@ -239,8 +239,9 @@ def crosses(places: tuple[int, ...], part: int = 4) -> bool:
 def shuffled(math: VectorMath, block: Value, places: tuple[int, ...]) -> Value:
     """Permutes a block into lanes.
 
-    If the permutation crosses parts of 128 bits, LLVM picks two instructions with constants on processors that it
-    believes to be slow at one with a register of places. The intrinsic forces that one.
+    If the permutation crosses parts of 128 bits, LLVM avoids the instruction with a register of places on processors
+    that it believes to be slow at it. It picks two instructions with constants instead. The intrinsic forces the single
+    instruction, as no processor is slow at it.
     """
     width = len(places)
     order = ", ".join(f"i32 {place}" for place in places)

@@ -1,9 +1,9 @@
 """Barriers, derived from what threads write to shared memory and what others read of it.
 
 Between two accesses of one buffer, one of them a write, all threads of the block must wait for each other. A barrier
-goes in front of the outermost statement that holds the second access and not the first, and at the end of a loop whose
-next iteration begins with an access that clashes with one of this iteration. Without shared buffers there are no
-barriers. These accesses do not clash:
+goes in front of the outermost statement that holds the second access and not the first. Another one goes at the end of
+a loop whose next iteration begins with an access that clashes with one of this iteration. Without shared buffers there
+are no barriers. These accesses do not clash:
 
 - accesses to different parts of a buffer, told apart by the first index, as double buffers are;
 - accesses of elements that belong to one thread each;

@@ -5,9 +5,9 @@ A loop with the pragma `bulk` fills tiles by nests of stores. Nests that copy a 
     for ...: tile[i, j] = select(y + i < rows and x + j < columns, source[y + i, x + j], 0)
 
 become one statement. The unit fills elements outside of the array with zeros, and lays rows out in the 128-byte swizzle
-that tensor cores read. All it knows of the array is in a tensor map, which launches hand over. A pipelined loop gets an
-mbarrier for each of its tiles: whoever asks for the copies says how many bytes it shall await, and all threads wait for
-a phase of it, which ends when these bytes have arrived (PTX ISA, "Asynchronous copy", "mbarrier").
+that tensor cores read. It knows the array by a tensor map only, which launches pass. A pipelined loop gets an mbarrier
+for each of its tiles. The thread that asks for the copies tells it how many bytes to await. All threads wait for a
+phase of it, which ends when these bytes have arrived (PTX ISA, "Asynchronous copy", "mbarrier").
 """
 
 from __future__ import annotations

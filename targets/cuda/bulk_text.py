@@ -36,10 +36,7 @@ _FENCE_FUNCTIONS = ("fence_begin", "fence_proxy")
 
 
 def _function(dimensions: int) -> str:
-    """Writes the function that copies a box; it takes so many coordinates, the last dimension first.
-
-    It takes the coordinates, the last dimension first.
-    """
+    """Writes the function that copies a box; it takes so many coordinates, the last dimension first."""
     names = [f"c{i}" for i in range(dimensions)]
     given = ", ".join(f"int {n}" for n in names)
     coordinates = ", ".join(f"%{i + 3}" for i in range(dimensions))

@@ -1,7 +1,7 @@
 """Device programs as CUDA C++ text for NVRTC.
 
 One function a kernel, no header. Buffers of a thread are arrays whose loops are unrolled, so that they become
-registers; vectorized loops over neighbouring elements become accesses of up to 16 bytes.
+registers. Vectorized loops over neighbouring elements become accesses of up to 16 bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Assignment of threads to a tile: squares of 2 x 2 neighbours among a warp's lanes, in place of whole rows.
 
 Before: `threadIdx.y y: threadIdx.x x: ...`, lanes along x. After: the loops as they are, and in their body x and y of a
-square in every four lanes. A vector of 8 or 16 bytes comes from shared memory in parts of a warp, and two parts at once
-where neighbouring lanes (those whose numbers differ in bit 0, or all in bit 1) read the same: so both factors of a
-product do, where only the one that lanes along x share did. CUTLASS: RowMajorInterleaved<2>.
+square in every four lanes. Shared memory delivers a vector of 8 or 16 bytes in parts of a warp. It delivers two parts
+at once if neighbouring lanes (those whose numbers differ in bit 0, or all in bit 1) read the same. In squares both
+factors of a product meet this, in rows only the factor that lanes along x share. CUTLASS: RowMajorInterleaved<2>.
 """
 
 from __future__ import annotations

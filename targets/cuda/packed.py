@@ -1,7 +1,7 @@
 """Arguments of a launch as the driver takes them, packed once; tensor maps, encoded where the driver may write them.
 
-Both lie in memory of our own. `cuTensorMapEncodeTiled` wants a map at a multiple of 64 bytes, which objects of Python
-do not promise, and packing arguments for each launch would cost more than to launch.
+Both lie in memory of our own. `cuTensorMapEncodeTiled` needs a map at a multiple of 64 bytes, which Python's objects do
+not guarantee. Packing arguments for each launch would cost more than the launch.
 """
 
 from __future__ import annotations

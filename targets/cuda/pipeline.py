@@ -1,19 +1,19 @@
 """Pipelined loops: tiles of the next steps are copied into shared memory while one is worked on.
 
 Before: `for k [pipeline=n]: {fill tile from k; work on tile}`. After: n tiles, the first n - 1 filled in front of the
-loop. Every step waits until its tile is there and nobody works on the one before any more, starts to fill that one for
-n - 1 steps later, and works: one barrier a step. Copies from device memory are asynchronous (`cp.async`), each step's a
-group of its own. TVM: InjectSoftwarePipeline.
+loop. Every step waits until its tile is there and no thread works on the one before any more. It then starts to fill
+that one for n - 1 steps later, and works: one barrier a step. Copies from device memory are asynchronous (`cp.async`),
+each step's a group of its own. TVM: InjectSoftwarePipeline.
 
-Products of warpgroups are asynchronous, too. With three tiles or more, those of a step go on while the next
-step's begin: a step waits for those of the step before, whose tile is filled again after the next barrier, so n - 2
+Products of warpgroups are asynchronous, too. With three tiles or more, products of a step overlap with those of the
+next one. A step waits for the products of the step before, whose tile is filled again after the next barrier, so n - 2
 steps ahead.
 
 Tiles that the TMA unit fills (`bulk.py`) are asked for at the same places, by one thread. A step waits for their
 arrival behind its barrier, after the next have been asked for.
 
-Loops that are not pipelined are filled by such copies, too, between two barriers: they take no registers, and write
-zeros where there is no element, with no branch that later loads would have to wait behind.
+Loops that are not pipelined are filled by such copies, too, between two barriers. The copies take no registers. They
+write zeros where there is no element, without a branch that later loads would wait for.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def pipelined(stmt: Stmt) -> Stmt:
 
 
 def _filled(loop: For) -> Stmt:
-    """Turns the filling of a loop's tiles into copies, if it comes first in a step and reads device memory."""
+    """Turns the filling of a loop's tiles into copies, if it comes first in a step and reads no other tile."""
     tiles: list[Buffer] = []
     others: list[Buffer] = []
     parts = _flat(loop.body, tiles, others)

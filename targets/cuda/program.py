@@ -1,8 +1,8 @@
 """Device programs: a loop program cut into kernels, each with its grid, its block and its barriers.
 
-A kernel's body is a statement of `search_space.ir.stmt`. A loop with a thread tag does not iterate: its variable is the
-index of the thread or block that runs it, the same for all loops with that tag, and threads past its extent skip its
-body. Buffers of scope `shared` belong to a block, `local` ones to a thread, all others are device memory.
+A kernel's body is a statement of `search_space.ir.stmt`. A loop with a thread tag does not iterate. Its variable is the
+index of the thread or block that runs it, the same for all loops with that tag. Threads past its extent skip its body.
+Buffers of scope `shared` belong to a block, `local` ones to a thread, all others are device memory.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Stopwatch:
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Returns the seconds of each of so many runs; of short warm runs, each value is the mean of a few.
 
-        The first runs are repeated in this way, too: a mark may take longer than the work between two marks, and a
+        The first runs are repeated in this way, too. A mark may take longer than the work between two marks, and a
         candidate's first sample alone counts.
         """
         seconds = self._samples(iterations)

@@ -1,8 +1,8 @@
 """CUDA text of the tensor cores' instructions: `ldmatrix` and `mma.sync`.
 
-A matrix of `ldmatrix` is 8 rows of 16 bytes, of which a lane gets 4 bytes: two numbers of 16 bits, four of 8, or one of
-32. Only matrices of 16-bit numbers can be transposed on the way. Factors of tfloat32 are rounded when they are loaded,
-once for all products of them.
+A matrix of `ldmatrix` is 8 rows of 16 bytes, of which a lane gets 4 bytes. These are two numbers of 16 bits, four of 8,
+or one of 32. Only matrices of 16-bit numbers can be transposed on the way. Factors of tfloat32 are rounded when they
+are loaded, once for all products of them.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ class Program:
 class Builder:
     """A stream in the making.
 
-    Tokens follow VTA's runtime: `pop` is carried by the next instruction of that module and `push` by its last one, or
-    by an instruction that does nothing where that one has the bit already. Micro-kernels are recorded once; the buffer
-    on the chip is a cache of them that fills from the start, and restarts at 0 when it is full.
+    Tokens follow VTA's runtime. The next instruction of a module carries its `pop`, the last one its `push`. If the
+    last one has that bit already, an instruction that does nothing carries it. Micro-kernels are recorded once. The
+    buffer on the chip is a cache of them that fills from the start, and restarts at 0 when it is full.
     """
 
     def __init__(self, hardware: VtaHardware) -> None:

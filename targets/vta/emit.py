@@ -1,11 +1,11 @@
 """Loop programs to streams: nests of loops around one statement become instructions, buffers get places on the chip.
 
-A nest that copies to a buffer is a LOAD, zeros in the accumulator and products of tiles are GEMM, element-wise work on
-accumulators that goes out to memory is ALU and STORE. Loops around nests run here, so a stream is as long as the work.
-Virtual threads have buffers of their own and are interleaved: one copies operands and multiplies them, then the other
-does; so a thread's operands need not wait for those of the next. Which instructions must wait for which follows
-from the buffers they touch: a token is given where the last of one module that touches a buffer is followed by one of
-another module that touches it too, and one of the two writes; so loop-carried dependences need no care of their own.
+A nest that copies to a buffer is a LOAD; zeros in the accumulator and products of tiles are GEMM. Element-wise work on
+accumulators whose result goes to memory is ALU and STORE. Loops around nests run here, so a stream is as long as the
+work. Virtual threads have buffers of their own and are interleaved: one copies operands and multiplies them, then the
+other does. So a thread's operands need not wait for those of the next. Dependences follow from the buffers that
+instructions touch. A token is given if two modules touch a buffer one after the other, and one of the two writes. So
+loop-carried dependences need no care of their own.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Emitter:
 
     # ------------------------------------------------------------------ the order of things
     def executions(self, stmt: Stmt, env: dict[str, int], thread: Thread, into: list[Execution]) -> list[Execution]:
-        """Lists nests in the order in which they run. `thread`: number of the virtual thread, and how many
+        """Lists nests in execution order. `thread`: number of the virtual thread, and how many
         there are.
         """
         if is_nest(stmt):
@@ -173,7 +173,7 @@ class _Emitter:
             )
 
     def append(self, segment: Segment, execution: int) -> None:
-        """Appends a segment's instructions of one execution, with tokens for the instructions that they
+        """Appends a segment's instructions of one execution, and tokens for the instructions that they
         must wait for.
         """
         rows, module = segment.rows[execution], segment.module

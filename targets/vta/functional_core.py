@@ -1,7 +1,7 @@
 """The functional simulator's inner loops as LLVM, made for one configuration's block sizes.
 
-Numbers of inp and wgt are kept widened to 16 bits on the simulated chip, weights as [pair of inputs][output][2]: one
-micro-operation is then a few products of 16-bit pairs added to 32 bits, which x86 (pmaddwd) and others have as one
+Numbers of inp and wgt are widened to 16 bits on the simulated chip, weights as [pair of inputs][output][2]. One
+micro-operation is then a few products of 16-bit pairs added to 32 bits. On x86 (pmaddwd) and others that is one
 instruction. Fields and indices must have been verified, but for those that micro-operations make: these are held
 against the buffers here, an instruction at a time.
 """

@@ -1,8 +1,8 @@
 """VTA's instructions and micro-operations: dataclasses, columns of fields, and the bits of both.
 
-An instruction is 128 bits, two little-endian words. A stream exists in three forms that convert into each other:
-a list of dataclasses for people, an array of words (instructions, 2) for the machine, and a table of fields
-(instructions, fields) for programs that look at many instructions at once.
+An instruction is 128 bits, two little-endian words. A stream has three forms that convert into each other. People use a
+list of dataclasses, the machine an array of words (instructions, 2). Programs that analyse many instructions at once
+use a table of fields (instructions, fields).
 """
 
 from __future__ import annotations

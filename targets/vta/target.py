@@ -131,7 +131,7 @@ def design(variant: str) -> VtaHardware:
 
     Args:
         variant: empty or `pynq`; `BxIxO`, the PYNQ with blocks of that batch, input and output channels;
-            `FIELD=VALUE,FIELD=VALUE` for fields of `VtaHardware`; or a JSON file of them.
+            `FIELD=VALUE,FIELD=VALUE` of `VtaHardware`; or a JSON file of fields.
 
     Raises:
         ValueError: none of these, or a configuration that no VTA can have.

@@ -23,10 +23,11 @@ WORK, ROWS, GAP, BUSY = range(4)  # columns of costs
 def timing_module() -> ir.Module:
     """Builds a module with `vta_time`.
 
-    vta_time(n, modules, flags, costs, next, first, settings, start, end, state): `flags` (n, 4) in the order of
-    `FLAGS`, `costs` (n, 4), `next` the next instruction of the same module or n, `first` that of each module, and
-    `settings` fetch latency, fetch interval, queue depth, token limit. Writes when instructions start and end. Returns
-    how many ended; `state` then holds the instruction each module is at.
+    The signature is `vta_time(n, modules, flags, costs, next, first, settings, start, end, state)`. `flags` (n, 4) are
+    in the order of `FLAGS`, `costs` is (n, 4). `next` is the next instruction of the same module or n, `first` the
+    first one of each module. `settings` are fetch latency, fetch interval, queue depth and token limit. Writes when
+    instructions start and end. Returns the number of ended instructions; `state` then holds the instruction each module
+    is at.
     """
     module = new_module("vta_timing")
     names = "n modules* flags* costs* next* first* settings* start* end* state*"

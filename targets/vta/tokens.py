@@ -1,7 +1,7 @@
 """Tokens between modules: in which order they let a stream run, whether it comes to its end, and what it leaves behind.
 
-Every token queue has one giver and one taker, which take instructions in order; so the n-th token taken is the n-th one
-given, whatever runs first, and what follows from tokens can be read off the stream.
+Every token queue has one giver and one taker, which take instructions in order. So the n-th token taken is the n-th one
+given, whatever runs first, and the consequences of tokens can be read off the stream.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Traffic:
 def token_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
     """Finds problems with the tokens of a stream whose instructions keep their rules by themselves.
 
-    The stream must end, whatever is fast or slow, FINISH must come after all else, and no token may be left, which the
+    The stream must end, whatever is fast or slow, and FINISH must come after all else. No token may be left, which the
     next stream would take.
     """
     traffic = _Traffic(table)
