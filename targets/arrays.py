@@ -33,7 +33,7 @@ def aligned(shape: Sequence[int], dtype: str, make: Callable[..., NDArray[Any]] 
 
 
 STRIP = 64
-"""Columns that are copied at a time: of as many rows of what they are read from, the lines stay in cache."""
+"""Columns that are copied at a time: the lines of as many rows of the source stay in cache."""
 
 
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:

@@ -110,7 +110,7 @@ class Kernel(ABC):
     def __call__(self, *given: Any) -> None:
         """Runs on inputs..., outputs...; the outputs are written in place. Threads may call it at the same time.
 
-        Arrays are NumPy's, or of whatever gives one by `__array__` or DLPack.
+        Arrays are NumPy's, or objects that offer `__array__` or DLPack.
 
         Raises:
             RunError: other arrays than the kernel takes.
@@ -130,13 +130,13 @@ class Kernel(ABC):
             theirs[...] = mine
 
     def check(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """Holds inputs against what the kernel takes.
+        """Checks inputs against the parameters of the kernel.
 
         Returns:
-            The sizes that their shapes say, by name, in the order in which the kernel takes them.
+            Value of each open size by name, in the order in which the kernel takes them.
 
         Raises:
-            RunError: there are others.
+            RunError: an input does not fit its parameter.
         """
         if len(inputs) != len(self.module.sources):
             names = ", ".join(p.name for p in self.module.sources)
@@ -230,10 +230,10 @@ def sizes_in(
 
 
 def check_array(array: NDArray[Any], parameter: Parameter, what: str) -> None:
-    """Holds an array against what is to be given in its place.
+    """Checks an array against its parameter.
 
     Raises:
-        RunError: it is another one.
+        RunError: shape or dtype differ.
     """
     if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
         raise RunError(
@@ -249,10 +249,10 @@ class Target(ABC):
         name: key of the target in `targets.registry`.
         simulated: whether kernels run in a simulator, so that their times are not those of this host, and disturb none.
         peers: names of the runtimes that layers and networks are timed beside, as they run on the same processor.
-        alignment: bytes of which the address of every array that a kernel takes must be a multiple.
+        alignment: alignment in bytes of the address of every array that a kernel takes.
         spacing: bytes; values in the memory of a network begin at multiples of it.
         loops: whether networks may have loops; otherwise every step of one is calls of its own.
-        open_sizes: whether kernels, and networks of them, take sizes that are known when they are called.
+        open_sizes: whether kernels and networks may have sizes that are known only when they are called.
         states: whether networks may have inputs whose last rows they write in place.
         splits_windows: whether networks gain where convolutions of large windows are split into smaller ones.
         host: name of the target that runs the operators that an accelerator lacks; empty if it runs
@@ -288,12 +288,12 @@ class Target(ABC):
 
     @property
     def tools(self) -> Mapping[str, Any]:
-        """Programs of this host that `link` runs, as plain data that is another one where they are others."""
+        """Programs of this host that `link` runs, as plain data that changes if the programs change."""
         return {}
 
     @property
     def stages(self) -> Mapping[str, Callable[[Module], str]]:
-        """Texts of a module on its way to machine code, by what they are, in the order in which they are made."""
+        """Functions that return a module's text at each stage on its way to machine code, by stage, in order."""
         return {"assembly": self.assembly}
 
     @property
@@ -330,13 +330,11 @@ class Target(ABC):
 
         0 on targets whose compiler is not known to spill programs within the space's limits.
 
-        0 on targets whose compiler is not known to spill what the space's limits let through.
-
         Returns:
-            The share, and what `build` makes of the program under this name where it had to be built to know.
+            The share; and the module of the program under this name, if it was built to know the share.
 
         Raises:
-            BuildError: it had to be, and cannot.
+            BuildError: the program had to be built, and cannot be.
         """
         return 0.0, None
 

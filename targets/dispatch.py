@@ -20,7 +20,7 @@ Range = tuple[int, int]
 """Least and greatest extent of an axis."""
 
 MOST_SHAPES = 4096
-"""Shapes for which is kept which kernel takes them; there may be many kernels, and looking at all takes a while."""
+"""Shapes whose kernel is remembered, at most; a search through many kernels takes a while."""
 
 MOST_SHOWN = 4
 """Kernels that are named where none takes the inputs."""

@@ -1,4 +1,4 @@
-"""A compiled network, loaded from its folder: what the executables of all targets have in common.
+"""A compiled network, loaded from its folder: the base class of all targets' executables.
 
 A process that only runs networks imports this, the module `executable` of their target, and no compiler.
 """
@@ -40,7 +40,7 @@ class Executable(ABC):
     Args:
         folder: folder that `autotune compile` or `autotune run` wrote.
         threads: number of threads for kernels of a CPU; by default the one that the network was tuned for.
-        mapped: whether weights are pages of the file, which processes share, where the target can run on those.
+        mapped: whether weights are pages of the file, which processes share, if the target supports that.
         weights: bytes of the weights in place of the file, if the class `holds_weights`. Parts (n,), one after the
             other, are copied. An array (n,) belongs to the executable from then on; it begins on a 64-byte boundary and
             has at least 64 bytes.
@@ -88,8 +88,8 @@ class Executable(ABC):
     def __call__(self, *given: Any) -> Any:
         """Runs one inference: the network's inputs in order → its output, or a tuple of outputs.
 
-        A mapping of all inputs by name gives one of the outputs by theirs. Inputs are arrays of NumPy, or whatever
-        gives one by `__array__` or DLPack; where one is a tensor of PyTorch, outputs are tensors too.
+        A mapping of all inputs by name gives one of the outputs by theirs. Inputs are arrays of NumPy, or objects that
+        offer `__array__` or DLPack. If one is a tensor of PyTorch, outputs are tensors too.
 
         Raises:
             ExecutableError: arrays that the network does not take.
@@ -229,7 +229,7 @@ def _megabytes(count: int) -> str:
 def _restored(
     kind: type[Executable], folder: str, seal: str, threads: int, mapped: bool, entry: str | None = None
 ) -> Executable:
-    """Loads again what was pickled.
+    """Loads a pickled executable.
 
     Raises:
         ExecutableError: the folder is not there any more, or holds another network.

@@ -1,6 +1,6 @@
 """Extents of arrays that sizes leave open, as plain data: numbers, names of sizes, and operators of these.
 
-A module travels without expressions; what it is given says what the sizes are, and these what its arrays' shapes are.
+A module is sent without expressions: its sizes and the shapes of its arrays are described by extents.
 """
 
 from __future__ import annotations

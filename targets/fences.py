@@ -1,4 +1,4 @@
-"""Arrays between pages that nobody may touch, with bytes around them that nobody may change: for kernels on trial."""
+"""Arrays for kernels on trial, between forbidden pages, with bytes around them that must not change."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from targets.extents import extent_at, is_extent
 
 MANIFEST = "manifest.json"
 SCHEMA = "autotune.executable/3"
-"""Name and version of what all manifests have; `kind` beside it names the class that loads the folder."""
+"""Name and version of the schema of all manifests; `kind` beside it names the class that loads the folder."""
 SEAL = "sha256"
 """Key of the digest of all other keys but `threads`, which its owner may change."""
 _EARLIER = {"autotune.network/2": "native", "autotune.cuda/2": "cuda"}
@@ -116,7 +116,7 @@ class Format:
 
 
 def _hold(rule: Any, value: Any, at: str) -> None:
-    """Holds a value, and what is in it, against a rule, a list of which all items keep one, or an object of keys."""
+    """Checks a value and its parts against a rule, a list with the rule of all items, or an object of keys."""
     if isinstance(rule, Rule):
         if not rule.keeps(value):
             raise ExecutableError(f"`{at}` must {rule.must}, but got {at}={value!r:.80}")
@@ -265,10 +265,10 @@ def sizes_of(manifest: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def _hold_sizes(manifest: Mapping[str, Any]) -> None:
-    """Holds sizes and the extents that are made of them against what they may be.
+    """Checks sizes, and the extents that refer to them.
 
     Raises:
-        ExecutableError: something else.
+        ExecutableError: a size or an extent is invalid.
     """
     sizes = manifest.get("sizes", {})
     ranges = isinstance(sizes, dict) and all(isinstance(s, list) and len(s) == 2 for s in sizes.values())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a process that only runs networks needs none
 
 @dataclass(frozen=True)
 class Parameter:
-    """One array a kernel takes: its shape and dtype; `packed_from` names what a constant made beforehand is made of.
+    """One array a kernel takes: its shape and dtype; `packed_from` names the sources of a packed constant.
 
     Where sizes leave the shape open, `extents` has it as plain data (`targets.extents`), and `shape` is the largest.
     """

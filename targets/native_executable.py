@@ -131,10 +131,10 @@ class _State:
 class NativeExecutable(Executable):
     """A network in memory.
 
-    Inputs are read where they lie and outputs written where they stay. Each call has a workspace of its own, which
-    later calls reuse. So memory for activations is that of the greatest number of simultaneous calls. With `threads=1`
-    calls run side by side. With more they share one pool of native threads, loop by loop; a call that finds the pool
-    busy computes its loop alone.
+    Kernels read inputs and write outputs in place. Each call has a workspace of its own,
+    which later calls reuse. So memory for activations is that of the greatest number of simultaneous calls. With
+    `threads=1` calls run side by side. With more they share one pool of native threads, loop by loop; a call that finds
+    the pool busy computes its loop alone.
 
     Args:
         folder: may be written anew meanwhile.
@@ -195,8 +195,8 @@ class NativeExecutable(Executable):
             sizes: values of the network's open sizes, in its order, each within its range.
 
         Raises:
-            ExecutableError: a wrong number of addresses, or an address that is 0; a wrong number of sizes, or a size
-                out of its range; misplaced rows of a state.
+            ExecutableError: a wrong number of addresses or sizes, an address that is 0, a size out of its range, or
+                misplaced rows of a state.
         """
         if len(addresses) != self._arrays or 0 in addresses:
             raise ExecutableError(f"`addresses` must be {self._arrays} and none of them 0, but got {list(addresses)}")

@@ -24,12 +24,13 @@ _CLOSE = "autotune_close"
 class NetworkLibrary:
     """The functions of a linked network, from its shared object, or from its objects where nothing could link them.
 
-    Any number of threads may call them at a time, each with arrays and a workspace of its own. Once nobody has this
-    library, nor another one of the same shared object, the code is unloaded and its threads end.
+    Any number of threads may call them at a time, each with arrays and a workspace of its own. Once there is no
+    reference to this library, nor to another one of the same shared object, the code is unloaded. Its threads end
+    first.
 
     Args:
         name: name of the network.
-        files: contents of what `link` wrote, by name: the shared object, or all objects.
+        files: contents of the files of `link`, by name: the shared object, or all objects.
 
     Raises:
         OSError: the system does not take the shared object, or it lacks a function.
@@ -54,7 +55,7 @@ class NetworkLibrary:
 
 
 class SharedObject:
-    """A shared object, unloaded when nobody has this any more."""
+    """A shared object, unloaded with the last reference to it."""
 
     def __init__(self, data: bytes) -> None:
         self.library = opened(data)
@@ -70,7 +71,7 @@ class SharedObject:
 
 
 class _LinkedHere:
-    """Objects that are linked in this process, and let go when nobody has this any more."""
+    """Objects that are linked in this process, and released with the last reference to them."""
 
     def __init__(self, objects: Sequence[bytes], symbols: Sequence[str]) -> None:
         from targets.blas import blas_symbols

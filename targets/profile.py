@@ -33,7 +33,7 @@ class Row:
         workload: key of the workload.
         seconds: median seconds of an inference; of a step in a loop, the sum over its trips.
         share: share of the sum of all steps' seconds, 0 to 1.
-        gflops: 1e9 operations a second, as the workload defines them; None where they are not known.
+        gflops: 1e9 operations a second, as the workload defines them; None if unknown.
     """
 
     step: int
@@ -94,8 +94,8 @@ class Profile(NDArrayOperatorsMixin):
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Writes the inferences as a trace, one after the other, in JSON of the Trace Event Format; its path.
 
-        `chrome://tracing` and Perfetto show it. Nothing is said of what lies between steps: each begins where the one
-        before it ends. Steps that took no time, as those of other sizes, are left out.
+        `chrome://tracing` and Perfetto show it. Pauses between steps are not shown: each begins where the one before it
+        ends. Steps that took no time, such as those of other sizes, are left out.
 
         Raises:
             ExecutableError: the file cannot be written.

@@ -1,11 +1,13 @@
-"""Numbers of threads: the cores that a process may use, and what is refused. Processes that only run import this."""
+"""Numbers of threads: the cores that a process may use, and the limits of requests. Processes that only run import
+this.
+"""
 
 from __future__ import annotations
 
 import os
 
 MOST_THREADS = 1024
-"""Threads of a kernel on whatever machine: workers may have more cores than this host."""
+"""Threads of a kernel on any machine, at most: workers may have more cores than this host."""
 
 
 def host_cores() -> int:
@@ -21,7 +23,7 @@ def allowed_cores() -> tuple[int, ...]:
 
 
 def check_threads(threads: int, most: int | None = None) -> None:
-    """Refuses a number of threads before anything is timed, which would take forever or claim what it was not.
+    """Refuses a number of threads before a measurement that would take forever, or be labelled falsely.
 
     Args:
         threads: requested number of threads.

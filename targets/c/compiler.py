@@ -88,7 +88,7 @@ class Compiler:
 
     @cached_property
     def version(self) -> str:
-        """The first line of what it says of itself."""
+        """First line of the compiler's version text."""
         return self._output("--version").partition("\n")[0]
 
     def _output(self, *arguments: str) -> str:

@@ -17,7 +17,7 @@ from targets.cstyle.spelling import SYMBOLS
 from targets.cstyle.statements import COMBINE, Text
 
 MOST_WRITTEN = 128
-"""Statements that unrolled loops are written out to; those of more stay loops."""
+"""Statements into which unrolled loops may be written out; loops of more statements stay loops."""
 STACK_BYTES = 8192
 """Bytes of a function's automatic arrays; further arrays are placed in its workspace."""
 COLUMNS = 120
@@ -95,7 +95,7 @@ class _Function(Text[Values]):
                 self._place(node.buffer)
 
     def _place(self, buffer: Buffer) -> None:
-        """Decides where a buffer lies: on the stack while there is room, else in the workspace."""
+        """Places a buffer: on the stack while there is room, else in the workspace."""
         nbytes = buffer_bytes(buffer)
         if buffer.scope == "local" and self.automatic + nbytes <= STACK_BYTES:
             self.automatic += nbytes

@@ -18,7 +18,7 @@ def guarded(name: str, *parts: str) -> str:
 def export(module: Module, folder: Path, name: str) -> list[str]:
     """Writes `name`.c and `name`.h; the files' names.
 
-    A function that needs a workspace takes it from whoever calls it; constants are packed by functions of their own.
+    A function that needs a workspace takes it from its caller; constants are packed by functions of their own.
     """
     source = Source.of(module)
     prototypes = "\n".join(f"{function.comment}\n{function.prototype};\n" for function in source.functions)

@@ -70,7 +70,7 @@ def _limits() -> dict[str, str]:
 LOCAL = "AUTOTUNE_LOCAL"
 """Macro in front of each automatic array.
 
-GCC 12 (-O2, x86-64) places such an array in the red zone of a leaf function, at 8 modulo 16, but copies it by
+GCC 12 (-O2, x86-64) places such an array in the red zone of a leaf function, at 8 modulo 16. It copies the array by
 instructions that require 16. The fault needs AVX with copies of 32 bytes, as tuning for any processor with AVX-512
 implies. An array of a larger alignment than the stack's has GCC realign the stack, which places every other array
 right, too. The macro is in the text, not among the options, because exported text is compiled by others.

@@ -1,4 +1,4 @@
-"""The C target: kernels as portable C99, for this host or whatever a compiler compiles for."""
+"""The C target: kernels as portable C99, for this host or any machine of a C compiler."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Values(values.Values):
     built.
 
     Attributes:
-        places: text that stands for a buffer, where it is not its name alone.
+        places: text of a buffer that is not its name alone.
         used: helpers that the text calls.
         read: names of buffers that the text reads.
     """

@@ -1,8 +1,8 @@
 """Vectors that run across the rows of a buffer, as those of a transposition do: several of them at a time.
 
 Lanes are a row apart, and each would be loaded by itself. If the next elements of the rows are read, too, in an
-unrolled loop, 128 bits of each row are loaded: 4 neighbours, or 8 of 16 bits. Shuffles within 128 bits make as many
-vectors of them.
+unrolled loop, 128 bits of each row are loaded: 4 neighbours, or 8. Shuffles within 128 bits make as many vectors of
+them.
 """
 
 from __future__ import annotations

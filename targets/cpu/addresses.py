@@ -1,4 +1,4 @@
-"""Addresses: what varies with a loop is computed in that loop, or carried along by it as a pointer."""
+"""Addresses: a part that varies with a loop is computed in that loop, or carried along by it as a pointer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Addresses:
         integers: emits index arithmetic.
         loops, storage: loops and storage of the program.
         env: numbers of the unrolled variables; changes as the program is emitted.
-        fixed: an expression with those numbers put in.
+        fixed: function that replaces unrolled variables in an expression by their numbers.
 
     Attributes:
         pointers: first element of each buffer.

@@ -208,7 +208,7 @@ class _Function:
     def _less_multiple(self, a: str, b: str, lanes: int) -> str:
         """Computes a - trunc(a / b) b of float64 that are not negative, for quotients below 2^29: exact.
 
-        A quotient just below a whole number may have been rounded to it: what is left is negative then, by less than b.
+        A quotient just below a whole number may be rounded to it: then the rest is negative, by less than b.
         """
         new, kind, suffix = self._new, _doubled(lanes), f"v{lanes}f64" if lanes else "f64"
         for name, count in (("trunc", 1), ("fma", 3)):

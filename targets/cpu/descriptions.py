@@ -24,7 +24,7 @@ class Description:
     """Figures of a processor besides its instructions.
 
     Attributes:
-        sizes: bytes of the caches: a core's own two, and what it shares of the third.
+        sizes: bytes of the caches: a core's own two, and its share of the third.
         ways: lines of a set of the first two.
         rates: instructions on the widest vectors that kernels are written with.
     """

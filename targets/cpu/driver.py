@@ -4,7 +4,7 @@ A loop is one basic block: the addresses of a trip follow from its number, so th
 elsewhere. In the function that measures, each call of a loop has one tick, which measures all trips. Calls of cases
 that did not run take no time.
 
-Sizes lie behind the arrays, and what kernels are told is worked out of them before each call.
+Sizes follow the arrays, and the arguments of kernels are computed from them before each call.
 """
 
 from __future__ import annotations

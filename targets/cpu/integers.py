@@ -25,7 +25,7 @@ class Integers:
         self.extents = 0
 
     def run_over(self, variable: str, extent: Expr) -> None:
-        """Enters a loop; what was concluded under another extent of its variable is forgotten."""
+        """Enters a loop; conclusions under another extent of its variable are forgotten."""
         if (before := self.ranges.get(variable)) is not extent:
             self.extents += before is not None
             self.ranges[variable] = extent

@@ -39,7 +39,7 @@ class LastUses:
                 self._found[factor] = (times + 1, scalar, behind)
 
     def finish(self) -> frozenset[str]:
-        """Writes the uses, and gives what they need declared.
+        """Writes the uses, and returns the declarations that they need.
 
         A vector that only one multiply-add reads is left as its memory operand. So is a scalar, if the machine
         broadcasts as it reads.

@@ -21,7 +21,7 @@ _STACK = re.compile(r"\[(?:r?sp|e?sp)\b|\[rsp\b")
 _PRODUCT = re.compile(r"v?fn?m(?:add|sub)|fml[as]|vp?dp|[su]?dot$|bfdot|bfmmla")
 
 MINOR = 4
-"""A sum with this many times fewer products than another, as what is left of its rows, is not looked at."""
+"""A sum with this many times fewer products than another, such as the remainder of its rows, is ignored."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,12 @@ def spilling(loops: Sequence[LoopCode], program: LoopProgram) -> tuple[float, fl
     """Measures the stack references in the loops of a program's sums of products.
 
     Values that are only read there, such as constants kept from pass to pass, would otherwise be read from their
-    origin. Values that are written are mostly sums that wait for each other. Of several sums, as attention has, each
-    counts by its products; without a sum, the longest loop counts.
+    origin. Values that are written are mostly sums that wait for each other.
 
     The first number is the share of spilling instructions, the second the number of vectors written to the stack per
     product.
 
-    Of several sums, as attention has, each counts by its products; without one, the longest loop counts.
+    Of several sums, as attention has, each counts by its products; without a sum, the longest loop counts.
     """
     sums = sorted(_reductions(program.body, 1, 1), reverse=True)
     if not sums:

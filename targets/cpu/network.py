@@ -29,12 +29,13 @@ _CLOCK = TIMER[: TIMER.index("define void")]
 
 
 def network_text(plan: NetworkPlan) -> str:
-    """Writes LLVM functions `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr
-    ticks)`.
+    """Writes the functions of a network and of its measurement as LLVM text.
 
-    Arguments are the inputs, the outputs, the weights and the sizes. The workspace holds the arena, then what kernels
-    need. The second function also writes the time in nanoseconds before the first step and after each. Steps of a loop
-    count with all of their trips, one after the other.
+    They are `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr ticks)`.
+
+    Arguments are the inputs, the outputs, the weights and the sizes. The workspace holds the arena, then the kernels'
+    own workspace. The second function also writes the time in nanoseconds before the first step and after each. Steps
+    of a loop count with all of their trips, one after the other.
     """
     declared = [f"declare void @{module.name}(ptr, i32, ptr)" for module in plan.modules]
     return "\n".join([*declared, _CLOCK, REPEAT_TICK, driver_text(plan, False), driver_text(plan, True), ""])
@@ -65,7 +66,7 @@ def link(target: Compiles, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
 
 
 def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
-    """Writes objects and header, or in place of the objects what they are linked to; names of the files."""
+    """Writes the header, and the shared object or, if it cannot be linked, the objects; returns the files' names."""
     main = target.machine.emit_object(llvm.parse_assembly(target.header() + network_text(plan)))
     runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + library_text(target.machine.triple)))
     objects = {f"{plan.name}.o": main, f"{plan.name}_runtime.o": runtime}
@@ -177,7 +178,7 @@ def _rounded(nbytes: int) -> int:
 
 
 class _Symbols:
-    """Identifiers of what a call is given, each its own: names of a model may be keywords, or the same but for signs.
+    """Distinct identifiers of a call's arguments: names of a model may be keywords, or differ in signs only.
 
     Attributes:
         inputs, outputs, sizes: identifiers in the order of the plan.

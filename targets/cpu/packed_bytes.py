@@ -32,9 +32,9 @@ class _Machine:
 
     Attributes:
         feature: instruction set by LLVM's name.
-        rounds: floats to int32, to nearest, halves to even; what does not fit is the least int32.
+        rounds: name of the conversion of floats to int32, to nearest, ties to even; the least int32 if out of range.
         rest: types and values of its operands besides the floats.
-        narrows: name of those that narrow with saturation, `{}` for which.
+        narrows: name of the instructions that narrow with saturation, `{}` in place of the kind.
     """
 
     feature: str
@@ -146,7 +146,7 @@ class PackedBytes:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what waits."""
+        """Writes all waiting stores."""
         stores, self._waiting = self._waiting, []
         if len(stores) == 1:
             self.alone(stores[0])

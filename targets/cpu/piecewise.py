@@ -32,7 +32,7 @@ class Table:
 
     @cached_property
     def coefficients(self) -> tuple[tuple[float, ...], ...]:
-        """Highest power first; of each power those of the 16 polynomials."""
+        """Coefficients by power, highest first; for each power those of the 16 polynomials."""
         places = [self._polynomial(place) for place in range(PLACES)]
         return tuple(zip(*places, strict=True))
 

@@ -1,8 +1,8 @@
-"""Finds out what this host's processor does; `python -m targets.cpu.probe` with the arguments of `probe` prints it.
+"""A probe of this host's processor; `python -m targets.cpu.probe` with the arguments of `probe` prints its figures.
 
-It runs in a process of its own, whose threads and memory end with it, in about a second. Whatever else runs on the
-machine only ever makes things slower, so each figure is the best of many short runs. Counts of instructions are whole
-or half numbers, times and bandwidths have two digits, so that they come out alike the next time.
+It runs in a process of its own, whose threads and memory end with it, in about a second. Other programs can only make
+the machine slower, so each figure is the best of many short runs. Counts of instructions are whole or half numbers,
+times and bandwidths have two digits, so that they come out alike the next time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Probed:
         fma_latency: cycles until the result of a multiply-add can be used.
         issue: instructions that a core starts in a cycle, of a mix of integers, loads and products.
         one: bytes a second that one core alone reads. From the second level and the third it reads scattered rows of
-            256 bytes, as tiles are read; from memory it reads in order, as constants are read.
+            256 bytes, like tiles; from memory it reads in order, like constants.
         each: the same of every core while all of them read.
         start_seconds: seconds of a parallel loop of which every thread is awake, from its start to its end.
         wake_seconds: the same where all threads but the caller's sleep.

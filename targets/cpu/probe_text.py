@@ -1,7 +1,7 @@
-"""LLVM text of the small functions by which `targets.cpu.probe` finds out what a processor does.
+"""LLVM text of the small functions that `targets.cpu.probe` runs.
 
-Each is one unrolled loop, so that counting it costs nothing. Memory is read and written by volatile accesses, of which
-none is left out.
+Each is one unrolled loop, so that counting it costs nothing. Memory is read and written by volatile accesses, which
+LLVM never removes.
 """
 
 from __future__ import annotations

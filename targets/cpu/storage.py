@@ -28,8 +28,8 @@ class Storage:
         offset: bytes into the workspace area, for shared and scratch.
         strides: strides by dimension.
         lanes: vector width of a register buffer's values; 0 for scalars.
-        grain: blocks of so many elements, counted from the first, lie in the rows or outside of them as a whole.
-        row: neighbours along the last dimension; 0 where they do not lie side by side.
+        grain: number of elements of a block, counted from the first, that is always either within a row or outside.
+        row: extent of the last dimension; 0 if its elements are not contiguous.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class Loops:
-    """The loop variables of a program by what happens to them."""
+    """Unrolled and vectorized loop variables of a program."""
 
     unrolled: frozenset[str]
     lanes: dict[str, int]

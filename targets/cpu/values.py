@@ -358,7 +358,7 @@ class Values:
         return pointer
 
     def prefetch(self, name: str, pointer: str) -> None:
-        """Asks for what a vector of a constant will be followed by, inside loops with the pragma `prefetch_bytes`."""
+        """Asks for the data that follow a vector of a constant, inside loops with the pragma `prefetch_bytes`."""
         if self.prefetch_bytes and name in self.constants:
             # Numbers that are taken out of words read these again and again: once asked for is enough.
             key = ("prefetch", pointer, self.prefetch_bytes)

@@ -1,7 +1,7 @@
-"""Lanes whose elements lie close together though not in order: one load, and a permutation within the register.
+"""Lanes whose elements are close together though not in order: one load, and a permutation within the register.
 
-Channels of grouped convolutions are such: 16 lanes of output channels read 4 input channels of each of 4 groups. Where
-channels of groups take turns, as in a shuffle of channels, the elements lie in a few runs, which are a load each.
+Channels of grouped convolutions are such: 16 lanes of output channels read 4 input channels of each of 4 groups. If
+channels of groups take turns, as in a shuffle of channels, the elements form a few runs, each of which is a load.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def window(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int) ->
     Args:
         terms, constant: offset of the first lane's element.
         offsets: distances of all lanes from there.
-        grain: blocks of so many elements, or a divisor of it, lie in an array's rows or outside of them as a whole.
+        grain: size of blocks, or a divisor of it, that are always either within an array's rows or outside.
     """
     aligned = gcd(grain, *(c for _, c in terms))
     low, high = constant + min(offsets), constant + max(offsets)
@@ -239,9 +239,9 @@ def crosses(places: tuple[int, ...], part: int = 4) -> bool:
 def shuffled(math: VectorMath, block: Value, places: tuple[int, ...]) -> Value:
     """Permutes a block into lanes.
 
-    If the permutation crosses parts of 128 bits, LLVM avoids the instruction with a register of places on processors
-    that it believes to be slow at it. It picks two instructions with constants instead. The intrinsic forces the single
-    instruction, as no processor is slow at it.
+    If the permutation crosses parts of 128 bits, one instruction can do it with a register of places. On processors
+    that LLVM believes to be slow at that instruction, LLVM picks two with constants. The
+    intrinsic forces the single instruction, as no processor is slow at it.
     """
     width = len(places)
     order = ", ".join(f"i32 {place}" for place in places)

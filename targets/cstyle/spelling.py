@@ -53,7 +53,7 @@ strtok strxfrm time y0 y1 yn
 """
 _MATH_NAMES = (f"{name}{kind}" for name in _MATH.split() for kind in ("", "f", "l"))
 RESERVED = frozenset({*KEYWORDS.split(), *_OTHERS.split(), *_MATH_NAMES})
-"""Names that no function of a text may have: keywords, and what `math.h`, `string.h` and `time.h` declare."""
+"""Names that no function of a text may have: keywords, and the declarations of `math.h`, `string.h` and `time.h`."""
 
 
 def identifier(name: str) -> str:
@@ -71,7 +71,7 @@ class Identifiers:
 
     Attributes:
         RESERVED: names that are no identifiers in the language.
-        SECOND: number of the second one of those that want the same identifier.
+        SECOND: suffix of the second name that maps to an identifier.
     """
 
     RESERVED: ClassVar[frozenset[str]] = RESERVED

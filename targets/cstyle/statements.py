@@ -19,7 +19,7 @@ V = TypeVar("V", bound=Values)
 
 
 class Text(Generic[V]):
-    """One function being written; a language is a subclass with methods for what it writes otherwise.
+    """One function being written; a language is a subclass that overrides methods.
 
     Args:
         names: gives identifiers.
@@ -100,7 +100,7 @@ class Text(Generic[V]):
         self.close()
 
     def run_over(self, loop: For) -> None:
-        """Enters a loop; what was concluded under another extent of its variable is forgotten."""
+        """Enters a loop; conclusions under another extent of its variable are forgotten."""
         if self.ranges.get(loop.var) is not loop.extent:
             self.ranges[loop.var] = loop.extent
             self.simplify.forget()

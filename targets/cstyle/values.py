@@ -21,7 +21,7 @@ ARITHMETIC = ("add", "sub", "mul", "div")
 class Values(ABC):
     """A writer of expressions; 16-bit floats are computed in float and rounded after every operation.
 
-    A language is a subclass with names of its own, and with methods for what it writes otherwise.
+    A language is a subclass with names of its own, which overrides methods.
 
     Args:
         names: identifier of every loop variable and buffer.
@@ -67,7 +67,7 @@ class Values(ABC):
         self._offsets: dict[tuple[object, ...], Expr] = {}
 
     def forget(self) -> None:
-        """Drops what was concluded under the ranges of other loops."""
+        """Forgets conclusions under the ranges of other loops."""
         self._offsets.clear()
 
     # ------------------------------------------------------------------ what languages write in their own ways

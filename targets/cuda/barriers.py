@@ -1,4 +1,4 @@
-"""Barriers, derived from what threads write to shared memory and what others read of it.
+"""Barriers, derived from the threads' accesses to shared memory.
 
 Between two accesses of one buffer, one of them a write, all threads of the block must wait for each other. A barrier
 goes in front of the outermost statement that holds the second access and not the first. Another one goes at the end of
@@ -45,7 +45,7 @@ class _Pending:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A statement with its barriers: accesses before its first barrier, those after its last, whether it has one."""
+    """A statement with its barriers: accesses before the first and after the last one, and whether it has one."""
 
     stmt: Stmt
     first: tuple[_Pending, ...]

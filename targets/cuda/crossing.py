@@ -1,9 +1,9 @@
 """Reductions across threads: every thread has a part of a sum, and all that share a row add theirs up.
 
 Before: `threadIdx.x t: out[i] += part`, where no index of `out` depends on the thread, so that each would add to the
-same element. After: shuffles within warps, sums of warps through shared memory if a row is longer than a warp, and one
-thread that adds the sum to the earlier value. If that is the initial value, all threads store the sum. One thread sums
-rows whose number of threads is no power of two. TVM: LowerThreadAllreduce.
+same element. After: shuffles within warps, sums of warps through shared memory for longer rows, and one thread that
+adds the sum to the earlier value. If that is the initial value, all threads store the sum. One thread sums rows whose
+number of threads is no power of two. TVM: LowerThreadAllreduce.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from search_space.extras import sentence
 
 _LIBRARY = "libcuda.so.1"
 CUDA = 13
-"""Major version of NVRTC and the bindings; any driver of it, or of a later one, runs what they make."""
+"""Major version of NVRTC and the bindings; drivers of this version or a later one run their code."""
 
 
 def missing_packages(error: ImportError) -> str:

@@ -64,8 +64,8 @@ class CudaBound(Bound):
 
     Args:
         cold: whether timed runs find the second-level cache filled with something else.
-        fence: bytes behind inputs, which whoever reads them finds to be NaN, and behind outputs, which nobody may
-            write. Memory in front of arrays is not watched.
+        fence: bytes behind inputs, which read as NaN, and behind outputs, which a kernel must not write. Memory in
+            front of arrays is not watched.
 
     Attributes:
         outputs: arrays on the host; they are copied to the device before a run, so that elements that no kernel writes

@@ -14,8 +14,8 @@ from targets.cuda.executable import FORMAT
 def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     """Writes the cubins of a network; see `Target.link`.
 
-    The manifest has `launches`, of each step those of its kernels in order, and `packing`, what makes packed constants
-    once. An argument is a place: a space, a number and bytes beyond it, as in `targets.base.Place`.
+    The manifest has `launches`, for each step those of its kernels in order, and `packing`, launches that pack
+    constants once. An argument is a place: a space, a number and bytes beyond it, as in `targets.base.Place`.
 
     Raises:
         BuildError: an array that does not begin where kernels may read it in vectors.

@@ -91,7 +91,10 @@ class NetworkRunner:
         return np.array(laps).reshape(iterations, len(parts))
 
     def _watch(self) -> Stopwatch:
-        """Times what is recorded; it does not lead back here, so that memory is free as soon as nobody uses it."""
+        """Returns the timer of a recorded inference.
+
+        It has no reference to this runner, so memory is free once the runner is unused.
+        """
         if self._replay is None:
             self.run()
         if self._stopwatch is None:

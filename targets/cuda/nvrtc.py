@@ -1,4 +1,4 @@
-"""CUDA C++ to machine code with NVRTC, which needs no GPU and no driver, and what each kernel takes by its report."""
+"""Compilation of CUDA C++ with NVRTC, which needs no GPU and no driver, and its report on each kernel's resources."""
 
 from __future__ import annotations
 

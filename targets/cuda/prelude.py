@@ -127,7 +127,7 @@ _WORDS = (
     "void volatile warpSize wchar_t while xor xor_eq "
 )
 RESERVED = frozenset(_WORDS.split()) | set(CALLS.values())
-"""Names that no variable may have: C++ keywords, and what the text calls."""
+"""Names that no variable may have: C++ keywords, and functions that the text calls."""
 
 
 def prelude(text: str) -> str:

@@ -59,7 +59,7 @@ class DeviceKernel:
         grid: blocks along x, y and z.
         block: threads of a block along x, y and z.
         params: buffers in device memory that it takes pointers of, in order.
-        writes: names of those that it writes.
+        writes: names of the buffers that it writes.
         body: statement that every thread runs; contains the barriers.
         shared: its buffers in shared memory, and the byte where each begins.
         maps: maps of arrays that the TMA unit copies; arguments behind the pointers.
@@ -95,7 +95,7 @@ class DeviceKernel:
 
     @property
     def barriers(self) -> int:
-        """Barriers in the text of the body, not those that are run."""
+        """Barriers in the text of the body; a barrier in a loop counts once."""
         return sum(isinstance(node, Barrier) for node in walk_stmt(self.body))
 
     def extent(self, tag: str) -> int:
@@ -114,7 +114,7 @@ class DeviceProgram:
 
     Attributes:
         program: loop program that the kernels compute.
-        kernels: launched one after another; each sees what those before it wrote.
+        kernels: kernels, launched one after another; each sees the results of the earlier ones.
         workspace: buffers in device memory that one kernel writes for another.
         prologues: make packed constants before the first launch.
     """

@@ -1,4 +1,4 @@
-"""Timing of whatever is queued on a device: by its own marks, without gaps between runs, warm or cold."""
+"""Timing of work on a device: by its own marks, without gaps between runs, warm or cold."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _SCRATCH: WeakKeyDictionary[Device, Any] = WeakKeyDictionary()
 _LAST: WeakKeyDictionary[Device, float] = WeakKeyDictionary()
 """Last time that a device was certainly timed, in seconds of the host."""
 IDLE_SECONDS, WAKE_SECONDS = 1.0, 0.05
-"""After so long with nothing to do a GPU may have lowered its clock, and is kept busy for so long before it is timed.
+"""Seconds of idleness after which a GPU may have lowered its clock, and seconds of work that raise it again.
 
-A search builds for seconds between two batches; the first candidates of a batch would seem slow, and be given up. So is
-the device that a process times for the first time.
+A search builds for seconds between two batches. Without a wake-up the first candidates of a batch would seem slow, and
+be rejected. The device is woken before its first timing in a process, too.
 """
 
 
@@ -114,7 +114,7 @@ class Stopwatch:
         return _SCRATCH[self.device]
 
     def _lead(self, seconds: float) -> None:
-        """Keeps the device busy while the host queues what is to be timed."""
+        """Keeps the device busy while the host queues the work to time."""
         for _ in range(int(seconds / LEAD_SECONDS) + 1):
             self.device.fill(self._filled(), 0)
 

@@ -1,7 +1,7 @@
 """Virtual threads: loops of kind `vthread` are moved inward, so that all of them go through a serial loop together.
 
-Before: `vthread v: for k: {fill shared; use(v)}`. After: `for k: {fill shared; for v: use(v)}`, unrolled. A thread so
-does the work of several, spread over the tile, and what they share is fetched once. Buffers of a thread that are
+Before: `vthread v: for k: {fill shared; use(v)}`. After: `for k: {fill shared; for v: use(v)}`, unrolled. So a thread
+does the work of several, spread over the tile, and data that they share are fetched once. Buffers of a thread that are
 allocated inside get one more dimension. TVM: InjectVirtualThread.
 """
 

@@ -2,14 +2,14 @@
 
 `wgmma` reads both factors from shared memory through descriptors (PTX ISA, "Shared Memory Matrix Layout"). They
 describe rows of 128 bytes, one after another. The row's number permutes the 8 parts of 16 bytes of a row (128-byte
-swizzle), so that neither rows nor columns of 8 x 8 matrices meet in a bank. Here a tile of more than 64 columns is cut
-into such blocks:
+swizzle). So neither rows nor columns of 8 x 8 matrices meet in a bank. Here a tile of more than 64 columns is cut into
+such blocks:
 
     alloc a: float16[128, 128] in shared      ->      alloc a: float16[2, 128, 64] in shared, swizzled
 
 The instructions are asynchronous. In front of each nest of them is a fence, which orders writes of threads to the sums'
 registers. Behind it is the end of their group, with a wait for it. Barriers get a fence, too, by which tensor cores see
-what threads wrote to shared memory. All of this is in the device program, so that the emulator finds what is missing.
+the threads' writes to shared memory. All of this is in the device program, so that the emulator detects omissions.
 """
 
 from __future__ import annotations

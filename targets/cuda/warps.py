@@ -1,8 +1,8 @@
 """Matrices that warps hold: buffers of scope `warp` become arrays of each lane, as the instructions' fragments say.
 
 Before: `alloc c: float32[32, 16] in warp; mma(&c[16, 8], ...); threadIdx.x lane: y[...] = c[i, j]`. After: `alloc c:
-float32[2, 2, 4] in local; mma(&c[1, 1, 0], ...); threadIdx.x lane: y[...] = c[i // 16, j // 8, register]`. Elements of
-less than 4 bytes lie several to a register, so only instructions take them. TVM: LowerWarpMemory.
+float32[2, 2, 4] in local; mma(&c[1, 1, 0], ...); threadIdx.x lane: y[...] = c[i // 16, j // 8, register]`. A register
+holds several elements of less than 4 bytes, so only instructions access them. TVM: LowerWarpMemory.
 """
 
 from __future__ import annotations

@@ -108,9 +108,7 @@ class _Emitter:
 
     # ------------------------------------------------------------------ the order of things
     def executions(self, stmt: Stmt, env: dict[str, int], thread: Thread, into: list[Execution]) -> list[Execution]:
-        """Lists nests in execution order. `thread`: number of the virtual thread, and how many
-        there are.
-        """
+        """Lists nests in execution order. `thread`: number of the virtual thread, and how many there are."""
         if is_nest(stmt):
             into.append((stmt, env, thread))
         elif isinstance(stmt, Seq):
@@ -173,9 +171,7 @@ class _Emitter:
             )
 
     def append(self, segment: Segment, execution: int) -> None:
-        """Appends a segment's instructions of one execution, and tokens for the instructions that they
-        must wait for.
-        """
+        """Appends a segment's instructions of one execution, and tokens for the instructions that they wait for."""
         rows, module = segment.rows[execution], segment.module
         if segment.kernels is not None:
             rows[0][_BEGIN], rows[0][_END] = self.builder.fetch(segment.kernels[execution])

@@ -31,7 +31,7 @@ def _compiled(hardware: VtaHardware) -> tuple[Compiled, Any, Any]:
 
 
 class FunctionalSimulator:
-    """Buffers of one accelerator, which keep what they hold from stream to stream; one thread runs a stream at a time.
+    """Buffers of one accelerator, which persist from stream to stream; one thread runs a stream at a time.
 
     Attributes:
         hardware: its configuration.
@@ -58,8 +58,8 @@ class FunctionalSimulator:
 
         Raises:
             Deadlock: modules wait for tokens that never come.
-            IllegalStream: another rule is broken. Where only the indices that micro-operations make are wrong, what
-                ran before has taken effect.
+            IllegalStream: another rule is broken. If only indices of micro-operations are wrong, earlier instructions
+                have taken effect.
         """
         if dram.dtype != np.uint8 or dram.ndim != 1 or not dram.flags.c_contiguous or not dram.flags.writeable:
             raise ValueError(f"`dram` must be a contiguous array of bytes, but got {dram.dtype} {dram.shape}")
@@ -82,7 +82,7 @@ class FunctionalSimulator:
         return counters(table, self.hardware)
 
     def fill(self, value: int) -> None:
-        """Sets every byte of the buffers, so that what an earlier stream has left there is of no use to the next."""
+        """Sets every byte of the buffers, so that results of earlier streams are of no use to the next."""
         byte = np.array([value], np.uint8)
         lanes = min(2, self.hardware.block_in)  # the others stay 0
         with self._lock:

@@ -2,7 +2,7 @@
 
 Numbers of inp and wgt are widened to 16 bits on the simulated chip, weights as [pair of inputs][output][2]. One
 micro-operation is then a few products of 16-bit pairs added to 32 bits. On x86 (pmaddwd) and others that is one
-instruction. Fields and indices must have been verified, but for those that micro-operations make: these are held
+instruction. Fields and indices must have been verified, except indices that micro-operations compute. These are checked
 against the buffers here, an instruction at a time.
 """
 

@@ -28,9 +28,9 @@ class VtaHardware:
     `dma_row_latency`, `wgt_bytes_per_cycle` and `host_cycles` are fitted to the PYNQ's measured layers by
     benchmarks/vta_calibration.py (see docs/vta.md).
 
-    Sizes are given as log2, as in VTA's own configuration files. BATCH x BLOCK_IN x BLOCK_OUT is what one
-    micro-operation of the GEMM unit multiplies: inp [BATCH][BLOCK_IN], wgt [BLOCK_OUT][BLOCK_IN] and
-    acc [BATCH][BLOCK_OUT] are one element each.
+    Sizes are given as log2, as in VTA's own configuration files. One micro-operation of the GEMM unit multiplies BATCH
+    x BLOCK_IN x BLOCK_OUT: inp [BATCH][BLOCK_IN], wgt [BLOCK_OUT][BLOCK_IN] and acc [BATCH][BLOCK_OUT] are one element
+    each.
 
     Attributes:
         name: name of the design.
@@ -39,7 +39,7 @@ class VtaHardware:
         log_uop_buffer, log_inp_buffer, log_wgt_buffer, log_acc_buffer: log2 bytes of the on-chip buffers.
         clock_hz: cycles a second.
         queue_depth: instructions that the queue of each module holds.
-        token_limit: tokens a dependency queue counts to; what is pushed beyond is lost.
+        token_limit: tokens a dependency queue counts to; further ones are lost.
         fetch_latency: cycles until the first instruction arrives.
         fetch_interval: cycles between instructions, 16 bytes over a port of 64 bits.
         gemm_latency, alu_latency, noop_latency: cycles of an instruction besides its micro-operations.

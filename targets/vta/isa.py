@@ -118,7 +118,7 @@ CLASSES: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
 
 FLAGS = tuple(field.name for field in fields(Instruction))
 NAMES: tuple[str, ...] = ("opcode", *dict.fromkeys(field.name for kind in CLASSES for field in fields(kind)))
-"""Columns of a table of fields; what an instruction does not have is 0."""
+"""Columns of a table of fields; fields that an instruction lacks are 0."""
 COLUMN = {name: number for number, name in enumerate(NAMES)}
 
 

@@ -31,7 +31,7 @@ def words_of(module: Module) -> Words:
 
 
 class VtaKernel(Kernel):
-    """A module whose stream is decoded, keeps the rules that need no execution, and comes to its end.
+    """A module with a decoded stream that terminates and keeps the rules that need no execution.
 
     Raises:
         RunError: a stream that is cut off or breaks a rule.
@@ -84,7 +84,7 @@ class VtaKernel(Kernel):
 
 @cache
 def _simulator(shape: VtaHardware) -> FunctionalSimulator:
-    """Returns one simulator for all kernels of a design: a stream writes what it reads."""
+    """Returns one simulator for all kernels of a design: every stream reads only data that it has written."""
     return FunctionalSimulator(shape)
 
 

@@ -1,7 +1,7 @@
 """Semantics of VTA's instructions: their modules, the tokens between these, their accesses and their results.
 
-The simulators, the checkers and whatever emits instructions all read these definitions. They follow VTA's functional
-simulator; a table of fields is what `isa.to_table` gives.
+The simulators, the checkers and the emitters read these definitions. They follow VTA's functional simulator; a table of
+fields is made by `isa.to_table`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODULES = ("load", "compute", "store")
 
 TOKEN_QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 POPS = ((-1, 1), (0, 3), (2, -1))
-"""The token queue that `pop_prev` and `pop_next` of each module take from; -1 where there is no neighbour."""
+"""The token queue that `pop_prev` and `pop_next` of each module take from; -1 without a neighbour."""
 PUSHES = ((-1, 0), (1, 2), (3, -1))
 """The token queue that `push_prev` and `push_next` of each module give to."""
 

@@ -156,7 +156,7 @@ class _Timing:
         c.set(self.time[m], c.add(done, gap))
 
     def end(self, m: int, index: Value) -> None:
-        """Gives the tokens, up to what their queues count to."""
+        """Gives the tokens, up to the limit of their queues."""
         c, b = self.c, self.c.build
         for number, queue in enumerate(PUSHES[m], 2):
             if queue >= 0:

@@ -1,4 +1,4 @@
-"""Tokens between modules: in which order they let a stream run, whether it comes to its end, and what it leaves behind.
+"""Tokens between modules: the order in which they let a stream run, its end, and tokens that are left behind.
 
 Every token queue has one giver and one taker, which take instructions in order. So the n-th token taken is the n-th one
 given, whatever runs first, and the consequences of tokens can be read off the stream.
@@ -96,7 +96,7 @@ def execution_order(table: Table, queue_depth: int | None = None) -> Indices:
         queue_depth: instructions that the queue of each module holds; None: all.
 
     Returns:
-        numbers of instructions; those that wait for tokens for ever are left out.
+        numbers of instructions, without the ones that wait for tokens for ever.
     """
     of = modules(table)
     queues, module_of = [np.flatnonzero(of == module).tolist() for module in range(len(MODULES))], of.tolist()
@@ -164,9 +164,9 @@ def _full_queue(traffic: _Traffic, ran: Indices, hardware: VtaHardware) -> Probl
 
 
 def _lost(traffic: _Traffic, hardware: VtaHardware) -> Iterator[Problem]:
-    """Queues count to a limit, and lose what is given beyond.
+    """Finds tokens that may be lost because their queue is full.
 
-    Most tokens are there when the taker does no more than what the giver has waited for.
+    A queue is fullest when the taker has done no more than the giver has waited for.
     """
     for number, name in enumerate(TOKEN_QUEUES):
         gives, takes, reply = traffic.gives[number], traffic.takes[number], REPLY[number]

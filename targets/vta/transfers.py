@@ -1,4 +1,4 @@
-"""Copies between DRAM and the chip as two-dimensional transfers: what an instruction moves, what pads it writes."""
+"""Copies between DRAM and the chip as two-dimensional transfers of LOAD and STORE, with their pads."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from targets.vta.semantics import (
 MOST_MULTIPLICATIONS = 1 << 40
 """Multiplications of a stream, about a minute of the functional simulator; ResNet-18 takes 2**31 in all."""
 _LEAST = 256
-"""Multiplications as which a micro-operation counts at least: small ones take no less time."""
+"""Least number of multiplications that a micro-operation counts as: small ones take no less time."""
 PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 
 
