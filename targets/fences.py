@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 
 _PAGE = mmap.PAGESIZE
-_LARGE_PAGE = 2 << 20
+_LARGE_PAGE = 2 << 20  # bytes of a huge page
 _LARGE = 4 << 20  # bytes from which on NumPy asks for large pages; trials are to be as fast as what they stand for
 _LINE = 64
 UNTOUCHED = 0xFF

@@ -78,7 +78,7 @@ class Profile(NDArrayOperatorsMixin):
 
     @property
     def rows(self) -> list[Row]:
-        """The steps, those with the greatest share first; none where no inference was timed."""
+        """Steps in the order of their shares, the greatest first; empty if no inference was timed."""
         if not len(self):
             return []
         median = np.median(self.seconds, axis=0)

@@ -22,7 +22,7 @@ STANDARD = ("-std=c99", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-tr
 LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic")
 _NAME = re.compile(r"([\w.+]+-)*(cc|gcc|clang|c99)(-[\d.]+)?")
 _OPTION = re.compile(r"-m[\w.=+-]+")
-_SECONDS = 300.0
+_SECONDS = 300.0  # after which a compiler that hangs is ended
 
 
 def is_here(triple: str) -> bool:

@@ -32,7 +32,7 @@ _USUAL = 131072.0
 """Greatest size of an angle for which three parts of pi/2 do."""
 _LEAST = 127 + 16
 """Exponent, as it is kept, of the least angle that is taken apart in integers."""
-_SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+_SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)  # on [-pi/4, pi/4], as `_COSINE` (Cephes)
 _COSINE = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 _QUOTIENT = 2.0**28
 """Quotients below it, times 24 bits, are exact in float64."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from targets.cpu.text import Value
 from targets.cpu.vector_math import VectorMath
 
-PLACES = (0, 8, 16, 24)
+PLACES = (0, 8, 16, 24)  # first bit of each byte in a word
 
 
 def one_instruction(features: frozenset[str], lanes: int) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SYSTEM = Path("/sys/devices/system/cpu")
-_USUAL = {1: (32 << 10, 8), 2: (1 << 20, 16), 3: (32 << 20, 16)}
+_USUAL = {1: (32 << 10, 8), 2: (1 << 20, 16), 3: (32 << 20, 16)}  # bytes and ways by level
 _GLIBC = {1: (188, 189), 2: (191, 192), 3: (194, 195)}
 """Numbers by which `sysconf` knows size and ways of a level; Python has no names for them."""
 

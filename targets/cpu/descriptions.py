@@ -1,8 +1,8 @@
 """Processors that kernels are built for elsewhere, as their makers and public measurements describe them.
 
-A target with a processor's name takes its figures from here, on whatever machine it is built, so that the same
-schedules are chosen everywhere. The host's own are probed (`figures.py`). Sources: Intel's and AMD's optimisation
-manuals and Arm's software optimisation guides; uops.info for latencies.
+A target with a processor's name takes its figures from here, on any build machine, so that the same schedules are
+chosen everywhere. The host's own are probed (`figures.py`). Sources: Intel's and AMD's optimisation manuals and Arm's
+software optimisation guides; uops.info for latencies.
 """
 
 from __future__ import annotations

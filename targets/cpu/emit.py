@@ -20,7 +20,7 @@ from targets.cpu.storage import Storage, free_variables, loops_of, place
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
 
-MAX_UNROLLED_STORES = 8192
+MAX_UNROLLED_STORES = 8192  # bounds the text, which grows with every copy of a statement
 NEVER = 1 << 62
 """Bytes that no output has."""
 IntrinsicEmitter = Callable[["Function", Intrinsic], None]  # by name, or by what stands before the colon

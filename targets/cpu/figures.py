@@ -35,7 +35,7 @@ VERSION = 5
 DISTURBED_SECONDS = 3600.0
 """Seconds after which the figures of a disturbed probe are measured again."""
 
-TIMEOUT = 60.0
+TIMEOUT = 60.0  # seconds of the probe's process, which takes about one
 _ROOT = Path(__file__).resolve().parents[2]
 _IDENTITY = ("vendor_id", "model name", "cpu family", "model", "stepping", "microcode")
 _ARM = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")

@@ -67,7 +67,7 @@ def _everywhere(values: Values, buffer: str, pointer: str) -> Value:
 
 
 def _block(values: Values, buffer: str, pointer: str, found: Window, depth: int) -> Value:
-    """Loads neighbouring words; those that may not be there are not read."""
+    """Loads neighbouring words, except those that may not exist."""
     where = (pointer, found.size, found.there)
     text, key = values.text, ("words", where, values.versions.get(buffer, 0), values.epoch)
     block: Value | None = text.lookup(key)

@@ -12,7 +12,7 @@ from targets.base import BuildError
 from targets.blas import BLAS_THREADS_SYMBOL, SGEMM_SYMBOL
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function
 
-_ROW_MAJOR, _AS_IT_IS = 101, 111
+_ROW_MAJOR, _AS_IT_IS = 101, 111  # CblasRowMajor and CblasNoTrans
 
 
 def _rows(function: Function, operand: Operand, row: str, column: str) -> int:

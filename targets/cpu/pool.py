@@ -4,7 +4,7 @@
 [0, extent) has run once. The iterations are cut into chunks, up to eight a thread, and every thread is given a
 contiguous range of them. The ranges have the same rows in every loop, so that a thread reads data that its own core
 wrote in the loop before. It takes chunks from the front of its range. When that is empty, it takes them from the back
-of other ranges: work stealing (Blumofe and Leiserson, JACM 1999), with ranges in place of deques.
+of other ranges: work stealing (Blumofe and Leiserson, JACM 1999), with ranges for deques.
 
 The pool is made for a machine that does other things as well. A loop that is cut in equal parts once, OpenMP's way,
 waits in every loop for a thread that the operating system has suspended. Such a wait takes some milliseconds. Here the
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 
-MAX_THREADS = 128
+MAX_THREADS = 128  # each has 128 bytes of @pool
 
 # Words of @pool, each group in cache lines of its own: who writes one does not disturb who reads another.
 _ANNOUNCED, _SLEEPERS, _BUSY, _MADE, _OWNER = 0, 16, 32, 33, 34

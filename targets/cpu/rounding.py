@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from search_space.ir.expr import Expr
 from search_space.ir.rounding import limited
 
-ENDS = {"uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}
+ENDS = {"uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}  # least and greatest value of a byte
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 
-MAX_REGISTER_VALUES = 1024
+MAX_REGISTER_VALUES = 1024  # of one buffer: each is a value of its own in the text
 MOST_OPEN_ELEMENTS = 1 << 31
 """Exclusive upper bound of the elements of an array of open sizes: distances between lanes are computed in 32 bits."""
 SEVERAL = -1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from targets.cpu.text import Text, Value, float_literal, llvm_type
 
-_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 0.16666665459, 0.5)
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 0.16666665459, 0.5)  # Cephes expf
 _POWERS = tuple(2.0 ** (place / 16) for place in range(16))
 _EXP_NEAR = (0.16666667, 0.5, 1.0)
 """(e^r - 1) / r on [-ln2/32, ln2/32]: r^3 / 24 is 2^-21 of it, and of e^r 2^-26."""

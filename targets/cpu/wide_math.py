@@ -93,7 +93,7 @@ def _scaled(e: Expr, factor: float) -> Expr | None:
     other: Expr
     if e.op == "mul":
         for x, other in (e.args, e.args[::-1]):
-            if other.is_const and abs(float(other.value) - factor) < 1e-7:
+            if other.is_const and abs(float(other.value) - factor) < 1e-7:  # the constant may be rounded to float32
                 return x
     return None
 

@@ -23,7 +23,7 @@ from search_space.ir.semantics import BINARY
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Seq, Stmt, Store, seq
 from targets.accesses import Access, accesses
 
-_MOST_ELEMENTS = 1 << 20
+_MOST_ELEMENTS = 1 << 20  # points to evaluate; beyond, two accesses are assumed to clash
 _EACH = {"min": np.minimum, "max": np.maximum, "and": np.logical_and, "or": np.logical_or}
 
 

@@ -41,7 +41,7 @@ UNIT_BYTES = 16
 """Bytes of which the pitch of an array's rows must be a multiple."""
 MOST_ROWS, MOST_DIMENSIONS = 256, 5
 """Of a box; of an array."""
-_MOST_POINTS = 1 << 23
+_MOST_POINTS = 1 << 23  # points to evaluate; beyond, a nest is assumed to copy no box
 
 
 def is_bulk(stmt: Stmt) -> bool:

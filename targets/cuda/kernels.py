@@ -36,7 +36,7 @@ from targets.cuda.vthreads import inject_vthreads
 from targets.cuda.warpgroups import lower_warpgroups, uses_warpgroups, with_proxies
 from targets.cuda.warps import lower_warps
 
-MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)  # limits of CUDA along x, y and z, as those of threads
 MOST_THREADS = (1024, 1024, 64)
 PRIVATE = "local"
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 _LIBRARY = "libnvidia-ml.so.1"
-_SM_CLOCK, _MEMORY_CLOCK = 1, 2
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # of nvmlClockType_t
 _SLOWED = 0x8 | 0x20 | 0x40 | 0x80  # hardware, software thermal, hardware thermal, power brake
 
 

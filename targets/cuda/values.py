@@ -91,7 +91,7 @@ class Values(values.Values):
         raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
 
     def joined(self, texts: Sequence[str], symbol: str, *tests: Expr) -> str:
-        """Joins conditions without a branch between them, if all can be evaluated whatever the first yields."""
+        """Joins conditions without a branch between them, if all can be evaluated independently of the first one."""
         if not any(node.op == "load" for test in tests for node in walk(test)):
             symbol = symbol[0]
         return super().joined(texts, symbol) if len(texts) > 1 else texts[0]

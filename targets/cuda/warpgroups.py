@@ -73,7 +73,7 @@ def lower_warpgroups(stmt: Stmt) -> Stmt:
 
 
 def with_proxies(stmt: Stmt) -> Stmt:
-    """Extends the barriers of a statement: tensor cores see what threads wrote to shared memory before them."""
+    """Extends the barriers of a statement: tensor cores see earlier writes of threads to shared memory."""
     return replace(stmt, proxy=True) if isinstance(stmt, Barrier) else map_children(stmt, with_proxies)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from search_space import strict_json
 
-WORD_BITS = 64
-ITERATION_BITS = 14
+WORD_BITS = 64  # an instruction has two words
+ITERATION_BITS = 14  # of the fields `iter_out` and `iter_in`
 MOST_CYCLES, SLOWEST_RATE, FASTEST_CLOCK = 1 << 24, 1 / 1024, 1e12
 """Largest timing constant, fewest bytes a cycle and most cycles a second: far from what is built, and near enough for
 every sum of cycles to fit 64 bits."""

@@ -138,7 +138,7 @@ class VtaBound(Bound):
         return self.outputs[0]
 
     def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
-        """Puts inputs in place, and overwrites what earlier streams have left on the chip."""
+        """Puts inputs in place, and overwrites results of earlier streams on the chip."""
         for parameter, array in zip(self.kernel.module.sources, inputs, strict=True):
             self.view(parameter.name)[...] = array
         self._wanted = self.dram.copy()

@@ -23,7 +23,7 @@ from targets.vta.transfers import Dimension, Transfer, transfers, zeros
 
 MEMORY = {"input": INP, "weight": WGT, "accumulator": ACC}
 _SWAPPED = {"add": ADD, "min": MIN, "max": MAX, "mul": MUL}
-_LARGEST_IMMEDIATE = (1 << 15) - 1
+_LARGEST_IMMEDIATE = (1 << 15) - 1  # the field `imm` has 16 bits, one of them the sign
 _PADS = [COLUMN[name] for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")]
 _PLACE = [COLUMN[name] for name in ("sram_base", "dram_base", "y_size", "x_size", "x_stride")]
 

@@ -14,7 +14,7 @@ from targets.vta.native import I1, Code, Value, i64, new_module
 from targets.vta.semantics import POPS, PUSHES
 
 ENTRY = "vta_time"
-NEVER = 1 << 62
+NEVER = 1 << 62  # a cycle beyond the end of every stream
 FLAGS = ("pop_prev", "pop_next", "push_prev", "push_next")
 IDLE, RUNNING = 0, 1
 WORK, ROWS, GAP, BUSY = range(4)  # columns of costs

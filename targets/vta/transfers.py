@@ -9,8 +9,8 @@ from itertools import product
 from targets.base import BuildError
 from targets.vta.nests import Interval
 
-MOST_PAD = 15
-MOST_SIZE = 65535
+MOST_PAD = 15  # pads have 4 bits of an instruction
+MOST_SIZE = 65535  # sizes and strides have 16 bits
 
 
 @dataclass(frozen=True)
