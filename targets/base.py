@@ -367,7 +367,7 @@ class Target(ABC):
         return [f"{name}.module"]
 
     def library(self, files: Mapping[str, bytes]) -> object:
-        """Opens a library that `link` wrote before, for `packer`; None if it cannot be used."""
+        """Opens the library among the files of an earlier `link`, contents by name, for `packer`; None if unusable."""
         return None
 
     def packer(self, module: Module, library: object = None) -> Packer | None:

@@ -30,7 +30,7 @@ next:
 end.of.it:
   ret void
 }"""
-"""Function that copies the tick before `begin` to all ticks from `begin` to `end`."""
+"""Function that copies the tick before `begin` to the ticks from `begin` to `end`, `end` excluded."""
 
 _INSTRUCTIONS = {"add": "add nsw", "mul": "mul nsw"}
 """Instructions of the operators that an expression of sizes may have."""

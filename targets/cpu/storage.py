@@ -29,7 +29,7 @@ class Storage:
         strides: strides by dimension.
         lanes: vector width of a register buffer's values; 0 for scalars.
         grain: number of elements of a block, counted from the first, that is always either within a row or outside.
-        row: extent of the last dimension; 0 if its elements are not contiguous.
+        row: extent of the last dimension; 0 if it is open, or its elements are not contiguous.
     """
 
     kind: str

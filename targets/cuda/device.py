@@ -110,7 +110,7 @@ class Device(Protocol):
         """Puts a mark into the queue."""
 
     def seconds(self, first: Any, second: Any) -> float:
-        """Returns the time between two marks that were passed."""
+        """Returns the seconds between two marks that were passed."""
 
     def sync(self) -> None:
         """Waits until the queue is empty.
