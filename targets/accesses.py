@@ -1,4 +1,4 @@
-"""What statements read and write."""
+"""Reads and writes of a statement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Access:
     """One read or write of a buffer.
 
     Attributes:
-        indices: of the element; those of an instruction's tile, where `#` variables run over it.
+        indices: indices of the element; of an instruction's tile, indices in which `#` variables run over the tile.
     """
 
     buffer: str
@@ -23,7 +23,7 @@ class Access:
 
 
 def accesses(stmt: Stmt) -> Iterator[Access]:
-    """Accesses of one statement, those of statements inside it not included."""
+    """Lists the accesses of one statement, without those of the statements inside it."""
     if isinstance(stmt, Store):
         yield from _loads(stmt.value, *stmt.indices, *(() if stmt.predicate is None else (stmt.predicate,)))
         if stmt.reducer is not None:
@@ -41,13 +41,13 @@ def accesses(stmt: Stmt) -> Iterator[Access]:
 
 
 def all_accesses(stmt: Stmt) -> Iterator[Access]:
-    """Accesses of a statement and those inside it."""
+    """Lists the accesses of a statement and of all statements inside it."""
     for node in walk_stmt(stmt):
         yield from accesses(node)
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
-    """Expressions of a statement and of those inside it, indices of tiles included."""
+    """Lists the expressions of a statement and of all statements inside it, indices of tiles included."""
     for node in walk_stmt(stmt):
         if isinstance(node, Store):
             yield node.value

@@ -20,11 +20,11 @@ C_TYPE = {
     "int64": "int64_t",
     "bool": "uint8_t",
 }
-"""How C keeps elements; 16-bit floats are their bits."""
+"""C type of each element type; 16-bit floats are passed as their bits."""
 
 
 def aligned(shape: Sequence[int], dtype: str, make: Callable[..., NDArray[Any]] = np.zeros) -> NDArray[Any]:
-    """An array that starts on a 64-byte boundary; zeroed, or as `make` makes it."""
+    """Allocates an array that starts on a 64-byte boundary: zeroed, or as `make` fills it."""
     kind = numpy_dtype(dtype)
     size = int(np.prod(shape)) * kind.itemsize
     raw = make(size + 64, np.uint8)
@@ -33,11 +33,14 @@ def aligned(shape: Sequence[int], dtype: str, make: Callable[..., NDArray[Any]] 
 
 
 STRIP = 64
-"""Columns that are copied at a time: of as many rows of what they are read from, the lines stay in cache."""
+"""Columns that are copied at a time: the lines of as many rows of the source stay in cache."""
 
 
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:
-    """The elements row-major: the array itself where it is, else a copy, which is fast for transpositions, too."""
+    """Returns the elements in row-major order: the array itself if it is so already, otherwise a copy.
+
+    The copy is blocked, so that transposed arrays are copied fast, too.
+    """
     if array.flags.c_contiguous or array.ndim < 2 or array.strides[-1] == array.itemsize:
         return np.ascontiguousarray(array)
     made = np.empty(array.shape, array.dtype)

@@ -1,4 +1,4 @@
-"""What a target is: it builds loop programs to modules of plain data, and loads modules as kernels that run."""
+"""Interface of a target: it builds loop programs into modules of plain data, and loads modules as kernels that run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Packer = Callable[[Sequence[NDArray[Any]]], Mapping[str, NDArray[Any]]]
 FASTEST = 1e18
 """Operations a second that no machine reaches; the fastest accelerators do 1e16 on halves of bytes."""
 FASTEST_CORE = 1e14
-"""The same of a processor's core; the fastest units for products of matrices do 1e13 on bytes."""
+"""Operations a second that no core of a processor reaches; the fastest matrix units do 1e13 on bytes."""
 
 
 class BuildError(RuntimeError):
@@ -67,32 +67,32 @@ class Bound(ABC):
 
     @abstractmethod
     def run(self, threads: int | None = None) -> NDArray[Any]:
-        """One execution; the output array (the same array every time)."""
+        """Runs the kernel once and returns its output, the same array every time."""
 
     @abstractmethod
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
-        """Seconds of each of `iterations` executions, measured in native code."""
+        """Times each of `iterations` runs in native code and returns their seconds."""
 
     @abstractmethod
     def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
-        """Makes ready for runs that are to be checked: what they may not rely on is overwritten.
+        """Prepares runs whose output is to be checked: overwrites everything that a run must not rely on.
 
         Args:
-            inputs: of the kernel, as `bind` takes them; constants stay as they are.
-            fill: byte that memory for intermediate results, which no run may count on, holds then. Where outputs are
-                kept elsewhere, what `outputs` hold is brought there.
+            inputs: inputs of the kernel, as `bind` takes them; constants stay as they are.
+            fill: byte that fills memory for intermediate results. A target that copies outputs back copies `outputs` to
+                the machine.
         """
 
     @abstractmethod
     def fetch(self) -> NDArray[Any]:
-        """The output array, holding what the last execution, by `run` or by `time`, has left."""
+        """Returns the output array as the last execution left it, whether by `run` or by `time`."""
 
     def damage(self) -> str:
-        """What runs have written where they should not, as a sentence; empty where nothing is known of any."""
+        """Describes in a sentence which memory runs have written outside their arrays; empty if none is known."""
         return ""
 
     def metrics(self) -> dict[str, float]:
-        """What else is known of an execution, by name; few numbers, which records keep."""
+        """Returns further figures of an execution by name; records store them, so they are few."""
         return {}
 
 
@@ -102,7 +102,7 @@ class Kernel(ABC):
     module: Module
 
     def __repr__(self) -> str:
-        """A line: what it takes and gives, and where it runs."""
+        """Formats the kernel as one line: its parameters, its outputs and its target."""
         outputs = [p for p in self.module.parameters if p.name in self.module.outputs]
         taken, given = (", ".join(p.described for p in of) or "nothing" for of in (self.module.sources, outputs))
         return f"{type(self).__name__} {self.module.name} for {self.module.target}: {taken} -> {given}"
@@ -110,7 +110,7 @@ class Kernel(ABC):
     def __call__(self, *given: Any) -> None:
         """Runs on inputs..., outputs...; the outputs are written in place. Threads may call it at the same time.
 
-        Arrays are NumPy's, or of whatever gives one by `__array__` or DLPack.
+        Arrays are NumPy's, or objects that offer `__array__` or DLPack.
 
         Raises:
             RunError: other arrays than the kernel takes.
@@ -130,13 +130,13 @@ class Kernel(ABC):
             theirs[...] = mine
 
     def check(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """Holds inputs against what the kernel takes.
+        """Checks inputs against the parameters of the kernel.
 
         Returns:
-            The sizes that their shapes say, by name, in the order in which the kernel takes them.
+            Value of each open size by name, in the order in which the kernel takes them.
 
         Raises:
-            RunError: there are others.
+            RunError: an input does not fit its parameter.
         """
         if len(inputs) != len(self.module.sources):
             names = ", ".join(p.name for p in self.module.sources)
@@ -153,17 +153,18 @@ class Kernel(ABC):
         """Puts inputs in place.
 
         Args:
-            inputs: of the kernel.
-            copies: more than 1: timed executions find constants cold, by rotating so many copies or otherwise.
-            fenced: whether memory around arrays is guarded, so that `Bound.damage` knows of what is written there.
+            inputs: inputs of the kernel.
+            copies: if more than 1, timed executions read cold constants: by rotating so many copies, or by flushing
+                caches.
+            fenced: whether memory around arrays is guarded, so that `Bound.damage` detects writes to it.
         """
 
 
 def as_arrays(given: Sequence[Any]) -> list[NDArray[Any]]:
-    """What a kernel is called with, as arrays of NumPy.
+    """Converts the arguments of a kernel to arrays of NumPy.
 
     Raises:
-        RunError: something that is none.
+        RunError: an argument that is no array.
     """
     try:
         return [as_array(value) for value in given]
@@ -172,12 +173,12 @@ def as_arrays(given: Sequence[Any]) -> list[NDArray[Any]]:
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """An array of NumPy on the memory of whatever gives one by `__array__` or DLPack.
+    """Returns an array of NumPy on the memory of an object that offers `__array__` or DLPack.
 
-    A tensor of PyTorch in bfloat16 gives neither: its bits are taken.
+    A tensor of PyTorch in bfloat16 offers neither; its bits are viewed.
 
     Raises:
-        TypeError: it gives none; whatever else its owner raises where it cannot.
+        TypeError: the object offers neither. Other errors of `__array__` and `__dlpack__` pass through.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -194,22 +195,22 @@ def as_array(value: Any) -> NDArray[Any]:
 def sizes_in(
     inputs: Sequence[NDArray[Any]], parameters: Sequence[Parameter], sizes: Mapping[str, tuple[int, int]]
 ) -> dict[str, int]:
-    """What arrays' shapes say of sizes, each of which is the extent of an axis of an input.
+    """Reads sizes off the shapes of arrays; each size is the extent of an axis of an input.
 
     Args:
-        inputs: as many as there are parameters.
-        parameters: which they are given for.
+        inputs: one array per parameter.
+        parameters: parameters of the arrays, in the same order.
         sizes: least and greatest value, by name.
 
     Returns:
-        By name, in the order of `sizes`.
+        Value of each size by name, in the order of `sizes`.
 
     Raises:
         RunError: an array of another number of axes, two that disagree, or a size out of its range.
     """
     if not sizes:
         return {}
-    found: dict[str, tuple[int, str]] = {}
+    first_seen: dict[str, tuple[int, str]] = {}
     for array, parameter in zip(inputs, parameters, strict=True):
         if array.ndim != len(parameter.shape):
             raise RunError(
@@ -222,17 +223,17 @@ def sizes_in(
             where = f"axis {axis} of `{parameter.name}`"
             if not low <= number <= high:
                 raise RunError(f"size `{extent}` must be {low} to {high}, but {where} is {number}")
-            first, before = found.setdefault(extent, (number, where))
+            first, before = first_seen.setdefault(extent, (number, where))
             if first != number:
                 raise RunError(f"size `{extent}` must be one number, but {before} is {first}, {where} is {number}")
-    return {name: found[name][0] for name in sizes}
+    return {name: first_seen[name][0] for name in sizes}
 
 
 def check_array(array: NDArray[Any], parameter: Parameter, what: str) -> None:
-    """Holds an array against what is to be given in its place.
+    """Checks an array against its parameter.
 
     Raises:
-        RunError: it is another one.
+        RunError: shape or dtype differ.
     """
     if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
         raise RunError(
@@ -245,18 +246,19 @@ class Target(ABC):
     """One kind of machine: its limits, its code emitter, its runner.
 
     Attributes:
-        name: by which `targets.registry` knows it.
+        name: key of the target in `targets.registry`.
         simulated: whether kernels run in a simulator, so that their times are not those of this host, and disturb none.
         peers: names of the runtimes that layers and networks are timed beside, as they run on the same processor.
-        alignment: bytes of which the address of every array that a kernel takes must be a multiple.
+        alignment: alignment in bytes of the address of every array that a kernel takes.
         spacing: bytes; values in the memory of a network begin at multiples of it.
         loops: whether networks may have loops; otherwise every step of one is calls of its own.
-        open_sizes: whether kernels, and networks of them, take sizes that are known when they are called.
+        open_sizes: whether kernels and networks may have sizes that are known only when they are called.
         states: whether networks may have inputs whose last rows they write in place.
         splits_windows: whether networks gain where convolutions of large windows are split into smaller ones.
-        host: of an accelerator, name of the target that computes those parts of a network that it cannot; empty: it
-            computes whole networks, or none.
-        ray_resource: of Ray's own that counts its devices, such as `GPU`; empty: a custom one, `autotune_NAME`.
+        host: name of the target that runs the operators that an accelerator lacks; empty if it runs
+            whole networks, or no networks.
+        ray_resource: Ray's own resource that counts the devices, such as `GPU`; empty for a custom one,
+            `autotune_NAME`.
     """
 
     name: str
@@ -278,20 +280,20 @@ class Target(ABC):
 
     @property
     def identity(self) -> Mapping[str, Any] | None:
-        """What the machine code of a program depends on besides the program, as plain data.
+        """All that the machine code of a program depends on besides the program, as plain data.
 
-        None: not all of it is known, and what was built before is not taken in its place.
+        None if some of it is unknown: then no earlier build is reused.
         """
         return None
 
     @property
     def tools(self) -> Mapping[str, Any]:
-        """Programs of this host that `link` runs, as plain data that is another one where they are others."""
+        """Programs of this host that `link` runs, as plain data that changes if the programs change."""
         return {}
 
     @property
     def stages(self) -> Mapping[str, Callable[[Module], str]]:
-        """Texts of a module on its way to machine code, by what they are, in the order in which they are made."""
+        """Functions that return a module's text at each stage on its way to machine code, by stage, in order."""
         return {"assembly": self.assembly}
 
     @property
@@ -300,41 +302,45 @@ class Target(ABC):
         return self.hardware.l3_bytes
 
     def fastest(self, threads: int) -> float:
-        """Operations a second beyond all that run as this target; a latency that takes more was not measured."""
+        """Returns operations a second that no machine of this target reaches; a latency that implies more was
+        mismeasured.
+        """
         return FASTEST
 
     def configuration(self) -> dict[str, Any] | None:
-        """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""
+        """Returns the fields of the design that a file `NAME:FILE.json` may set; None for a fixed machine."""
         return None
 
     def figures(self) -> dict[str, Any] | None:
-        """What was probed of this host's processor, as a file has it; None for a machine that is described."""
+        """Returns the probed figures of this host's processor in the form of a file; None for a machine that is
+        described.
+        """
         return None
 
     def unavailable(self) -> str:
-        """Why this machine cannot run what is built, as a sentence; empty where it can."""
+        """Explains in a sentence why this machine cannot run the target's modules; empty if it can."""
         return ""
 
     def refusal(self, module: Module) -> str:
-        """Why a module is not worth timing where another one has been, as a sentence; empty where it is."""
+        """Explains in a sentence why a module is not worth timing once another one was timed, or returns ""."""
         return ""
 
     def spills(self, program: LoopProgram, name: str = "kernel") -> tuple[float, Module | None]:
-        """Share of the instructions of a program's busiest innermost loops that keep on the stack what has no register.
+        """Returns the share of instructions in a program's busiest innermost loops that spill registers to the stack.
 
-        0 on targets whose compiler is not known to spill what the space's limits let through.
+        0 on targets whose compiler is not known to spill programs within the space's limits.
 
         Returns:
-            The share, and what `build` makes of the program under this name where it had to be built to know.
+            The share; and the module of the program under this name, if it was built to know the share.
 
         Raises:
-            BuildError: it had to be, and cannot.
+            BuildError: the program had to be built, and cannot be.
         """
         return 0.0, None
 
     @abstractmethod
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
-        """Machine code for a concrete loop program.
+        """Builds machine code for a concrete loop program.
 
         Raises:
             BuildError: the program holds something this target has no code for.
@@ -343,11 +349,11 @@ class Target(ABC):
 
     @abstractmethod
     def load(self, module: Module) -> Kernel:
-        """The module, ready to run in this process."""
+        """Loads a module, ready to run in this process."""
 
     @abstractmethod
     def assembly(self, module: Module) -> str:
-        """The module's machine code as assembly text."""
+        """Returns the module's machine code as assembly text."""
 
     def export(self, module: Module, folder: Path, name: str) -> list[str]:
         """Writes a kernel as files for programs that do not use this package; the files' names.
@@ -361,26 +367,27 @@ class Target(ABC):
         return [f"{name}.module"]
 
     def library(self, files: Mapping[str, bytes]) -> object:
-        """What `link` has written before, contents by name, as `packer` takes it; None: it cannot be used."""
+        """Opens the library among the files of an earlier `link`, contents by name, for `packer`; None if unusable."""
         return None
 
     def packer(self, module: Module, library: object = None) -> Packer | None:
-        """What makes the constants that a module's kernels take, of all its inputs, when a network is compiled.
+        """Returns the function that packs the constants of a module's kernel when a network is compiled.
 
-        None: they lie in the network as they are, and what is packed is made when it is loaded.
+        The function takes all inputs of the kernel. None: the network stores constants as they are, and packs them when
+        it is loaded.
 
         Args:
-            module: of the kernel; without its code where there is a library.
-            library: that has the kernel, see `library`.
+            module: module of the kernel; without its code if there is a library.
+            library: library that contains the kernel, from `library`.
         """
         return None
 
     def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
-        """Writes to `folder` what runs a network, its weights not included.
+        """Writes the files that run a network to `folder`, without its weights.
 
         Returns:
-            What the network's manifest has of it: `kind`, that of its executable's `format`, the bytes of further
-            `memory` by what they are for, and whatever else the executable needs.
+            Entries of the network's manifest: `kind`, that of its executable's `format`; bytes of further `memory` by
+            purpose; and all else that the executable needs.
 
         Raises:
             BuildError: networks do not run on this target alone.

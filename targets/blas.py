@@ -13,7 +13,7 @@ BLAS_THREADS_SYMBOL = "scipy_openblas_set_num_threads64_"
 
 @cache
 def blas_library() -> str | None:
-    """Path of the BLAS that NumPy's wheel brings, if it has the entry points that kernels call; or None."""
+    """Returns the path of the BLAS in NumPy's wheel, or None if it lacks the entry points that kernels call."""
     for file in importlib.metadata.files("numpy") or []:
         if Path(str(file)).name.startswith("libscipy_openblas64_"):
             path = str(file.locate())
@@ -24,11 +24,11 @@ def blas_library() -> str | None:
 
 @cache
 def blas_symbols() -> dict[str, int]:
-    """Addresses of the BLAS's entry points that kernels call, by name; empty where there is none.
+    """Returns the addresses of the BLAS's entry points that kernels call, by name; empty if there is no BLAS.
 
-    Objects are linked with these, and the library stays local. Were it global, as one that LLVM loads by itself is,
-    SciPy's OpenBLAS would call its functions in place of functions of the same name of its own, with integers of 32
-    bits where this one has 64.
+    Objects are linked with these, and the library stays local. If it were global, as libraries that LLVM loads by
+    itself are, it would clash with SciPy's OpenBLAS. SciPy would call functions of the same name with integers of 32
+    bits, which have 64 here.
     """
     path = blas_library()
     if path is None:

@@ -7,16 +7,16 @@ from search_space.ir.stmt import Buffer
 
 
 def shape_of(buffer: Buffer) -> tuple[int, ...]:
-    """Extents as numbers."""
+    """Returns the extents as numbers."""
     return tuple(int(e.value) for e in buffer.shape)
 
 
 def elements(buffer: Buffer) -> int:
-    """Elements from the first to the last, gaps of padded rows included; at least 1."""
+    """Counts the elements from the first to the last, gaps of padded rows included; at least 1."""
     strides = [int(s.value) for s in buffer.strides]
     return 1 + sum((n - 1) * s for n, s in zip(shape_of(buffer), strides, strict=True))
 
 
 def buffer_bytes(buffer: Buffer) -> int:
-    """Bytes from the first element to behind the last."""
+    """Returns the bytes from the start of the first element to the end of the last."""
     return elements(buffer) * dtype_bytes(buffer.dtype)

@@ -30,17 +30,17 @@ _SHARED = ("schema", "target", "threads", "weights", SEAL)
 
 
 def writable(folder: str | os.PathLike[str]) -> Path:
-    """Makes a folder where there is none, and returns it.
+    """Makes a folder if it is missing, and returns its path.
 
     Raises:
-        ExecutableError: it cannot be written.
+        ExecutableError: the folder cannot be written.
     """
-    place = Path(folder)
+    path = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ExecutableError(f"`folder` must be one that can be written, but got {place}: {error.strerror}") from None
-    return place
+        raise ExecutableError(f"`folder` must be one that can be written, but got {path}: {error.strerror}") from None
+    return path
 
 
 def copy_files(manifest: Mapping[str, Any], source: Path, folder: Path) -> None:
@@ -60,8 +60,8 @@ def write_entries(entries: Mapping[str, Executable], weights: Array, kind: str, 
     Args:
         entries: executable by the name of its entry point; the weights of each are the first bytes of `weights`.
         weights: bytes (n,) of the executable that has most.
-        kind: of the manifest, by which `autotune.load` knows who loads the folder.
-        folder: to write.
+        kind: value of the manifest's key `kind`, by which `autotune.load` finds the loader of the folder.
+        folder: folder to write to.
 
     Raises:
         ExecutableError: two executables have a file of the same name, or a file was replaced by another network's.
@@ -84,9 +84,9 @@ def read_weights(path: Path, size: int, sha256: str, mapped: bool) -> Array:
     """Reads a file of weights to a 64-byte boundary, or maps its pages.
 
     Args:
-        path: of the file.
-        size: of the file, in bytes; nothing is allocated for a file of another size.
-        sha256: of the file.
+        path: path of the file.
+        size: expected bytes of the file; nothing is allocated if the file has another size.
+        sha256: expected digest of the file.
         mapped: whether the bytes are pages of the file, which processes share.
 
     Returns:
@@ -97,11 +97,11 @@ def read_weights(path: Path, size: int, sha256: str, mapped: bool) -> Array:
     """
     try:
         with path.open("rb", buffering=0) as file:
-            whole = os.fstat(file.fileno()).st_size == size
-            data = _contents(file, size, mapped) if whole else np.zeros(0, np.uint8)
+            complete = os.fstat(file.fileno()).st_size == size
+            data = _contents(file, size, mapped) if complete else np.zeros(0, np.uint8)
     except OSError as error:
         raise ExecutableError(f"{path}: a network must have its weights, but: {error.strerror}") from None
-    if not whole or digest(data[:size].data) != sha256:
+    if not complete or digest(data[:size].data) != sha256:
         raise ExecutableError(f"{path}: weights must be those of the manifest, but they differ from it")
     return data
 

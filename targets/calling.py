@@ -1,4 +1,4 @@
-"""How executables are called: inputs in order or by name, arrays of NumPy or tensors of PyTorch; outputs alike."""
+"""Calling convention of executables: inputs in order or by name, NumPy's arrays or PyTorch's tensors; outputs alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Outputs = Any
 
 
 def in_order(name: str, inputs: Sequence[Parameter], given: Sequence[Any]) -> Sequence[Any]:
-    """Inputs in the network's order: as they are, or of the one mapping by name that is given.
+    """Puts inputs in the network's order: positional ones as they are, or those of a single mapping by name.
 
     Raises:
         ExecutableError: a mapping of other names than the network's inputs.
@@ -34,13 +34,13 @@ def in_order(name: str, inputs: Sequence[Parameter], given: Sequence[Any]) -> Se
 def checked(
     name: str, inputs: Sequence[Parameter], arrays: Sequence[Any], sizes: Mapping[str, tuple[int, int]] | None = None
 ) -> list[Array]:
-    """Inputs as arrays of NumPy, if the network takes them.
+    """Converts inputs to arrays of NumPy and checks that the network takes them.
 
     Args:
-        name: of the network.
-        inputs: what it takes.
-        arrays: what it is given.
-        sizes: what shapes leave open: least and greatest value by name.
+        name: name of the network.
+        inputs: inputs of the network.
+        arrays: arguments of the call.
+        sizes: least and greatest value of each open size, by name.
 
     Raises:
         ExecutableError: states which it does not take and why.
@@ -48,23 +48,25 @@ def checked(
     if len(arrays) != len(inputs):
         names = ", ".join(p.name for p in inputs)
         raise ExecutableError(f"`{name}` must be given {names}, but got {len(arrays)} arrays")
-    found = []
+    checked_arrays = []
     for given, parameter in zip(arrays, inputs, strict=True):
         try:
-            found.append(as_array(given))
+            checked_arrays.append(as_array(given))
         except (TypeError, ValueError, RuntimeError, BufferError) as error:
             raise ExecutableError(f"input `{parameter.name}` must be an array, but {error}") from error
     try:
-        known = sizes_in(found, inputs, sizes or {})
-        for array, parameter in zip(found, inputs, strict=True):
+        known = sizes_in(checked_arrays, inputs, sizes or {})
+        for array, parameter in zip(checked_arrays, inputs, strict=True):
             check_array(array, parameter.at(known), "input")
     except RunError as error:
         raise ExecutableError(str(error)) from None
-    return found
+    return checked_arrays
 
 
 def handed_back(outputs: Sequence[Array], parameters: Sequence[Parameter], given: Sequence[Any]) -> Outputs:
-    """Outputs as their caller gave the inputs: by name for a mapping, tensors of PyTorch where one of them was."""
+    """Returns outputs in the form of the inputs: by name for a mapping, as tensors of PyTorch if one input was a
+    tensor.
+    """
     by_name = len(given) == 1 and isinstance(given[0], Mapping)
     values = given[0].values() if by_name else given
     torch = sys.modules.get("torch")
@@ -76,7 +78,7 @@ def handed_back(outputs: Sequence[Array], parameters: Sequence[Parameter], given
 
 
 def _tensor(torch: Any, array: Array) -> Any:
-    """A tensor on an array's memory; bfloat16, which NumPy has not, by its bits."""
+    """Returns a tensor on an array's memory; bfloat16, which NumPy lacks, is reinterpreted from its bits."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

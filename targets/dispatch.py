@@ -20,7 +20,7 @@ Range = tuple[int, int]
 """Least and greatest extent of an axis."""
 
 MOST_SHAPES = 4096
-"""Shapes for which is kept which kernel takes them; there may be many kernels, and looking at all takes a while."""
+"""Shapes whose kernel is remembered, at most; a search through many kernels takes a while."""
 
 MOST_SHOWN = 4
 """Kernels that are named where none takes the inputs."""
@@ -30,7 +30,7 @@ class Within(Kernel):
     """A kernel that is to run for fewer sizes than it holds for.
 
     Args:
-        kernel: of open sizes, or none.
+        kernel: kernel that may have open sizes.
         sizes: least and greatest value of some, by name; of sizes that it has.
 
     Raises:
@@ -53,16 +53,16 @@ class Within(Kernel):
 
 
 class Dispatch(Kernel):
-    """Kernels, the first of which that takes the inputs runs.
+    """Several kernels; a call runs the first one that takes the inputs.
 
     Args:
-        kernels: of inputs and outputs of the same names, dtypes and numbers of axes.
+        kernels: kernels whose inputs and outputs have the same names, dtypes and numbers of axes.
 
     Attributes:
-        module: of the first one.
+        module: module of the first kernel.
 
     Raises:
-        ValueError: there are none, or they take other arrays than the first one.
+        ValueError: the list is empty, or they take other arrays than the first one.
     """
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
@@ -84,7 +84,7 @@ class Dispatch(Kernel):
         self.of(arrays[: len(self.module.sources)])(*arrays)
 
     def of(self, inputs: Sequence[NDArray[Any]]) -> Kernel:
-        """The kernel that takes these inputs.
+        """Returns the kernel that takes these inputs.
 
         Raises:
             RunError: none does.
@@ -111,14 +111,14 @@ class Dispatch(Kernel):
 
 
 def _arrays(module: Module) -> str:
-    """What tells kernels of other definitions apart."""
+    """Describes the arrays of a module; kernels of other definitions differ in this text."""
     by_name = {p.name: p for p in module.parameters}
     every = (*module.sources, *(by_name[name] for name in module.outputs))
     return ", ".join(f"{p.dtype} {p.name} of {len(p.shape)} axes" for p in every)
 
 
 def _ranges(module: Module) -> list[Range]:
-    """Of each axis of each input; an extent that is worked out of sizes is left to the kernel to check."""
+    """Returns the range of each axis of each input; the kernel checks an extent that is computed from sizes."""
 
     def of(extent: Any) -> Range:
         if isinstance(extent, str):

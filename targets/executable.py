@@ -1,4 +1,4 @@
-"""A compiled network, loaded from its folder: what the executables of all targets have in common.
+"""A compiled network, loaded from its folder: the base class of all targets' executables.
 
 A process that only runs networks imports this, the module `executable` of their target, and no compiler.
 """
@@ -32,24 +32,24 @@ from targets.threads import MOST_THREADS, check_threads
 
 
 class Executable(ABC):
-    """A network in memory.
+    """A network in memory, as loaded from its folder.
 
-    Threads may call it at the same time. `time` and `profile` are of the inputs of the last call. Pickled, it is its
-    folder and the digest of the manifest there.
+    Threads may call it at the same time. `time` and `profile` repeat the last call, on its inputs. A pickled executable
+    contains the path of its folder and the digest of the manifest there.
 
     Args:
-        folder: that `autotune compile` or `autotune run` wrote.
-        threads: that kernels of a CPU run on; by default what the network was tuned for.
-        mapped: whether weights are pages of the file, which processes share, where the target can run on those.
-        weights: the bytes of the weights in place of the file, where the class `holds_weights`: in parts (n,) one after
-            the other, which are copied, or in an array (n,) that is the executable's from then on, on a 64-byte
-            boundary and of 64 bytes at least.
+        folder: folder that `autotune compile` or `autotune run` wrote.
+        threads: number of threads for kernels of a CPU; by default the one that the network was tuned for.
+        mapped: whether weights are pages of the file, which processes share, if the target supports that.
+        weights: bytes of the weights in place of the file, if the class `holds_weights`. Parts (n,), one after the
+            other, are copied. An array (n,) belongs to the executable from then on; it begins on a 64-byte boundary and
+            has at least 64 bytes.
         entry: name of the entry point, where the folder has several.
 
     Attributes:
-        format: of its manifests.
-        inputs, outputs: what it takes and gives.
-        sizes: what their shapes leave open: least and greatest value, by name.
+        format: format of its manifests.
+        inputs, outputs: parameters of the network.
+        sizes: least and greatest value of each open size, by name.
         holds_weights: whether it has the weights in this process' memory, so that no file of them is needed.
         on_cores: whether `threads` run on this host's cores, of which there must be as many.
 
@@ -86,10 +86,10 @@ class Executable(ABC):
         self.sizes = sizes_of(self.manifest)
 
     def __call__(self, *given: Any) -> Any:
-        """One inference: the network's inputs in order → its output, or a tuple of them.
+        """Runs one inference: the network's inputs in order → its output, or a tuple of outputs.
 
-        A mapping of all inputs by name gives one of the outputs by theirs. Inputs are arrays of NumPy, or whatever
-        gives one by `__array__` or DLPack; where one is a tensor of PyTorch, outputs are tensors too.
+        A mapping of all inputs by name gives one of the outputs by theirs. Inputs are arrays of NumPy, or objects that
+        offer `__array__` or DLPack. If one is a tensor of PyTorch, outputs are tensors too.
 
         Raises:
             ExecutableError: arrays that the network does not take.
@@ -104,50 +104,51 @@ class Executable(ABC):
         Raises:
             ExecutableError: another network has been written over this one's files meanwhile.
         """
-        place = writable(folder)
-        if place.resolve() == self.folder.resolve():
+        target_folder = writable(folder)
+        if target_folder.resolve() == self.folder.resolve():
             self._write_weights()
-            return place
-        copy_files(self.manifest, self.folder, place)
+            return target_folder
+        copy_files(self.manifest, self.folder, target_folder)
         facts = self.manifest["weights"]
         if self._in_memory is None:
-            replace_file(place / facts["file"], contents(self.folder / facts["file"], facts["sha256"]))
+            replace_file(target_folder / facts["file"], contents(self.folder / facts["file"], facts["sha256"]))
         else:
-            replace_file(place / facts["file"], self._in_memory[: self.weights_bytes].data)
-        write_manifest(self.manifest, place)
-        return place
+            replace_file(target_folder / facts["file"], self._in_memory[: self.weights_bytes].data)
+        write_manifest(self.manifest, target_folder)
+        return target_folder
 
     @abstractmethod
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """One inference on inputs that are as the network takes them; arrays of outputs that are the caller's own."""
+        """Runs one inference on checked inputs; returns arrays that the caller owns."""
 
     @abstractmethod
     def time(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each of `iterations` inferences, timed by the machine."""
+        """Times each of `iterations` inferences on the machine and returns their seconds."""
 
     def profile(self, iterations: int = 10) -> Profile:
-        """Seconds of each step in each of `iterations` inferences: a table, and an array (iterations, steps).
+        """Times each step of `iterations` inferences; the result is a table and an array (iterations, steps) of
+        seconds.
 
         Raises:
-            ExecutableError: a number of inferences that is none.
+            ExecutableError: `iterations` is negative, or no whole number.
         """
         check_iterations(iterations)
         return Profile(self.name, self.manifest["steps"], self.step_seconds(iterations))
 
     @abstractmethod
     def step_seconds(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each step in each of `iterations` inferences: (iterations, steps).
+        """Times each step of `iterations` inferences; returns seconds (iterations, steps).
 
-        A step of a loop has those of all its trips.
+        The seconds of a step in a loop are the sum over its trips.
         """
 
     def __repr__(self) -> str:
-        """A few lines, whatever the network's size."""
+        """Formats the executable as a few lines, however large the network is."""
         return "\n".join([f"{type(self).__name__} of {self.name}: {self._place}", *self._lines])
 
     @property
     def _place(self) -> str:
-        """On what it runs."""
+        """Target and number of threads."""
         return f"{self.manifest['target']}, {self.threads} thread{'s' * (self.threads != 1)}"
 
     @property
@@ -164,16 +165,16 @@ class Executable(ABC):
 
     @property
     def weights_bytes(self) -> int:
-        """Of all constants, as they lie in the folder."""
+        """Bytes of all constants in the folder."""
         return int(self.manifest["weights"]["nbytes"])
 
     @property
     def arena_bytes(self) -> int:
-        """Of all activations."""
+        """Bytes of all activations."""
         return int(self.manifest["memory"]["arena_bytes"])
 
     def read_weights(self, mapped: bool) -> Array:
-        """Bytes of the weights file, at least 64 of them where they are not mapped, on a 64-byte boundary.
+        """Reads the bytes of the weights file to a 64-byte boundary; at least 64 of them if they are not mapped.
 
         Raises:
             ExecutableError: a file that is missing, or another one than the manifest's.
@@ -197,17 +198,17 @@ class Executable(ABC):
 
 
 def check_iterations(iterations: int) -> None:
-    """Refuses a number of inferences that is none.
+    """Refuses an invalid number of inferences.
 
     Raises:
-        ExecutableError: it is negative, or no whole number.
+        ExecutableError: `iterations` is negative, or no whole number.
     """
     if not isinstance(iterations, int | np.integer) or iterations < 0:
         raise ExecutableError(f"`iterations` must be a whole number from 0, but got iterations={iterations!r}")
 
 
 def _types(steps: Sequence[Mapping[str, Any]]) -> str:
-    """Element types of what steps multiply, those with most operations first; empty where a manifest does not say."""
+    """Formats the element types of the steps by their share of operations; empty if the manifest names none."""
     counts: dict[str, float] = {}
     for step in steps:
         if isinstance(kind := step.get("dtype"), str):
@@ -228,7 +229,7 @@ def _megabytes(count: int) -> str:
 def _restored(
     kind: type[Executable], folder: str, seal: str, threads: int, mapped: bool, entry: str | None = None
 ) -> Executable:
-    """Loads again what was pickled.
+    """Loads a pickled executable.
 
     Raises:
         ExecutableError: the folder is not there any more, or holds another network.

@@ -1,6 +1,6 @@
 """Extents of arrays that sizes leave open, as plain data: numbers, names of sizes, and operators of these.
 
-A module travels without expressions; what it is given says what the sizes are, and these what its arrays' shapes are.
+A module is sent without expressions: its sizes and the shapes of its arrays are described by extents.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Extent = Any
 
 
 def extent_of(e: Expr) -> Extent:
-    """An integer expression of sizes as plain data."""
+    """Converts an integer expression of sizes to plain data."""
     if e.op == "const":
         return int(e.value)
     return e.args[0] if e.op == "var" else [e.op, *map(extent_of, e.operands)]
@@ -29,7 +29,7 @@ DEEPEST = 16
 
 
 def is_extent(extent: Any, sizes: Collection[str], depth: int = 0) -> bool:
-    """Whether plain data are a number, or sums and products of numbers and sizes."""
+    """Tells whether plain data are a number, or sums and products of numbers and sizes."""
     if isinstance(extent, list):
         plain = len(extent) == 3 and extent[0] in ("add", "mul") and depth < DEEPEST
         return plain and all(is_extent(operand, sizes, depth + 1) for operand in extent[1:])
@@ -37,7 +37,7 @@ def is_extent(extent: Any, sizes: Collection[str], depth: int = 0) -> bool:
 
 
 def text_of(extent: Extent) -> str:
-    """An extent as a reader sees it, such as `n`, `2 * n + 1`."""
+    """Formats an extent for readers, such as `n`, `2 * n + 1`."""
     if not isinstance(extent, list):
         return str(extent)
     signs = {"add": "+", "sub": "-", "mul": "*"}
@@ -47,7 +47,7 @@ def text_of(extent: Extent) -> str:
 
 
 def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:
-    """The number that it is where sizes are known."""
+    """Evaluates an extent at the values of the sizes."""
     if not isinstance(extent, list):
         return int(sizes[extent]) if isinstance(extent, str) else int(extent)
     operator, *operands = extent
@@ -58,7 +58,7 @@ def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:
 
 
 def extent_text(extent: Extent) -> str:
-    """For people, as a call where the operator has no symbol."""
+    """Formats an extent for people, as a call if the operator has no symbol."""
     if not isinstance(extent, list):
         return str(extent)
     operator, *operands = extent

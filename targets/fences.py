@@ -1,4 +1,4 @@
-"""Arrays between pages that nobody may touch, with bytes around them that nobody may change: for kernels on trial."""
+"""Arrays for kernels on trial, between forbidden pages, with bytes around them that must not change."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 
 _PAGE = mmap.PAGESIZE
-_LARGE_PAGE = 2 << 20
+_LARGE_PAGE = 2 << 20  # bytes of a huge page
 _LARGE = 4 << 20  # bytes from which on NumPy asks for large pages; trials are to be as fast as what they stand for
 _LINE = 64
 UNTOUCHED = 0xFF
-"""What bytes around fenced arrays hold: NaN in every type that has it."""
+"""Value of the bytes around fenced arrays: NaN in every type that has it."""
 
 
 class Fences:
-    """Allocates fenced arrays, and knows whether what lies around them is as it was.
+    """An allocator of fenced arrays, which detects writes around them.
 
-    An array starts on a 64-byte boundary and ends less than 64 bytes before a page without access rights; another such
-    page lies in front of it. Whoever reads or writes in these ends the process; the bytes in between tell on who wrote.
+    An array starts on a 64-byte boundary and ends less than 64 bytes before a page without access rights. Another such
+    page is in front of it. An access to these pages ends the process; changed bytes between the array and the pages
+    reveal a write.
     """
 
     def __init__(self) -> None:
         self._around: dict[str, tuple[NDArray[np.uint8], NDArray[np.uint8]]] = {}
 
     def array(self, name: str, shape: Sequence[int], dtype: str, fill: int = 0) -> NDArray[Any]:
-        """An array whose bytes are all `fill`; takes the place of an earlier one of its name."""
+        """Allocates an array whose bytes are all `fill`; it replaces an earlier one of its name."""
         kind = numpy_dtype(dtype)
         size = int(np.prod(shape)) * kind.itemsize
         room = max(_PAGE, -(-size // _PAGE) * _PAGE)
@@ -46,7 +47,7 @@ class Fences:
         return raw[start : start + size].view(kind).reshape(shape)
 
     def damage(self) -> str:
-        """What was written around an array, as a sentence; empty where nothing was."""
+        """Describes in a sentence which bytes around an array were overwritten; empty if none were."""
         for name, (before, after) in self._around.items():
             for where, zone in (("in front of", before), ("behind", after)):
                 changed = int(np.count_nonzero(zone != UNTOUCHED))
@@ -56,26 +57,26 @@ class Fences:
 
 
 def fenced(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy of an array between pages without access rights."""
+    """Copies an array to memory between pages without access rights."""
     out = Fences().array("", array.shape, str(array.dtype))
     out[...] = array
     return out
 
 
 def _between_guards(room: int) -> NDArray[np.uint8]:
-    """Whole pages of zeros, on large ones where the system has them, with a forbidden page on either side."""
+    """Maps whole pages of zeros with a forbidden page on either side; large pages if the system has them."""
     large = room >= _LARGE
     unit = _LARGE_PAGE if large else _PAGE
     at_once = 0 if large else getattr(mmap, "MAP_POPULATE", 0)  # a fault a page takes longer
     area = mmap.mmap(-1, room + _PAGE + unit, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | at_once)
-    whole = np.frombuffer(area, np.uint8)
-    start = -(whole.ctypes.data + _PAGE) % unit + _PAGE
+    mapping = np.frombuffer(area, np.uint8)
+    start = -(mapping.ctypes.data + _PAGE) % unit + _PAGE
     if large and hasattr(mmap, "MADV_HUGEPAGE"):
         area.madvise(mmap.MADV_HUGEPAGE)
     for guard in (start - _PAGE, start + room):
-        if _mprotect()(whole.ctypes.data + guard, _PAGE, 0):
+        if _mprotect()(mapping.ctypes.data + guard, _PAGE, 0):
             raise OSError(ctypes.get_errno(), "a page must lose its access rights, but mprotect failed")
-    return whole[start : start + room]
+    return mapping[start : start + room]
 
 
 @cache

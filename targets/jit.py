@@ -13,18 +13,18 @@ _NUMBERS = count()
 
 
 class LinkedObjects:
-    """Objects that are linked with each other and with what this process has; the code is there for as long as this is.
+    """Objects that are linked with each other and with this process; the code lives as long as this object.
 
-    All sections of an object lie side by side. Their references to each other have 32 bits, and where a linker maps
-    each section by itself, as LLVM's older engines do, a process with many mappings may have no room within reach.
+    All sections of an object are loaded side by side. Their references to each other have 32 bits. LLVM's older engines
+    map each section by itself, so a process with many mappings may have no room within reach.
 
     Args:
         objects: ELF or Mach-O images for this host.
-        symbols: of functions whose addresses are wanted.
+        symbols: names of the functions whose addresses are wanted.
         given: symbols that the objects take from elsewhere → their addresses.
 
     Raises:
-        RuntimeError: an object that is none, or a symbol that nobody has.
+        RuntimeError: an invalid object, or an undefined symbol.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LinkedObjects:
         self._library = builder.link(_linker(), f"objects{next(_NUMBERS)}")
 
     def address(self, symbol: str) -> int:
-        """Where the code of a wanted symbol is."""
+        """Returns the address of a wanted symbol's code."""
         return int(self._library[symbol])
 
 

@@ -1,8 +1,8 @@
 """Manifests of executables: one schema, one writer, and one reader that checks rules before any named file is opened.
 
-A manifest is the object of JSON in an executable's folder. It describes an entry point: inputs, outputs, sizes, memory
-and steps; and what is shared: the target, the weights and the threads. A folder of several entry points has under
-`entries`, by name, the keys that are an entry point's own, which stand before the shared ones.
+A manifest is the JSON object in an executable's folder. It describes an entry point (inputs, outputs, sizes, memory and
+steps) and shared facts (the target, the weights and the threads). A folder of several entry points has, under
+`entries`, the own keys of each by name; these override the shared ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from targets.extents import extent_at, is_extent
 
 MANIFEST = "manifest.json"
 SCHEMA = "autotune.executable/3"
-"""Name and version of what all manifests have; `kind` beside it names the class that loads the folder."""
+"""Name and version of the schema of all manifests; `kind` beside it names the class that loads the folder."""
 SEAL = "sha256"
 """Key of the digest of all other keys but `threads`, which its owner may change."""
 _EARLIER = {"autotune.network/2": "native", "autotune.cuda/2": "cuda"}
@@ -42,7 +42,7 @@ class ExecutableError(ValueError):
 # ------------------------------------------------------------------ rules
 @dataclass(frozen=True)
 class Rule:
-    """What a value must do, as a sentence, and whether it does."""
+    """A condition on a value, and the words that state it in an error."""
 
     must: str
     keeps: Callable[[Any], bool]
@@ -105,9 +105,9 @@ class Format:
 
     Attributes:
         kind: value of the key `kind`.
-        rules: key → a `Rule`, a list with the rule of all its items, or an object of such keys; beside or in place of
-            what all manifests have, see `_COMMON`.
-        fit: holds what one part says against the others, and raises `ExecutableError`.
+        rules: key → a `Rule`, a list with the rule of all its items, or an object of such keys. They add to or replace
+            the rules of all manifests, see `_COMMON`.
+        fit: function that checks parts of a manifest against each other, and raises `ExecutableError`.
     """
 
     kind: str
@@ -116,7 +116,7 @@ class Format:
 
 
 def _hold(rule: Any, value: Any, at: str) -> None:
-    """Holds a value, and what is in it, against a rule, a list of which all items keep one, or an object of keys."""
+    """Checks a value and its parts against a rule, a list with the rule of all items, or an object of keys."""
     if isinstance(rule, Rule):
         if not rule.keeps(value):
             raise ExecutableError(f"`{at}` must {rule.must}, but got {at}={value!r:.80}")
@@ -135,16 +135,16 @@ def _hold(rule: Any, value: Any, at: str) -> None:
 
 
 def tensor_bytes(tensor: Mapping[str, Any]) -> int:
-    """Of an input or output as a manifest lists it."""
+    """Returns the bytes of an input or output that a manifest lists."""
     return int(math.prod(tensor["shape"]) * numpy_dtype(tensor["dtype"]).itemsize)
 
 
 # ------------------------------------------------------------------ files
 def parsed(folder: Path) -> dict[str, Any]:
-    """Reads a manifest of the schema whose seal is whole; its other keys are not checked yet.
+    """Reads a manifest and verifies its schema and its seal; its other keys are not checked yet.
 
     Raises:
-        ExecutableError: there is none, it is of another schema, or it was changed after it was written.
+        ExecutableError: the folder has no manifest, it has another schema, or it was changed after it was written.
     """
     path = folder / MANIFEST
     try:
@@ -168,10 +168,10 @@ def parsed(folder: Path) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path, form: Format, entry: str | None = None) -> dict[str, Any]:
-    """Reads the manifest of an executable.
+    """Reads and checks the manifest of an executable.
 
     Args:
-        folder: of the executable.
+        folder: folder of the executable.
         form: rules that it must keep.
         entry: name of the entry point; None: the only one.
 
@@ -179,7 +179,7 @@ def read_manifest(folder: Path, form: Format, entry: str | None = None) -> dict[
         The keys of the entry point, and the shared ones.
 
     Raises:
-        ExecutableError: there is none, none of this kind, or one with values that cannot be.
+        ExecutableError: the manifest is missing, of another kind, or has invalid values.
     """
     data, kind = parsed(folder), Rule(f"be {form.kind}", lambda value: bool(value == form.kind))
     try:
@@ -193,7 +193,7 @@ def read_manifest(folder: Path, form: Format, entry: str | None = None) -> dict[
 
 
 def _entry_of(manifest: Mapping[str, Any], entry: str | None) -> dict[str, Any]:
-    """Keys of an entry point in front of the shared ones."""
+    """Merges the keys of an entry point with the shared ones."""
     shared = {key: value for key, value in manifest.items() if key != "entries"}
     own: Mapping[str, Any] = {}
     if "entries" in manifest:
@@ -212,7 +212,7 @@ def write_manifest(manifest: Mapping[str, Any], folder: Path) -> None:
 
 
 def files_of(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Files of a network besides its manifest, and the digest of each."""
+    """Lists the files of a network besides its manifest, each with its digest."""
     listed = [manifest["weights"], *manifest.get("files", ()), *manifest.get("modules", ())]
     return list(dict.fromkeys((item["file"], item["sha256"]) for item in listed))
 
@@ -223,7 +223,7 @@ def _seal(manifest: Mapping[str, Any]) -> str:
 
 
 def digest(*parts: bytes | memoryview) -> str:
-    """By which a manifest knows its files: of their parts, one after the other."""
+    """Computes the digest by which a manifest identifies a file, from the file's parts in order."""
     found = hashlib.sha256()
     for part in parts:
         found.update(part)
@@ -231,7 +231,7 @@ def digest(*parts: bytes | memoryview) -> str:
 
 
 def contents(path: Path, sha256: str) -> bytes:
-    """A file of a network.
+    """Reads a file of a network and verifies its digest.
 
     Raises:
         ExecutableError: it is missing, or another one than the manifest's.
@@ -246,13 +246,13 @@ def contents(path: Path, sha256: str) -> bytes:
 
 
 def listed(parameter: Parameter) -> dict[str, Any]:
-    """A parameter as manifests have it."""
+    """Converts a parameter to its form in manifests."""
     found = {"name": parameter.name, "shape": list(parameter.shape), "dtype": parameter.dtype}
     return {**found, "extents": list(parameter.extents)} if parameter.extents else found
 
 
 def parameters_of(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
-    """What a manifest lists."""
+    """Converts items of a manifest to parameters."""
     return tuple(
         Parameter(item["name"], tuple(item["shape"]), item["dtype"], extents=tuple(item.get("extents", ())))
         for item in items
@@ -260,15 +260,15 @@ def parameters_of(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
 
 
 def sizes_of(manifest: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """What the shapes of a network leave open: least and greatest value, by name."""
+    """Returns least and greatest value of each open size of a network, by name."""
     return {name: (low, high) for name, (low, high) in manifest.get("sizes", {}).items()}
 
 
 def _hold_sizes(manifest: Mapping[str, Any]) -> None:
-    """Holds sizes and the extents that are made of them against what they may be.
+    """Checks sizes, and the extents that refer to them.
 
     Raises:
-        ExecutableError: something else.
+        ExecutableError: a size or an extent is invalid.
     """
     sizes = manifest.get("sizes", {})
     ranges = isinstance(sizes, dict) and all(isinstance(s, list) and len(s) == 2 for s in sizes.values())

@@ -1,4 +1,4 @@
-"""What a target builds: a kernel as plain data, and the arrays that it takes."""
+"""Built kernels as plain data, and the arrays that they take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a process that only runs networks needs none
 
 @dataclass(frozen=True)
 class Parameter:
-    """One array a kernel takes: its shape and dtype; `packed_from` names what a constant made beforehand is made of.
+    """One array a kernel takes: its shape and dtype; `packed_from` names the sources of a packed constant.
 
     Where sizes leave the shape open, `extents` has it as plain data (`targets.extents`), and `shape` is the largest.
     """
@@ -29,7 +29,7 @@ class Parameter:
     extents: tuple[Extent, ...] = ()
 
     def at(self, sizes: Mapping[str, int]) -> Parameter:
-        """The array where sizes are known."""
+        """Returns the parameter at given sizes, with fixed extents."""
         if not self.extents:
             return self
         return replace(self, shape=tuple(extent_at(e, sizes) for e in self.extents), extents=())
@@ -41,17 +41,17 @@ class Parameter:
         return f"{self.name} {self.dtype} ({', '.join(extents)}{',' * (len(extents) == 1)})"
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, by field; those that say nothing are left out."""
+        """Converts the parameter to plain data by field, without an empty `extents`."""
         return {key: value for key, value in vars(self).items() if key != "extents" or value}
 
 
 @dataclass(frozen=True)
 class Module:
-    """A built kernel as plain data, to be sent to whatever runs it.
+    """A built kernel as plain data, which can be sent to another process or machine.
 
     Attributes:
-        sizes: what shapes leave open, in the order in which the kernel takes it behind its arrays: least and greatest
-            value, by name.
+        sizes: least and greatest value of each open size, by name, in the order in which the kernel takes them behind
+            its arrays.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Module:
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """A JSON header, its length in front, then the object code."""
+        """Encodes the module as the length of a JSON header, the header, and the object code."""
         header = json.dumps(
             {
                 "name": self.name,
@@ -84,7 +84,7 @@ class Module:
     def of(
         program: LoopProgram, name: str, target: str, code: bytes, metadata: dict[str, Any], llvm_ir: str = ""
     ) -> Module:
-        """What a target has built of a loop program, with the parameters, outputs and inputs that the program has."""
+        """Makes the module of a loop program's code, with the program's parameters, outputs and inputs."""
         packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
         parameters = tuple(_parameter(b, packed.get(b.name, ())) for b in program.params)
         sources = tuple(map(_parameter, program.inputs))
@@ -92,7 +92,7 @@ class Module:
 
     @staticmethod
     def from_bytes(data: bytes) -> Module:
-        """The module `to_bytes` wrote."""
+        """Decodes a module that `to_bytes` encoded."""
         (length,) = struct.unpack_from("<Q", data)
         header = json.loads(data[8 : 8 + length])
 
@@ -120,7 +120,7 @@ def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
 
 
 def _largest(buffer: Buffer) -> tuple[int, ...]:
-    """No extent is greater, whatever the sizes."""
+    """Returns the greatest shape that the sizes allow."""
     from search_space.ir.sizes import span
 
     return tuple(span(extent)[1] for extent in buffer.shape)

@@ -1,7 +1,7 @@
-"""Kernels as native functions of this process: arrays in place, fenced where they are on trial, timed by native loops.
+"""Kernels as native functions of this process: bound arrays, fences for trials, and native timing loops.
 
-What targets share whose kernels are `void kernel(void **arguments, int32_t threads, void *workspace)` here. Behind the
-arrays, a word each, are the sizes that a kernel's shapes leave open.
+Targets share this module if their kernels are `void kernel(void **arguments, int32_t threads, void *workspace)` here.
+Behind the arrays follow the values of the open sizes, a word each.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ class NativeKernel(Kernel):
     """A module linked into this process.
 
     Args:
-        module: what is linked.
+        module: the linked module.
         find: symbol of the module → address of its function.
-        threads: that runs have where nobody says how many.
+        threads: number of threads of a run that names none.
         timer: address of `void (kernel, tables, count, iterations, threads, workspace, nanoseconds)`.
-        cold_timer: of the same with what is flushed in place of a count; 0: constants are cold in copies that rotate.
+        cold_timer: address of a timer that takes constants to flush in place of a count; 0: copies of constants rotate
+            to be cold.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class NativeKernel(Kernel):
         self.cold_timer = COLD_TIMER(cold_timer) if cold_timer else None
 
     def workspace_bytes(self, threads: int) -> int:
-        """Bytes of 64-byte aligned memory for intermediate buffers of `threads` threads."""
+        """Returns bytes of 64-byte aligned memory that intermediate buffers of `threads` threads need."""
         facts = self.module.metadata
         return int(facts["shared_bytes"] + threads * facts["scratch_bytes"])
 
@@ -77,10 +78,10 @@ class NativeKernel(Kernel):
 
 
 class NativePacker:
-    """Makes the constants that a module's kernels take, as they take them; it is loaded once a prologue makes one.
+    """A packer of a module's constants; it loads the kernel when a prologue has to run.
 
     Args:
-        module: of the kernel.
+        module: module of the kernel.
         load: gives the kernel.
     """
 
@@ -88,7 +89,7 @@ class NativePacker:
         self._module, self._load = module, cache(load)
 
     def __call__(self, inputs: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Constants by name of the parameter, of all inputs of the kernel; one that is taken as it is is no copy.
+        """Computes all constants of the kernel from all of its inputs, by parameter; unpacked ones are not copied.
 
         Raises:
             RunError: other inputs than the kernel takes.
@@ -97,16 +98,16 @@ class NativePacker:
         sizes = sizes_in(inputs, module.sources, module.sizes)
         for source, array in zip(module.sources, inputs, strict=True):
             check_array(array, source.at(sizes), "input")
-        given = {source.name: array for source, array in zip(module.sources, inputs, strict=True)}
-        found = {p.name: given[p.name] for p in module.parameters if p.constant and not p.packed_from}
+        by_source = {source.name: array for source, array in zip(module.sources, inputs, strict=True)}
+        constants = {p.name: by_source[p.name] for p in module.parameters if p.constant and not p.packed_from}
         for index, parameter in enumerate(p for p in module.parameters if p.packed_from):
-            array = found[parameter.name] = aligned(parameter.at(sizes).shape, parameter.dtype)
-            self._load().pack(index, [contiguous(given[name]) for name in parameter.packed_from], array)
-        return found
+            array = constants[parameter.name] = aligned(parameter.at(sizes).shape, parameter.dtype)
+            self._load().pack(index, [contiguous(by_source[name]) for name in parameter.packed_from], array)
+        return constants
 
 
 def _table(arrays: Sequence[NDArray[Any]], sizes: Iterable[int] = ()) -> NDArray[np.uint64]:
-    """What a kernel is called with: where its arrays are, then what its shapes leave open."""
+    """Makes the table of a kernel's arguments: the addresses of its arrays, then the values of its open sizes."""
     return np.array([*(a.ctypes.data for a in arrays), *sizes], np.uint64)
 
 
@@ -116,13 +117,13 @@ class NativeBound(Bound):
     On x86 the caches are flushed of them before each run; elsewhere they exist `copies` times and rotate.
 
     Args:
-        fences: in which arrays are made, the first set of constants included; None: they have none.
-        sizes: of these inputs, which the module's shapes leave open, in the module's order.
+        fences: allocator of the arrays, the first set of constants included; None: arrays without fences.
+        sizes: values of the module's open sizes for these inputs, in the module's order.
 
     Attributes:
         copies: sets of constants that rotate.
         outputs: written by every run.
-        constants: as the kernel takes them, packed where it wants them so, by name of the parameter.
+        constants: constants in the kernel's layout, packed if it packs them, by name of the parameter.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class NativeBound(Bound):
         flushes = copies > 1 and kernel.cold_timer is not None
         self.copies = copies = 1 if flushes else copies
         module = kernel.module
-        given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
+        by_source = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
         order = [p.name for p in module.parameters if p.packed_from]
         parameters = [p.at(sizes or {}) for p in module.parameters]
         by_name = {p.name: p for p in parameters}
@@ -154,11 +155,11 @@ class NativeBound(Bound):
             made = UNTOUCHED if parameter.packed_from else 0
             array = self._array(parameter.name, parameter.shape, parameter.dtype, made)
             if parameter.packed_from:
-                sources = [contiguous(given[name]) for name in parameter.packed_from]
+                sources = [contiguous(by_source[name]) for name in parameter.packed_from]
                 kernel.pack(order.index(parameter.name), sources, array)
                 packed[parameter.name] = array
             else:
-                array[...] = given[parameter.name]
+                array[...] = by_source[parameter.name]
                 (packed if parameter.constant else shared)[parameter.name] = array
         for copy in range(copies):
             mine = packed if copy == 0 else {name: _copy(a) for name, a in packed.items()}
@@ -172,7 +173,7 @@ class NativeBound(Bound):
         self._fill = UNTOUCHED
 
     def _array(self, name: str, shape: Sequence[int], dtype: str, fill: int = 0) -> NDArray[Any]:
-        """Zeros, or between fences bytes that are `fill`."""
+        """Allocates zeros, or, if fences are on, bytes that are `fill` between fences."""
         return aligned(shape, dtype) if self._fences is None else self._fences.array(name, shape, dtype, fill)
 
     def _space(self, threads: int) -> int:
@@ -202,7 +203,7 @@ class NativeBound(Bound):
         return self.outputs[0]
 
     def metrics(self) -> dict[str, float]:
-        """The share of spilling instructions, where there are any."""
+        """Returns the share of spilling instructions, if any spill."""
         share = self.kernel.module.metadata.get("spilled", 0.0)
         return {"spilled": share} if share else {}
 

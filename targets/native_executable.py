@@ -25,18 +25,18 @@ from targets.network_library import KIND, NetworkLibrary
 
 
 def _linked_files(manifest: Mapping[str, Any]) -> list[Mapping[str, str]]:
-    """The shared object, or all objects where there is none.
+    """Returns the shared object of a manifest, or all objects if it has none.
 
     Raises:
-        ExecutableError: there is neither.
+        ExecutableError: the manifest lists neither.
     """
     files: list[Mapping[str, str]] = manifest["files"]
     whole = [item for item in files if item["file"] == f"{manifest['name']}.so"]
-    found = whole or [item for item in files if item["file"].endswith(".o")]
-    if not found:
+    linked = whole or [item for item in files if item["file"].endswith(".o")]
+    if not linked:
         names = ", ".join(item["file"] for item in files) or "none"
         raise ExecutableError(f"`files` must have {manifest['name']}.so or objects, but got {names}")
-    return found
+    return linked
 
 
 FORMAT = Format(
@@ -47,7 +47,7 @@ FORMAT = Format(
 
 
 class _Context:
-    """What one inference has for itself: the table of its arrays and sizes, and memory that kernels work in.
+    """Memory of one inference: the table of its arrays and sizes, and the workspace of its kernels.
 
     Attributes:
         table, workspace: their addresses.
@@ -71,8 +71,8 @@ class _State:
 
     Attributes:
         input, output: their places.
-        whole, rows: what they are.
-        row_bytes: of a row.
+        whole, rows: parameters of the input and of the output.
+        row_bytes: bytes of a row.
     """
 
     input: int
@@ -83,29 +83,29 @@ class _State:
 
     @classmethod
     def of(cls, names: Sequence[str], inputs: Sequence[Parameter], outputs: Sequence[Parameter]) -> _State:
-        """The state of these two names.
+        """Makes the state of an input's and an output's name.
 
         Raises:
-            ExecutableError: there are none such, or they are not alike but for their first extents.
+            ExecutableError: a name is unknown, or the two differ in more than their first extents.
         """
-        found = [
+        positions = [
             [p.name for p in of].index(n) if n in [p.name for p in of] else -1
             for n, of in zip(names, (inputs, outputs), strict=True)
         ]
-        if -1 in found:
+        if -1 in positions:
             raise ExecutableError(f"`states` must be names of an input and an output, but got {list(names)!r:.80}")
-        whole, rows = inputs[found[0]], outputs[found[1]]
+        full, rows = inputs[positions[0]], outputs[positions[1]]
         if (
-            whole.shape[1:] != rows.shape[1:]
-            or whole.dtype != rows.dtype
-            or (whole.extents or whole.shape)[1:] != (rows.extents or rows.shape)[1:]
+            full.shape[1:] != rows.shape[1:]
+            or full.dtype != rows.dtype
+            or (full.extents or full.shape)[1:] != (rows.extents or rows.shape)[1:]
         ):
             raise ExecutableError(f"`states` must be alike but for their rows, but got {list(names)!r:.80}")
-        nbytes = math.prod(whole.shape[1:]) * numpy_dtype(whole.dtype).itemsize
-        return cls(found[0], found[1], whole, rows, nbytes)
+        nbytes = math.prod(full.shape[1:]) * numpy_dtype(full.dtype).itemsize
+        return cls(positions[0], positions[1], full, rows, nbytes)
 
     def rows_in(self, state: Array, rows: Parameter) -> Array:
-        """The rows of an array that the output is."""
+        """Returns the rows of an array that the output is."""
         found: Array = state[len(state) - rows.shape[0] :]
         return found
 
@@ -131,10 +131,10 @@ class _State:
 class NativeExecutable(Executable):
     """A network in memory.
 
-    Inputs are read where they lie and outputs written where they stay. Each call has a workspace of its own, which
-    later calls use again, so memory for activations is that of the most calls there were at a time. With `threads=1`
-    calls run side by side; with more they share one pool of native threads, loop by loop, and whoever finds it at work
-    computes its loop alone meanwhile.
+    Kernels read inputs and write outputs in place. Each call has a workspace of its own,
+    which later calls reuse. So memory for activations is that of the greatest number of simultaneous calls. With
+    `threads=1` calls run side by side. With more they share one pool of native threads, loop by loop; a call that finds
+    the pool busy computes its loop alone.
 
     Args:
         folder: may be written anew meanwhile.
@@ -175,28 +175,28 @@ class NativeExecutable(Executable):
             raise ExecutableError(f"{self.folder}: a network must fit into memory, but: {error}") from None
 
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """One inference; the inputs are kept until the next one, for `run`, `time` and `profile`."""
-        given = [_readable(array) for array in arrays]
+        """Runs one inference, and keeps the inputs until the next one for `run`, `time` and `profile`."""
+        readable = [_readable(array) for array in arrays]
         for state in self._states:
-            given[state.input] = np.array(given[state.input])  # the caller's stays as it is
-        sizes = self._sizes_in(given)
-        made = self._outputs_for(given, sizes)
-        self.infer_at([*map(_address, given), *map(_address, made)], tuple(sizes.values()))
-        self._last = given
+            readable[state.input] = np.array(readable[state.input])  # the caller's stays as it is
+        sizes = self._sizes_in(readable)
+        made = self._outputs_for(readable, sizes)
+        self.infer_at([*map(_address, readable), *map(_address, made)], tuple(sizes.values()))
+        self._last = readable
         return tuple(made)
 
     def infer_at(self, addresses: Sequence[int], sizes: Sequence[int] = ()) -> None:
-        """One inference on memory of the caller's.
+        """Runs one inference on memory of the caller.
 
         Args:
-            addresses: of the inputs in order, then of the outputs: dense arrays, row-major, at multiples of the size of
-                their elements; outputs overlap with nothing else, but rows of a state are the last ones of its input.
-                Nothing is looked at but how many there are, and where rows of states lie.
-            sizes: that the arrays have, each within its range, in the order of the network's.
+            addresses: addresses of the inputs in order, then of the outputs: dense arrays, row-major, at multiples of
+                their elements' size. Outputs overlap with nothing else, except rows of a state, which are the last ones
+                of its input. Only the number of addresses and the position of states' rows are checked.
+            sizes: values of the network's open sizes, in its order, each within its range.
 
         Raises:
-            ExecutableError: too few addresses, too many, or one that is 0; another number of sizes, or one that is out
-                of its range; rows of a state that lie elsewhere.
+            ExecutableError: a wrong number of addresses or sizes, an address that is 0, a size out of its range, or
+                misplaced rows of a state.
         """
         if len(addresses) != self._arrays or 0 in addresses:
             raise ExecutableError(f"`addresses` must be {self._arrays} and none of them 0, but got {list(addresses)}")
@@ -213,7 +213,7 @@ class NativeExecutable(Executable):
             self._contexts.append(context)
 
     def _outputs_for(self, given: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
-        """Arrays to write to: rows of states lie at the end of these, all others are new."""
+        """Allocates the outputs; rows of a state are a view of the end of its input."""
         places = {state.output: state for state in self._states}
         return [
             places[number].rows_in(given[places[number].input], parameter.at(sizes))
@@ -223,12 +223,12 @@ class NativeExecutable(Executable):
         ]
 
     def run(self) -> None:
-        """One inference on the inputs of the last call."""
+        """Runs one inference on the inputs of the last call."""
         with self._repeated() as context:
             self._library.run(context.table, self.threads, context.workspace)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each of `iterations` inferences, measured in native code."""
+        """Times each of `iterations` inferences in native code and returns their seconds."""
         check_iterations(iterations)
         ticks = np.zeros(iterations, np.int64)
         with self._repeated() as context:
@@ -238,9 +238,9 @@ class NativeExecutable(Executable):
         return np.multiply(ticks, 1e-9, dtype=np.float64)
 
     def step_seconds(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each step in each of `iterations` inferences: (iterations, steps).
+        """Times each step of `iterations` inferences; returns seconds (iterations, steps).
 
-        A step of a loop has those of all its trips.
+        The seconds of a step in a loop are the sum over its trips.
         """
         ticks = np.zeros(len(self.manifest["steps"]) + 1, np.int64)
         out = np.empty((iterations, len(ticks) - 1))
@@ -259,7 +259,7 @@ class NativeExecutable(Executable):
         return sizes_in(arrays, self.inputs, self.sizes)
 
     def _taken(self) -> _Context:
-        """A context that nobody else has; whoever took it gives it back."""
+        """Takes a free context, or makes one; the caller returns it to `_contexts`."""
         try:
             return self._contexts.pop()
         except IndexError:
@@ -267,21 +267,21 @@ class NativeExecutable(Executable):
 
     @contextmanager
     def _repeated(self) -> Iterator[_Context]:
-        """A context on the inputs of the last call, and on outputs that nobody sees."""
-        given, sizes = self._last, self._sizes_in(self._last)
-        made = self._outputs_for(given, sizes)
-        for array in made:
+        """Lends a context on the inputs of the last call, and on outputs that are discarded."""
+        inputs, sizes = self._last, self._sizes_in(self._last)
+        outputs = self._outputs_for(inputs, sizes)
+        for array in outputs:
             array.fill(0)  # the system gives memory when it is written to first, which is not to be timed
         context = self._taken()
         try:
-            context.point([*map(_address, given), *map(_address, made)], sizes.values())
+            context.point([*map(_address, inputs), *map(_address, outputs)], sizes.values())
             yield context
         finally:
             self._contexts.append(context)
 
 
 def _readable(array: Array) -> Array:
-    """An array as kernels read it: copied where it is not dense, or lies at an odd address."""
+    """Returns an array that kernels can read: a copy if it is not dense, or not aligned."""
     flags = array.flags
     return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")
 

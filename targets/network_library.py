@@ -24,12 +24,13 @@ _CLOSE = "autotune_close"
 class NetworkLibrary:
     """The functions of a linked network, from its shared object, or from its objects where nothing could link them.
 
-    Any number of threads may call them at a time, each with arrays and a workspace of its own. Once nobody has this
-    library, nor another one of the same shared object, the code is unloaded and its threads end.
+    Any number of threads may call them at a time, each with arrays and a workspace of its own. Once there is no
+    reference to this library, nor to another one of the same shared object, the code is unloaded. Its threads end
+    first.
 
     Args:
-        name: of the network.
-        files: contents of what `link` wrote, by name: the shared object, or all objects.
+        name: name of the network.
+        files: contents of the files of `link`, by name: the shared object, or all objects.
 
     Raises:
         OSError: the system does not take the shared object, or it lacks a function.
@@ -54,23 +55,23 @@ class NetworkLibrary:
 
 
 class SharedObject:
-    """A shared object, unloaded when nobody has this any more."""
+    """A shared object, unloaded with the last reference to it."""
 
     def __init__(self, data: bytes) -> None:
         self.library = opened(data)
         weakref.finalize(self, _unload, self.library._handle).atexit = False
 
     def address(self, symbol: str) -> int:
-        """The address of a function, which is there for as long as this is.
+        """Returns the address of a function, which is valid as long as this object lives.
 
         Raises:
-            OSError: there is none of that name.
+            OSError: the object has no function of that name.
         """
         return function_at(self.library, symbol)
 
 
 class _LinkedHere:
-    """Objects that are linked in this process, and let go when nobody has this any more."""
+    """Objects that are linked in this process, and released with the last reference to them."""
 
     def __init__(self, objects: Sequence[bytes], symbols: Sequence[str]) -> None:
         from targets.blas import blas_symbols
@@ -92,22 +93,24 @@ def _close(linked: object, address: int) -> None:
 
 
 def replaced(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str, str]]:
-    """Files with their digests, written elsewhere first: those that were there before are replaced, not changed.
+    """Writes files elsewhere first and moves them to a folder; returns them with their digests.
+
+    Files that were there before are replaced, not changed, so that processes that mapped them keep their contents.
 
     Args:
-        folder: where they come to lie.
-        write: writes files to a folder; their names.
+        folder: destination of the files.
+        write: function that writes files to a folder and returns their names.
     """
-    with tempfile.TemporaryDirectory(prefix=".link-", dir=folder) as place:
-        found = []
-        for file in write(Path(place)):
-            found.append({"file": file, "sha256": hashlib.sha256((Path(place) / file).read_bytes()).hexdigest()})
-            (Path(place) / file).replace(folder / file)
-    return found
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=folder) as staging:
+        files = []
+        for file in write(Path(staging)):
+            files.append({"file": file, "sha256": hashlib.sha256((Path(staging) / file).read_bytes()).hexdigest()})
+            (Path(staging) / file).replace(folder / file)
+    return files
 
 
 def shared_object(data: bytes) -> SharedObject:
-    """A shared object by its contents: the system knows those it has loaded by path, whatever lies there meanwhile."""
+    """Loads a shared object by its contents, once; the system itself identifies loaded ones by path."""
     key = hashlib.sha256(data).hexdigest()
     with _LOCK:
         found = _LIBRARIES.get(key)
@@ -121,7 +124,7 @@ _LIBRARIES: weakref.WeakValueDictionary[str, SharedObject] = weakref.WeakValueDi
 
 
 def opened(data: bytes) -> ctypes.CDLL:
-    """A shared object, loaded once more whoever has it already."""
+    """Loads a shared object anew, even if it is loaded already."""
     return _from_memory(data) if hasattr(os, "memfd_create") else _from_copy(data)
 
 
@@ -145,10 +148,10 @@ def _from_copy(data: bytes) -> ctypes.CDLL:
 
 
 def function_at(library: ctypes.CDLL, symbol: str) -> int:
-    """The address of a function.
+    """Returns the address of a function.
 
     Raises:
-        OSError: there is none of that name.
+        OSError: the library has no function of that name.
     """
     function = getattr(library, symbol, None)
     address = ctypes.cast(function, ctypes.c_void_p).value if function is not None else None

@@ -1,4 +1,4 @@
-"""What a network runs: calls of kernels, loops of calls and choices among them, and where everything lies."""
+"""Calls of a network's kernels, loops of calls and choices among them, and the positions of all arrays."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from targets.module import Module, Parameter
 
 @dataclass(frozen=True)
 class Place:
-    """Where a step of a network finds an array.
+    """The position of an array that a step of a network uses.
 
     Attributes:
         space: `input` or `output` of the network, `weights`, `packed` (constants that are made when the network is
             loaded), `arena`, or `workspace` of the kernels.
-        number: which of the inputs or outputs, or bytes into one of the others.
+        number: index of the input or output, or bytes into one of the other spaces.
         beyond: bytes into the input or output.
-        advance: of a step of a loop, bytes from where it is in one trip to where it is in the next one.
-        period: trips after which it is where it was in the first one; 0: never.
-        first: where it is in the first trip, where that is elsewhere.
+        advance: bytes from the position in one trip of a loop to that in the next.
+        period: trips after which the position of the first trip recurs; 0: never.
+        first: position in the first trip, if that differs.
     """
 
     space: str
@@ -35,7 +35,7 @@ class Place:
     first: Place | None = None
 
     def shifted(self, nbytes: int) -> Place:
-        """So many bytes further, in every trip."""
+        """Returns this position moved by so many bytes, in every trip."""
         first = None if self.first is None else self.first.shifted(nbytes)
         if self.space in ("input", "output"):
             return replace(self, beyond=self.beyond + nbytes, first=first)
@@ -44,13 +44,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel's call.
+    """The call of one kernel.
 
     Attributes:
         module: number of the kernel's module.
-        arguments: of each parameter of the module, in order.
-        title: what it computes, for people.
-        sizes: of each size of the module, in order, what it is by the sizes of the network.
+        arguments: position of each parameter of the module, in order.
+        title: description of the computation, for people.
+        sizes: expression of each size of the module by the network's sizes, in order.
     """
 
     module: int
@@ -64,8 +64,8 @@ class Loop:
     """Steps that run several times, one after the other in each trip.
 
     Attributes:
-        trips: how often.
-        steps: of a trip.
+        trips: number of trips.
+        steps: steps of one trip.
     """
 
     trips: int
@@ -78,7 +78,7 @@ class Case:
 
     Attributes:
         spans: least and greatest value of each size of the network, in order.
-        steps: what runs where all sizes are within these.
+        steps: steps that run if all sizes are within `spans`.
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -93,7 +93,7 @@ class Choice:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Of all cases, one after the other."""
+        """Steps of all cases, one after the other."""
         return tuple(step for case in self.cases for step in case.steps)
 
 
@@ -103,9 +103,9 @@ class Packing:
 
     Attributes:
         module: number of the module whose prologue makes it.
-        name: of the module's parameter that it is.
-        sources: where what it is made of lies, in the order of the parameter's `packed_from`.
-        result: where it comes to lie.
+        name: name of the module's parameter that receives the constant.
+        sources: positions of the arrays that it is packed from, in the order of the parameter's `packed_from`.
+        result: position of the packed constant.
     """
 
     module: int
@@ -116,19 +116,20 @@ class Packing:
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Kernels in the order in which one call runs them, and where everything lies.
+    """Kernels in the order in which one call runs them, and the positions of all arrays.
 
     Attributes:
-        name: of the network, a C identifier; names of the modules begin with it and differ.
+        name: name of the network, a C identifier; names of the modules begin with it and differ.
         modules: distinct kernels.
         steps: calls of them, and loops of calls and choices among calls where the target runs them.
-        inputs, outputs: of the network.
-        weights_bytes: of all constants, as the kernels take them, or as what is packed when the network is loaded.
-        arena_bytes: of the activations; the kernels' own workspace follows them.
+        inputs, outputs: parameters of the network.
+        weights_bytes: bytes of all constants as the network stores them: packed already, or to be packed when it is
+            loaded.
+        arena_bytes: bytes of the activations; the kernels' own workspace follows them.
         packings: constants that are made when the network is loaded.
-        packed_bytes: of these.
-        parts: all constants, which lie one after the other.
-        sizes: what shapes of inputs leave open, by name: least and greatest value.
+        packed_bytes: bytes of the packed constants.
+        parts: all constants, one after the other in memory.
+        sizes: least and greatest value of each open size, by name.
     """
 
     name: str
@@ -145,7 +146,7 @@ class NetworkPlan:
 
     @property
     def calls(self) -> tuple[Step, ...]:
-        """Each call once, those of loops and of all cases where these stand."""
+        """Each call once, in order; a loop's and a choice's calls take its place."""
         return tuple(call for step in self.steps for call in ((step,) if isinstance(step, Step) else step.steps))
 
     @cached_property

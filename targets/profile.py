@@ -29,11 +29,11 @@ class Row:
 
     Attributes:
         step: its number in the order of calls.
-        name: of what it computes.
+        name: name of the computation.
         workload: key of the workload.
-        seconds: of an inference, the median; of a loop's step those of all trips.
-        share: of the sum of all steps' seconds, 0 to 1.
-        gflops: 1e9 operations a second, as the workload defines them; None where they are not known.
+        seconds: median seconds of an inference; of a step in a loop, the sum over its trips.
+        share: share of the sum of all steps' seconds, 0 to 1.
+        gflops: 1e9 operations a second, as the workload defines them; None if unknown.
     """
 
     step: int
@@ -50,8 +50,8 @@ class Profile(NDArrayOperatorsMixin):
     Functions and operators of NumPy take it as the array `seconds`; indices and slices are that array's.
 
     Args:
-        name: of the network.
-        steps: of its manifest, in the order of calls.
+        name: name of the network.
+        steps: steps of its manifest, in the order of calls.
         seconds: (inferences, steps).
     """
 
@@ -78,7 +78,7 @@ class Profile(NDArrayOperatorsMixin):
 
     @property
     def rows(self) -> list[Row]:
-        """The steps, those with the greatest share first; none where no inference was timed."""
+        """Steps in the order of their shares, the greatest first; empty if no inference was timed."""
         if not len(self):
             return []
         median = np.median(self.seconds, axis=0)
@@ -94,8 +94,8 @@ class Profile(NDArrayOperatorsMixin):
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Writes the inferences as a trace, one after the other, in JSON of the Trace Event Format; its path.
 
-        `chrome://tracing` and Perfetto show it. Nothing is said of what lies between steps: each begins where the one
-        before it ends. Steps that took no time, as those of other sizes, are left out.
+        `chrome://tracing` and Perfetto show it. Pauses between steps are not shown: each begins where the one before it
+        ends. Steps that took no time, such as those of other sizes, are left out.
 
         Raises:
             ExecutableError: the file cannot be written.
@@ -124,14 +124,14 @@ class Profile(NDArrayOperatorsMixin):
                     }
                 )
                 start += seconds
-        found = Path(path)
+        file = Path(path)
         try:
-            replace_file(found, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())
+            replace_file(file, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())
         except OSError as error:
             raise ExecutableError(
-                f"`path` must be a file that can be written, but got {found}: {error.strerror}"
+                f"`path` must be a file that can be written, but got {file}: {error.strerror}"
             ) from None
-        return found
+        return file
 
     def __repr__(self) -> str:
         head, body = self._table()
@@ -147,7 +147,7 @@ class Profile(NDArrayOperatorsMixin):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """A table for notebooks."""
+        """Formats the table as HTML for notebooks."""
         head, body = self._table()
         titles = "".join(f"<th>{escape(title)}</th>" for title in head)
         rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells in body)
@@ -169,7 +169,7 @@ class Profile(NDArrayOperatorsMixin):
         return 3 if not len(self) or np.median(self.seconds, axis=0).sum() >= 1e-4 else 6
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """Titles of columns, and rows of texts."""
+        """Returns the titles of the columns, and the rows of texts."""
         rows, digits = self.rows, self._digits
         body = [
             [
@@ -188,7 +188,7 @@ class Profile(NDArrayOperatorsMixin):
 
 
 def _rate(step: Mapping[str, Any], seconds: float) -> float | None:
-    """1e9 operations a second of a step; None where there are none, or no time."""
+    """Returns a step's 1e9 operations a second; None if its operations are unknown, or it took no time."""
     flops = step.get("flops")
     known = isinstance(flops, int) and flops > 0 and seconds > 0
     return flops * step.get("trips", 1) / seconds * 1e-9 if known else None

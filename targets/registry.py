@@ -33,7 +33,7 @@ class Design(Protocol):
 
 
 def name_of(target: str | Design) -> str:
-    """The name of a target that is given by its name or by its design.
+    """Returns the name of a target that is given by its name or by its design.
 
     Raises:
         ValueError: it is neither, or a design that cannot be named.
@@ -45,7 +45,7 @@ def name_of(target: str | Design) -> str:
 
 
 def get(spec: str) -> Target:
-    """The target `name` or `name:variant`, made once a process.
+    """Returns the target `name` or `name:variant`, made once a process.
 
     Raises:
         UnknownTarget: no target of that name, or a variant of one that has none.
@@ -63,10 +63,10 @@ def get(spec: str) -> Target:
 
 
 def executable_of(spec: str) -> type[Executable] | None:
-    """What loads the networks that a target links: `EXECUTABLE` of the module `executable` beside the target's own.
+    """Returns the class that loads the networks of a target, or None if networks do not run on the target alone.
 
-    That module imports NumPy and no compiler, and the target's own is not imported, as processes that only run networks
-    need neither. None: networks do not run on the target alone.
+    It is `EXECUTABLE` of the module `executable` beside the target's own. That module imports NumPy and no compiler,
+    and the target's own is not imported, as processes that only run networks need neither.
 
     Raises:
         UnknownTarget: no target of that name.
@@ -79,7 +79,7 @@ def executable_of(spec: str) -> type[Executable] | None:
 
 
 def _home(spec: str) -> tuple[str, str]:
-    """Module and attribute that make a target."""
+    """Returns the module and the attribute that make a target."""
     name = spec.partition(":")[0]
     if name not in TARGETS:
         raise UnknownTarget(f"`target` must be one of {', '.join(TARGETS)}, but got target={spec!r}")

@@ -1,31 +1,33 @@
-"""Numbers of threads: the cores that a process may use, and what is refused. Processes that only run import this."""
+"""Numbers of threads: the cores that a process may use, and the limits of requests. Processes that only run import
+this.
+"""
 
 from __future__ import annotations
 
 import os
 
 MOST_THREADS = 1024
-"""Threads of a kernel on whatever machine: workers may have more cores than this host."""
+"""Threads of a kernel on any machine, at most: workers may have more cores than this host."""
 
 
 def host_cores() -> int:
-    """Processors this process may run on."""
+    """Counts the processors that this process may run on."""
     return len(allowed_cores())
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """Logical cores this process may run on."""
+    """Lists the logical cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def check_threads(threads: int, most: int | None = None) -> None:
-    """Refuses a number of threads before anything is timed, which would take forever or claim what it was not.
+    """Refuses a number of threads before a measurement that would take forever, or be labelled falsely.
 
     Args:
-        threads: that something is to run on.
-        most: that there may be; None: the cores that this process may use.
+        threads: requested number of threads.
+        most: greatest allowed number; None: the cores that this process may use.
 
     Raises:
         ValueError: fewer than 1, or more.

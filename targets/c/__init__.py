@@ -1,1 +1,1 @@
-"""Portable C99: kernels and networks as source to read, compiled by whatever compiler there is."""
+"""Portable C99: kernels and networks as source to read, for any C compiler."""

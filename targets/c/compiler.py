@@ -1,4 +1,4 @@
-"""The C compiler: which one, for which machine it compiles, and what it makes of a text."""
+"""The C compiler: its name, the machine that it compiles for, and its results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from search_space.scratch import ScratchFolder
 from targets.base import BuildError
 
 STANDARD = ("-std=c99", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
-"""None of these changes a result but for the rounding between a product and a sum. -O3 takes loops over vectors apart
-before it would make vectors of them: a product of matrices runs ten times as fast with these."""
+"""Options of every kernel. Results depend on them only by the rounding between a product and a sum.
+
+-O3 splits loops over vectors before it vectorises them: a matrix product runs ten times as fast with -O2.
+"""
 LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic")
 _NAME = re.compile(r"([\w.+]+-)*(cc|gcc|clang|c99)(-[\d.]+)?")
 _OPTION = re.compile(r"-m[\w.=+-]+")
-_SECONDS = 300.0
+_SECONDS = 300.0  # after which a compiler that hangs is ended
 
 
 def is_here(triple: str) -> bool:
-    """Whether what is compiled for a machine, such as `x86_64-linux-gnu`, runs on this host."""
+    """Tells whether code for a machine, such as `x86_64-linux-gnu`, runs on this host."""
     theirs = triple.partition("-")[0]
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(theirs, theirs) == machine()
 
@@ -34,8 +36,9 @@ class Compiler:
     """A compiler that takes the options of GCC.
 
     Attributes:
-        name: of its program.
-        options: of the machine, each of them `-m...`; none: this host's own for `cc`, the compiler's choice for others.
+        name: name of its program.
+        options: options of the machine, each of them `-m...`; empty for the host's own with `cc`, and for the
+            compiler's default with others.
     """
 
     name: str = "cc"
@@ -43,10 +46,10 @@ class Compiler:
 
     @staticmethod
     def of(text: str) -> Compiler:
-        """The compiler that a command line names.
+        """Parses a command line that names a compiler.
 
         Raises:
-            ValueError: what is none, or an option that is not of the machine.
+            ValueError: an invalid name, or an option that is not of the machine.
         """
         words = shlex.split(text) or ["cc"]
         if not _NAME.fullmatch(words[0]):
@@ -58,14 +61,14 @@ class Compiler:
 
     @property
     def missing(self) -> str:
-        """Why it cannot compile, as a sentence; empty where it can."""
+        """Sentence that says why the compiler cannot be used; empty if it can."""
         if shutil.which(self.name):
             return ""
         return f"the compiler `{self.name}` must be installed, but there is none of that name"
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What kernels are compiled with: the standard, and the machine."""
+        """Options that kernels are compiled with: the standard, and the machine."""
         return (*STANDARD, *self.machine_options)
 
     @property
@@ -80,12 +83,12 @@ class Compiler:
 
     @cached_property
     def machine(self) -> str:
-        """What it compiles for, such as `x86_64-linux-gnu`."""
+        """Machine that it compiles for, such as `x86_64-linux-gnu`."""
         return self._output("-dumpmachine").strip()
 
     @cached_property
     def version(self) -> str:
-        """The first line of what it says of itself."""
+        """First line of the compiler's version text."""
         return self._output("--version").partition("\n")[0]
 
     def _output(self, *arguments: str) -> str:
@@ -95,23 +98,23 @@ class Compiler:
 
     @cached_property
     def links(self) -> bool:
-        """Whether its machine has shared libraries; of others there are objects alone."""
+        """True if shared libraries can be linked for the machine; otherwise there are only objects."""
         return is_here(self.machine) or "linux" in self.machine
 
     def object(self, text: str) -> bytes:
-        """An object of a text; raises as `library` does."""
+        """Compiles a text to an object; raises as `library` does."""
         return self._made(text, "kernel.o", "-c")
 
     def library(self, text: str) -> bytes:
-        """A shared library of a text.
+        """Compiles a text to a shared library.
 
         Raises:
-            BuildError: there is no compiler, or it refuses the text.
+            BuildError: the compiler is missing, or it refuses the text.
         """
         return self._made(text, "kernel.so", *LIBRARY, "-lm")
 
     def assembly(self, text: str) -> str:
-        """Assembly of a text."""
+        """Compiles a text to assembly."""
         return self._made(text, "kernel.s", "-S", "-fPIC").decode()
 
     def _made(self, text: str, file: str, *options: str) -> bytes:

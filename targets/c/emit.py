@@ -17,9 +17,9 @@ from targets.cstyle.spelling import SYMBOLS
 from targets.cstyle.statements import COMBINE, Text
 
 MOST_WRITTEN = 128
-"""Statements that unrolled loops are written out to; those of more stay loops."""
+"""Statements into which unrolled loops may be written out; loops of more statements stay loops."""
 STACK_BYTES = 8192
-"""Of a function's arrays that are automatic; others lie in its workspace."""
+"""Bytes of a function's automatic arrays; further arrays are placed in its workspace."""
 COLUMNS = 120
 _LONG = 16  # nodes of an expression for which a statement counts once more
 _NARROW = 2**31
@@ -30,12 +30,12 @@ class Emitted:
     """A program as a function of C.
 
     Attributes:
-        name: of the function.
+        name: name of the function.
         arguments: its declared parameters, the workspace last where it has one.
         comment, body: the text in front of it, and between its braces.
         workspace: the declaration of the type `name`_workspace; empty where it needs none.
-        workspace_bytes: of that type, at most.
-        helpers: that it calls, sorted.
+        workspace_bytes: upper bound of the bytes of that type.
+        helpers: helpers that it calls, sorted.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Emitted:
 
 
 def wrapped(text: str, indent: str = "") -> str:
-    """A line, broken at spaces where it is long."""
+    """Breaks a long line at spaces."""
     more, width = indent + "    ", max(COLUMNS, len(indent) + 60)
     return fill(
         text, width, initial_indent=indent, subsequent_indent=more, break_long_words=False, break_on_hyphens=False
@@ -66,11 +66,11 @@ def wrapped(text: str, indent: str = "") -> str:
 
 
 def emit_program(program: LoopProgram, name: str, *taken: str) -> Emitted:
-    """The function `name` of a concrete program: its parameters in order, then its workspace where it needs one.
+    """Writes a concrete program as the function `name`: its parameters in order, then its workspace if it needs one.
 
     Args:
-        program: what to write.
-        name: of the function.
+        program: concrete loop program.
+        name: name of the function.
         taken: other functions' names, which nothing in it has.
 
     Raises:
@@ -80,7 +80,7 @@ def emit_program(program: LoopProgram, name: str, *taken: str) -> Emitted:
 
 
 class _Function(Text[Values]):
-    """Writes one program."""
+    """A writer of one program."""
 
     def __init__(self, program: LoopProgram, name: str, *taken: str) -> None:
         self.program, self.name = program, name
@@ -95,7 +95,7 @@ class _Function(Text[Values]):
                 self._place(node.buffer)
 
     def _place(self, buffer: Buffer) -> None:
-        """Decides where a buffer lies: on the stack while there is room, else in the workspace."""
+        """Places a buffer: on the stack while there is room, else in the workspace."""
         nbytes = buffer_bytes(buffer)
         if buffer.scope == "local" and self.automatic + nbytes <= STACK_BYTES:
             self.automatic += nbytes
@@ -104,7 +104,7 @@ class _Function(Text[Values]):
             self.values.places[buffer.name] = f"workspace->{self.names(buffer.name)}"
 
     def emitted(self) -> Emitted:
-        """The whole function; what no statement mentions is said to be unused."""
+        """Writes the whole function; parameters that no statement mentions are marked as unused."""
         self.stmt(self.program.body)
         mentioned = {access.buffer for access in all_accesses(self.program.body)}
         unused = [f"  (void){self.names(b.name)};" for b in self.program.params if b.name not in mentioned]
@@ -151,7 +151,7 @@ class _Function(Text[Values]):
         return f"{super().head(loop, step)}{'' if loop.kind == 'serial' else f' /* {loop.kind} */'}"
 
     def written(self, stmt: Stmt) -> int:
-        """Statements that are left when unrolled loops are written out, long ones counted more than once."""
+        """Counts the statements left after unrolled loops are written out; long ones count more than once."""
         if isinstance(stmt, Store):
             return 1 + len(list(walk(stmt.value))) // _LONG
         if not isinstance(stmt, (Seq, For, Allocate)):
@@ -160,7 +160,7 @@ class _Function(Text[Values]):
         return inner * int(stmt.extent.value) if isinstance(stmt, For) and self._unrolls(stmt, inner) else inner
 
     def _unrolls(self, loop: For, inner: int) -> bool:
-        """Whether a loop is written out, whose body comes to so many statements."""
+        """Tells whether a loop is written out, given the number of statements in its body."""
         return loop.kind == "unroll" and inner * int(loop.extent.value) <= MOST_WRITTEN
 
     def _choice(self, loop: For, store: Store) -> bool:
@@ -218,14 +218,14 @@ class _Function(Text[Values]):
 
 
 def _at(loop: For, number: int) -> Stmt:
-    """The body of a loop at one of its iterations."""
+    """Substitutes the number of an iteration into the body of a loop."""
     values: Mapping[str, int] = {loop.var: number}
     memo: dict[int, Expr] = {}
     return map_exprs(loop.body, lambda e: substitute(e, values, memo))
 
 
 def _is_wide(program: LoopProgram) -> bool:
-    """Whether an index, or an integer that is computed as one, may need more than 32 bits."""
+    """Tells whether an index, or an integer computed like one, may need more than 32 bits."""
     buffers = [*program.params, *program.buffers.values()]
     return any(b.dtype == "int64" or elements(b) >= _NARROW for b in buffers) or any(
         (n.op == "cast" and n.dtype == "int64") or (n.op == "const" and n.dtype == "int64" and abs(n.value) >= _NARROW)
@@ -235,7 +235,7 @@ def _is_wide(program: LoopProgram) -> bool:
 
 
 def shown(buffer: Buffer, name: str) -> str:
-    """A buffer's extents and dtype for people, and what it is called in the program where that is not its name in C."""
+    """Formats a buffer's extents and dtype for people, and its name in the program if that is not its name in C."""
     extents = "".join(f"[{extent}]" for extent in shape_of(buffer))
     apart = f", elements {list(buffer.pitches)} apart" if buffer.pitches is not None else ""
     return f"{name}{extents}: {buffer.dtype}{apart}{'' if name == buffer.name else f', {buffer.name}'}"

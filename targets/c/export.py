@@ -9,7 +9,7 @@ from targets.c.source import INCLUDES, Source
 
 
 def guarded(name: str, *parts: str) -> str:
-    """A header of parts between its guards, for C and C++."""
+    """Writes a header of parts between its guards, for C and C++."""
     guard = f"AUTOTUNE_{name.upper()}_H"
     text = "\n".join(part for part in parts if part)
     return f"#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n\n{text}\n#endif\n"
@@ -18,7 +18,7 @@ def guarded(name: str, *parts: str) -> str:
 def export(module: Module, folder: Path, name: str) -> list[str]:
     """Writes `name`.c and `name`.h; the files' names.
 
-    A function that needs a workspace takes it from whoever calls it; constants are packed by functions of their own.
+    A function that needs a workspace takes it from its caller; constants are packed by functions of their own.
     """
     source = Source.of(module)
     prototypes = "\n".join(f"{function.comment}\n{function.prototype};\n" for function in source.functions)

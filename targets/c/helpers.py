@@ -1,6 +1,6 @@
 """Small functions of C that kernels call: arithmetic that wraps around, divisions that round down, 16-bit floats.
 
-One macro stands with them, the alignment of automatic arrays.
+One macro is beside them, the alignment of automatic arrays.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from targets.arrays import C_TYPE
 
 PREFIX = {"float32": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "u8"}
-"""By which the functions for a dtype are known."""
+"""Prefix of the functions for each dtype."""
 _SYMBOL = {"add": "+", "sub": "-", "mul": "*"}
 
 
@@ -20,12 +20,12 @@ def _function(head: str, *lines: str) -> str:
 
 
 def _integers() -> dict[str, str]:
-    found = {}
+    functions = {}
     for dtype in ("int8", "uint8", "int32", "int64"):
         kind, short = C_TYPE[dtype], PREFIX[dtype]
         wide = "uint64_t" if dtype == "int64" else "uint32_t"  # unsigned, so that an overflow wraps around
         for name, symbol in _SYMBOL.items():
-            found[f"{short}_{name}"] = _function(
+            functions[f"{short}_{name}"] = _function(
                 f"{kind} {short}_{name}({kind} a, {kind} b)", f"return ({kind})(({wide})a {symbol} ({wide})b);"
             )
         # By 0 the quotient is 0; that of the least number by -1 wraps around: processors trap on both.
@@ -34,46 +34,46 @@ def _integers() -> dict[str, str]:
         rounded = f"{down} ? ({kind})(quotient - 1) : quotient"
         if dtype != "uint8":
             rounded = f"(b == -1) ? ({kind})(0U - ({wide})a) : ({rounded})"
-        found[f"{short}_floordiv"] = _function(
+        functions[f"{short}_floordiv"] = _function(
             f"{kind} {short}_floordiv({kind} a, {kind} b)",
             f"const {kind} by = ({one}) ? ({kind})1 : b;",
             f"const {kind} quotient = ({kind})(a / by);",
             f"const {kind} rest = ({kind})(a % by);",
             f"return (b == 0) ? ({kind})0 : ({rounded});",
         )
-        found[f"{short}_mod"] = _function(
+        functions[f"{short}_mod"] = _function(
             f"{kind} {short}_mod({kind} a, {kind} b)",
             f"const {kind} by = ({one}) ? ({kind})1 : b;",
             f"const {kind} rest = ({kind})(a % by);",
             f"return {down} ? ({kind})(rest + b) : rest;",
         )
-    return found
+    return functions
 
 
 def _limits() -> dict[str, str]:
-    found = {}
+    functions = {}
     for dtype in ("float32", "int8", "uint8", "int32", "int64"):
         kind, short = C_TYPE[dtype], PREFIX[dtype]
         for name, symbol in (("min", "<"), ("max", ">")):
             lines = [f"return (a {symbol} b) ? a : b;"]
             if dtype == "float32":  # NaN where either is; the choice is one instruction of x86, which gives b for NaN
                 lines = [f"const float chosen = (a {symbol} b) ? a : b;", "return (a != a) ? a : chosen;"]
-            found[f"{short}_{name}"] = _function(f"{kind} {short}_{name}({kind} a, {kind} b)", *lines)
-    found["f32_within"] = "/* NaN becomes the lower limit. */\n" + _function(
+            functions[f"{short}_{name}"] = _function(f"{kind} {short}_{name}({kind} a, {kind} b)", *lines)
+    functions["f32_within"] = "/* NaN becomes the lower limit. */\n" + _function(
         "float f32_within(float value, float low, float high)",
         "const float least = (value > low) ? value : low;",
         "return (least < high) ? least : high;",
     )
-    return found
+    return functions
 
 
 LOCAL = "AUTOTUNE_LOCAL"
 """Macro in front of each automatic array.
 
-GCC 12 (-O2, x86-64, AVX with copies of 32 bytes, as tuning for any processor with AVX-512 implies) places such an array
-in the red zone of a leaf function, at 8 modulo 16, and copies it by instructions that require 16. An array of a larger
-alignment than the stack's has GCC realign the stack, which places every other array right, too. The macro stands in
-the text, and not among the options, because exported text is compiled by others.
+GCC 12 (-O2, x86-64) places such an array in the red zone of a leaf function, at 8 modulo 16. It copies the array by
+instructions that require 16. The fault needs AVX with copies of 32 bytes, as tuning for any processor with AVX-512
+implies. An array of a larger alignment than the stack's has GCC realign the stack, which places every other array
+right, too. The macro is in the text, not among the options, because exported text is compiled by others.
 """
 
 HELPERS: dict[str, str] = {
@@ -171,6 +171,6 @@ _NEEDS = {
 
 
 def text_of(used: Iterable[str]) -> str:
-    """The functions that are used, and those that they use, in one order whatever asks for them."""
+    """Writes the functions that are used and those that they call, always in the same order."""
     wanted = {other for name in used for other in (name, *_NEEDS.get(name, ()))}
     return "\n".join(text for name, text in HELPERS.items() if name in wanted)

@@ -9,6 +9,6 @@ _CALLED = "workspace linux unix div gamma index NAN INFINITY"
 
 
 class Names(Identifiers):
-    """Identifiers of a program that this target writes, apart from what its text calls."""
+    """Identifiers of a program that this target writes; they differ from the functions that its text calls."""
 
     RESERVED = Identifiers.RESERVED | {*_CALLED.split(), *HELPERS}

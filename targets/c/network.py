@@ -1,4 +1,4 @@
-"""Whole networks as one C file: kernels, weights, and a function that calls the kernels in turn."""
+"""C source of networks in one file: kernels, weights, and a function that calls the kernels in turn."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from targets.cstyle.spelling import identifier
 from targets.network_library import KIND, replaced
 
 MOST_WEIGHTS = 4 << 20
-"""Bytes of weights that stand in the text; more of them are handed to each call."""
+"""Bytes of weights that are written into the text; larger weights are passed to each call."""
 _COLUMNS = 8
 _MEMBER = {"float": "f32", "int8_t": "i8", "uint8_t": "u8", "uint16_t": "u16", "int32_t": "i32", "int64_t": "i64"}
 
 
 class NetworkText:
-    """Writes a network.
+    """A writer of one network.
 
     Args:
-        plan: what to write.
+        plan: plan of the network.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -49,31 +49,31 @@ class NetworkText:
 
     # ------------------------------------------------------------------ the interface
     def arguments(self) -> list[str]:
-        """Declared parameters of a call."""
+        """Lists the declared parameters of a call."""
         given = ["const void *weights"] * self.given
         given += [f"const {C_TYPE[p.dtype]} *{n}" for p, n in zip(self.plan.inputs, self.inputs, strict=True)]
         return given + [f"{C_TYPE[p.dtype]} *{n}" for p, n in zip(self.plan.outputs, self.outputs, strict=True)]
 
     def header(self) -> str:
-        """The C header."""
+        """Writes the C header."""
         plan, upper = self.plan, self.plan.name.upper()
         arrays = zip([*plan.inputs, *plan.outputs], [*self.inputs, *self.outputs], strict=True)
         shapes = "".join(f"\n *   {n}: {''.join(f'[{e}]' for e in p.shape)} of {p.dtype}" for p, n in arrays)
-        given = f"\n *   weights: what {plan.name}.weights holds, at a multiple of 64 bytes" if self.given else ""
+        weights = f"\n *   weights: what {plan.name}.weights holds, at a multiple of 64 bytes" if self.given else ""
         return guarded(
             plan.name,
             f"#define {upper}_WEIGHTS_BYTES {plan.weights_bytes}\n"
             f"#define {upper}_ARENA_BYTES {plan.arena_bytes} /* of activations; workspaces follow */\n",
             '#ifdef __cplusplus\nextern "C" {\n#endif\n',
             f"/* One inference on dense, row-major arrays, which must not overlap; 0, or -1 where one is NULL.\n"
-            f" * Its memory is static: one call at a time.{shapes}{given}\n */\n"
+            f" * Its memory is static: one call at a time.{shapes}{weights}\n */\n"
             f"int32_t {plan.name}_run({', '.join(self.arguments())});\n",
             "#ifdef __cplusplus\n}\n#endif\n",
         )
 
     # ------------------------------------------------------------------ the source
     def source(self, header: str = "") -> str:
-        """The C file, with the text of its header in it where there is one."""
+        """Writes the C file, which contains the text of its header if one is passed."""
         calls = [self._call(step) for step in self.plan.calls]  # names the weights
         helpers = {helper for function in self.sources for helper in function.helpers}
         parts = [
@@ -112,13 +112,13 @@ class NetworkText:
 
     def _call(self, step: Step) -> str:
         module, function = self.plan.modules[step.module], self.sources[step.module]
-        given = [
+        arguments = [
             self._pointer(place, parameter, parameter.name in module.outputs)
             for place, parameter in zip(step.arguments, module.parameters, strict=True)
         ]
-        given += [f"&memory->workspace.{function.name}"] * bool(function.workspace)
+        arguments += [f"&memory->workspace.{function.name}"] * bool(function.workspace)
         title = f"  /* {step.title.replace('*/', '* /')} */\n" if step.title else ""
-        called = wrapped(f"{function.name}({', '.join(given)});", "  ")
+        called = wrapped(f"{function.name}({', '.join(arguments)});", "  ")
         return f"{title}{called}\n"
 
     def _pointer(self, place: Place, parameter: Parameter, written: bool) -> str:
@@ -165,21 +165,21 @@ class NetworkText:
 
     # ------------------------------------------------------------------ for this package
     def library(self) -> str:
-        """The text of the shared library that `autotune.load` loads, which takes arrays from a table."""
+        """Writes the text of the shared library that `autotune.load` loads; its functions take arrays from a table."""
         name, plan = self.plan.name, self.plan
         kinds = [f"const {C_TYPE[p.dtype]} *" for p in plan.inputs] + [f"{C_TYPE[p.dtype]} *" for p in plan.outputs]
         names = [*self.inputs, *self.outputs]
-        taken = "".join(
+        unpacked = "".join(
             f"  {kind}{n} = ({kind})arguments[{i}];\n" for i, (kind, n) in enumerate(zip(kinds, names, strict=True))
         )
-        taken += f"  const void *weights = arguments[{len(names)}];\n" * self.given
-        taken += f"  {name}_memory *memory = ({name}_memory *)workspace;\n  (void)threads;\n  (void)memory;\n"
+        unpacked += f"  const void *weights = arguments[{len(names)}];\n" * self.given
+        unpacked += f"  {name}_memory *memory = ({name}_memory *)workspace;\n  (void)threads;\n  (void)memory;\n"
         passed = ", ".join([*["weights"] * self.given, *names, "memory"])
         timed = "  ticks[0] = autotune_now();\n" + "".join(
             f"{self._call(step)}  ticks[{number}] = autotune_now();\n" for number, step in enumerate(plan.calls, 1)
         )
-        whole = _shown(name, "", f"{taken}  {name}_steps({passed});\n")
-        profile = _shown(f"{name}_profile", ", int64_t *ticks", taken + timed)
+        whole = _shown(name, "", f"{unpacked}  {name}_steps({passed});\n")
+        profile = _shown(f"{name}_profile", ", int64_t *ticks", unpacked + timed)
         return "\n".join((SHOWN, self.source(self.header()), TIMER, whole, profile))
 
 
@@ -188,7 +188,7 @@ def _shown(name: str, more: str, body: str) -> str:
 
 
 def _rows(values: np.ndarray[Any, Any], dtype: str) -> str:
-    """Numbers of an array, a few on a line."""
+    """Writes the numbers of an array, a few on a line."""
     if dtype in HALVES:
         shown = [f"0x{int(bits):04X}U" for bits in values.view(np.uint16)]
     elif dtype == "float32":

@@ -1,4 +1,4 @@
-"""The text of a module: its helpers, its functions, and what calls them from outside of C."""
+"""The text of a module: its helpers, its functions, and the entry points for callers outside of C."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class Source:
 
     @staticmethod
     def of(module: Module) -> Source:
-        """The text that a module was made of."""
+        """Restores the text that a module was made from."""
         lists = ("arguments", "helpers")
         found = [{**f, **{key: tuple(f[key]) for key in lists}} for f in module.metadata["functions"]]
         return Source(tuple(Emitted(**f) for f in found))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Plain data for a module, of which `of` makes the same."""
+        """Converts the source to plain data for a module, from which `of` restores it."""
         return [{key: list(v) if isinstance(v, tuple) else v for key, v in vars(f).items()} for f in self.functions]
 
     @property
     def workspace_bytes(self) -> int:
-        """That any of the functions needs."""
+        """Bytes of workspace that suffice for any of the functions."""
         return max(function.workspace_bytes for function in self.functions)
 
     @property
@@ -75,12 +75,12 @@ class Source:
 
     @property
     def library(self) -> str:
-        """The same with functions for `targets.native`: they take arrays from a table, and one times them."""
+        """The text with functions for `targets.native`: entry points that take arrays from a table, and a timer."""
         return "\n".join((SHOWN, self.whole, *map(_entry, self.functions), TIMER))
 
 
 def source_of(program: LoopProgram, name: str) -> Source:
-    """The kernel `name` of a concrete program.
+    """Writes the kernel `name` of a concrete program.
 
     Raises:
         BuildError: a statement or an expression that has no code in C.
@@ -90,12 +90,12 @@ def source_of(program: LoopProgram, name: str) -> Source:
 
 
 def _entry(function: Emitted) -> str:
-    """A function that takes its arrays from a table."""
+    """Writes a function that takes its arrays from a table."""
     kinds = [argument.partition("restrict")[0] for argument in function.arguments]
-    taken = [f"({kind})arguments[{number}]" for number, kind in enumerate(kinds)]
+    arguments = [f"({kind})arguments[{number}]" for number, kind in enumerate(kinds)]
     if function.workspace:
-        taken[-1] = f"({kinds[-1]})workspace"
+        arguments[-1] = f"({kinds[-1]})workspace"
     return (
         f"AUTOTUNE_SHOWN void {function.name}_entry(void *const *arguments, int32_t threads, void *workspace) {{\n"
-        f"  (void)threads;\n  (void)workspace;\n  {function.name}({', '.join(taken)});\n}}\n"
+        f"  (void)threads;\n  (void)workspace;\n  {function.name}({', '.join(arguments)});\n}}\n"
     )

@@ -1,4 +1,4 @@
-"""The C target: kernels as portable C99, for this host or whatever a compiler compiles for."""
+"""The C target: kernels as portable C99, for this host or any machine of a C compiler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from targets.native import NativePacker
 CLOCK_HZ = 2e9
 BANDWIDTH = 8e9
 CACHES = (32 << 10, 256 << 10, 2 << 20)
-"""Of the processor that the estimate knows: a modest one, as nothing tells of the one that will run the text."""
+"""Figures of the modest processor that the estimate assumes, as the one that will run the text is unknown."""
 _VECTORS = (("__AVX512F__", 64, 32), ("__AVX__", 32, 16), ("__aarch64__", 16, 32))
 """Macros of compilers, with the bytes and the number of the vector registers that they stand for; the first counts."""
 
@@ -30,8 +30,8 @@ class CTarget(Target):
     """Code for one thread of the machine that a compiler compiles for.
 
     Args:
-        compiler: what compiles.
-        name: by which `targets.registry` knows it.
+        compiler: compiler of the kernels.
+        name: key of the target in `targets.registry`.
     """
 
     def __init__(self, compiler: Compiler, name: str = "c") -> None:
@@ -76,7 +76,7 @@ class CTarget(Target):
         )
 
     def load(self, module: Module) -> Kernel:
-        """The module, ready to run in this process.
+        """Loads a module, ready to run in this process.
 
         Raises:
             RunError: it is for another machine than this host.
@@ -117,9 +117,11 @@ class CTarget(Target):
 
 @cache
 def get_target(spec: str = "c") -> CTarget:
-    """`c` (this host's `cc`), or `c:COMPILER` with options of the machine: `c:arm-none-eabi-gcc -mcpu=cortex-m7`.
+    """Returns the target `c` (this host's `cc`), or `c:COMPILER` with options of the machine.
+
+    For example `c:arm-none-eabi-gcc -mcpu=cortex-m7`.
 
     Raises:
-        ValueError: what is no compiler's name, or an option that is not of the machine.
+        ValueError: an invalid name of a compiler, or an option that is not of the machine.
     """
     return CTarget(Compiler.of(spec.partition(":")[2]), spec)

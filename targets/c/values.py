@@ -22,7 +22,7 @@ from targets.cstyle.spelling import FUNCTIONS
 
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
 CALLS = {**FUNCTIONS, "sigmoid": "f32_sigmoid", "rsqrt": "f32_rsqrt"}
-"""Math functions; what libm does not bring stands in `helpers`."""
+"""Math functions of C; `helpers` defines the ones that libm lacks."""
 _HALVES = {dtype: (f"f32_of_{short}", f"{short}_of_f32") for dtype, short in HALVES.items()}
 _EXTREMES = {"min": "f32_min", "max": "f32_max"}
 _CLOSED = re.compile(r"[\w.]+|[\w>-]+\[[^\[\]]*\]|\w+\([^()]*\)")
@@ -30,15 +30,16 @@ _CHEAP = ("const", "var", "load")
 
 
 def grouped(text: str) -> str:
-    """The text with parentheses around it, unless it holds together as it is."""
+    """Puts parentheses around a text, unless it binds tightly without them."""
     return text if _CLOSED.fullmatch(text) else f"({text})"
 
 
 class Values(values.Values):
-    """Writes expressions with no more parentheses than people need; sums in one order whatever was made first.
+    """A writer of expressions with few parentheses, and of sums in an order that does not depend on how they were
+    built.
 
     Attributes:
-        places: text that stands for a buffer, where it is not its name alone.
+        places: text of a buffer that is not its name alone.
         used: helpers that the text calls.
         read: names of buffers that the text reads.
     """
@@ -114,7 +115,7 @@ class Values(values.Values):
         return super().load(e)
 
     def reduced(self, op: str, old: str, text: str, dtype: str) -> str:
-        """The sum or product of floats is rounded where it is stored alone."""
+        """Writes an operation of a reduction; a sum or product of floats is rounded only when it is stored."""
         if dtype not in FLOATS:
             return self.whole(op, old, text, dtype)
         # Of a maximum what is there already is the second: the first is looked at for NaN, which need not wait.
@@ -131,7 +132,7 @@ class Values(values.Values):
         return f"{self.places.get(buffer.name) or self.names(buffer.name)}[{text}]"
 
     def sum(self, terms: Poly) -> str:
-        """Long strides first; what is subtracted and the number last."""
+        """Writes a sum: long strides first; subtracted terms and the number last."""
         texts = []
         for monomial, c in terms.items():
             factors = sorted(grouped(self.index(a)) for a in monomial)
@@ -146,7 +147,7 @@ class Values(values.Values):
 
     # ------------------------------------------------------------------ what is used more than once
     def bases(self, accesses: Iterable[tuple[Buffer, tuple[Expr, ...]]]) -> list[str]:
-        """Declarations of places from which elements are numbers away, which have names from here to `forget`."""
+        """Declares offsets that several elements share up to a number; their names are valid until `forget`."""
         found = [_without_number(poly(self.offset(*access))) for access in accesses]
         lines = []
         for base in dict.fromkeys(e for e, times in Counter(found).items() if times > 1 and len(poly(e)) > 1):
@@ -156,9 +157,9 @@ class Values(values.Values):
         return lines
 
     def shared(self, value: Expr) -> list[str]:
-        """Declarations of what a value uses more than once, which have names from here to `forget`.
+        """Declares subexpressions that a value uses more than once; their names are valid until `forget`.
 
-        What only a branch of a choice uses is not computed before it, where it reads memory.
+        A subexpression that reads memory and that only a branch of a choice uses is not computed before the choice.
         """
         order = _computed(value)
         uses = Counter(operand.serial for node in order for operand in _parts(node))
@@ -186,12 +187,12 @@ def _without_number(terms: Poly) -> Expr:
 
 
 def _parts(node: Expr) -> tuple[Expr, ...]:
-    """Values that a value is computed of; indices are none."""
+    """Returns the values that a value is computed from, without indices."""
     return () if node.op == "load" or node.dtype == INT else node.operands
 
 
 def _computed(e: Expr) -> list[Expr]:
-    """Every node of a value once, operands first."""
+    """Lists every node of a value once, operands first."""
     order: dict[int, Expr] = {}
 
     def visit(node: Expr) -> None:
@@ -205,20 +206,20 @@ def _computed(e: Expr) -> list[Expr]:
 
 
 def _certain(value: Expr) -> set[int]:
-    """Serials of what is computed whatever the conditions in a value say."""
-    found: set[int] = set()
+    """Collects the serials of nodes that are computed whichever way the conditions in a value turn out."""
+    certain: set[int] = set()
     left = [value]
     while left:
         node = left.pop()
-        if node.serial not in found:
-            found.add(node.serial)
+        if node.serial not in certain:
+            certain.add(node.serial)
             parts = _parts(node)
             left += parts[:1] if node.op in ("select", "and", "or") else parts
-    return found
+    return certain
 
 
 def float_literal(value: float) -> str:
-    """A float32 as C reads the same bits back."""
+    """Writes a float32 so that C reads the same bits back."""
     if math.isnan(value):
         return "NAN"
     if math.isinf(value):

@@ -1,8 +1,8 @@
-"""Vectors that run across the rows of what they read, as those of a transposition do: several of them at a time.
+"""Vectors that run across the rows of a buffer, as those of a transposition do: several of them at a time.
 
-Lanes lie a row apart, and each would be loaded by itself. Where the next elements of the rows are wanted too, as an
-unrolled loop says, 128 bits of each row are loaded, which are 4 neighbours or 8 of 16 bits, and as many vectors made of
-them by shuffles within 128 bits.
+Lanes are a row apart, and each would be loaded by itself. If the next elements of the rows are read, too, in an
+unrolled loop, 128 bits of each row are loaded: 4 neighbours, or 8. Shuffles within 128 bits make as many vectors of
+them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ WIDTHS = (16, 32)
 def neighbours(
     plan: Plan, storage: Storage, lanes: int, index: Expr, numbers: Mapping[str, int], simplify: Simplifier
 ) -> bool:
-    """Whether lanes lie rows apart, and the next elements of all these rows are there and wanted as well.
+    """Tells whether lanes are rows apart, and the next elements of all these rows exist and are read as well.
 
     Args:
-        plan: of the access.
-        storage: of what is read.
-        lanes: of a vector.
-        index: along the rows.
-        numbers: of the unrolled loops that it depends on.
+        plan: plan of the access.
+        storage: storage of the buffer that is read.
+        lanes: lanes of a vector.
+        index: index along the rows.
+        numbers: values of the unrolled variables that the index depends on.
         simplify: knows the ranges of the others.
     """
     together = columns_of(storage.dtype)
@@ -45,7 +45,7 @@ def neighbours(
 
 
 def columns(text: Text, rows: Sequence[Value]) -> list[Value]:
-    """Element i of every row, in vectors: (lanes, n) -> (n, lanes), where n fill 128 bits and divide the lanes."""
+    """Gathers element i of every row in vector i: (lanes, n) -> (n, lanes), where n elements fill 128 bits."""
     # The vectors that are shuffled have in their parts of 128 bits rows that lie n apart, so that nothing crosses.
     count = rows[0].lanes
     vectors = [_joined(text, rows[first::count]) for first in range(count)]
@@ -58,9 +58,9 @@ def columns(text: Text, rows: Sequence[Value]) -> list[Value]:
 
 
 def _transposed(text: Text, vectors: list[Value]) -> list[Value]:
-    """The matrix of as many rows as columns in each part of vectors; vector i holds row i of every part.
+    """Transposes square matrices, one in each part of the vectors: vector i holds row i of every part.
 
-    Lower and upper halves of vectors that lie half their number apart take turns, as often as their number has bits.
+    Each turn interleaves halves of vectors that are half their number apart; there are log2(count) turns.
     """
     count = len(vectors)
     half = count // 2
@@ -71,7 +71,7 @@ def _transposed(text: Text, vectors: list[Value]) -> list[Value]:
 
 
 def _joined(text: Text, parts: Sequence[Value]) -> Value:
-    """Parts behind each other, by halves."""
+    """Concatenates parts, by halves."""
     while len(parts) > 1:
         lanes = 2 * parts[0].lanes
         parts = [_shuffled(text, x, y, range(lanes)) for x, y in zip(parts[::2], parts[1::2], strict=True)]
@@ -79,7 +79,7 @@ def _joined(text: Text, parts: Sequence[Value]) -> Value:
 
 
 def _mixed(text: Text, x: Value, y: Value, places: Sequence[int]) -> Value:
-    """Elements of two vectors within each part of 128 bits; `places` of the second one's count on from the first's."""
+    """Shuffles elements of two vectors within each part of 128 bits; places of the second follow those of the first."""
     order, size = [], len(places)
     for part in range(0, x.lanes, size):
         order += [part + p if p < size else x.lanes + part + p - size for p in places]

@@ -1,4 +1,4 @@
-"""Addresses: what varies with a loop is computed in that loop, or carried along by it as a pointer."""
+"""Addresses: a part that varies with a loop is computed in that loop, or carried along by it as a pointer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ Terms = tuple[tuple[Monomial, int], ...]
 LANE = "#0"
 """The loop of an instruction's lanes, as its operands name it."""
 MAX_POINTERS = 5
-"""Pointers that a loop carries. x86-64 has 16 registers for them and for all else; where a loop needs more, further
-ones are computed from its index, as each would cost an addition an iteration and soon a place in memory."""
+"""Pointers that a loop carries.
+
+x86-64 has 16 registers for them and for all else. In a loop that needs more, further pointers are computed from its
+index: each would cost an addition an iteration, and soon a spill.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Plan:
     Attributes:
         constant, unrolled: known while emitting; lane: the coefficient of the vectorized loop.
         runtime: known in the loops; mixed: divisions or minima that hold unrolled variables; gather: that hold lanes.
-        loaded: that hold elements of other buffers, the same for all lanes.
+        loaded: terms that contain elements of other buffers, the same for all lanes.
     """
 
     constant: int
@@ -42,18 +45,18 @@ class Plan:
 
 
 def holds_load(e: Expr) -> bool:
-    """Whether an index depends on what a buffer holds."""
+    """Tells whether an index depends on the contents of a buffer."""
     return any(node.op == "load" for node in walk(e))
 
 
 class Addresses:
-    """Emits the addresses of one function.
+    """An emitter of the addresses of one function.
 
     Args:
         integers: emits index arithmetic.
-        loops, storage: of the program.
+        loops, storage: loops and storage of the program.
         env: numbers of the unrolled variables; changes as the program is emitted.
-        fixed: an expression with those numbers put in.
+        fixed: function that replaces unrolled variables in an expression by their numbers.
 
     Attributes:
         pointers: first element of each buffer.
@@ -107,7 +110,7 @@ class Addresses:
         return Plan(constant, tuple(unrolled), lane, tuple(runtime), tuple(mixed), tuple(gather), tuple(loaded))
 
     def offset(self, plan: Plan) -> tuple[Terms, int]:
-        """Terms computed at run time, and the constant, at the current unrolled point."""
+        """Returns the terms that are computed at run time, and the constant, at the current unrolled point."""
         constant = plan.constant + sum(c * self.env[v] for v, c in plan.unrolled)
         if not plan.mixed:
             return plan.runtime, constant
@@ -125,24 +128,24 @@ class Addresses:
         return tuple((m, c) for m, c in terms.items() if c), constant
 
     def pointer(self, buffer: str, terms: Terms, constant: int) -> str:
-        """A pointer to element (terms + constant); the varying part is kept per loop level."""
+        """Returns a pointer to element (terms + constant); its varying part is reused per loop level."""
         lookup = self.text.lookup
         key: tuple[Any, ...] = ("at", buffer, terms, constant)
-        known = lookup(key)
-        if known is None:
+        pointer = lookup(key)
+        if pointer is None:
             varying = ("base", buffer, terms)
             base = lookup(varying)
             if base is None:
                 base = self.text.remember(varying, self._base(buffer, terms))
-            known = base
+            pointer = base
             if constant:
                 element = LLVM_TYPE[self.storage[buffer].dtype]
-                known = self.text.value(f"getelementptr {element}, ptr {base}, i64 {constant}", "ptr").text
-            self.text.remember(key, known)
-        return str(known)
+                pointer = self.text.value(f"getelementptr {element}, ptr {base}, i64 {constant}", "ptr").text
+            self.text.remember(key, pointer)
+        return str(pointer)
 
     def _base(self, buffer: str, terms: Terms) -> str:
-        """The varying part of an address: one step a loop level, each kept at the head of its loop."""
+        """Returns the varying part of an address: one step a loop level, each computed at the head of its loop."""
         base = self.pointers[buffer]
         element = LLVM_TYPE[self.storage[buffer].dtype]
         levels: dict[int, list[tuple[Monomial, int]]] = {}
@@ -154,25 +157,25 @@ class Addresses:
             # In one order, or the same address would not be found again.
             part = sorted(levels[depth], key=lambda t: str(list(t[0])))
             key = (*key, tuple(part))
-            known = self.text.lookup(key)
-            if known is None:
+            step_pointer = self.text.lookup(key)
+            if step_pointer is None:
                 scope = self.text.scopes[depth]
-                known = self._carried(scope, element, base, part)
-                if known is None:
+                step_pointer = self._carried(scope, element, base, part)
+                if step_pointer is None:
                     step = self.integers.sum(dict(part), scope)
                     line = f"getelementptr {element}, ptr {base}, i64 {step}"
-                    known = self.text.value(line, "ptr", at=scope).text
-                scope.memo[key] = known
-            base = known
+                    step_pointer = self.text.value(line, "ptr", at=scope).text
+                scope.memo[key] = step_pointer
+            base = step_pointer
         return base
 
     def _carried(self, scope: Scope, element: str, base: str, part: list[tuple[Monomial, int]]) -> str | None:
-        """A pointer that a loop carries along, `base` at first; None where the address is no multiple of its index.
+        """Lets a loop increment a pointer, `base` at first; None if the address is no multiple of the loop's index.
 
         A multiple may be one of sizes.
 
-        One register and a constant are the cheapest address: with an index register beside it, an operation that
-        reads memory is split in two by the processor.
+        One register and a constant are the cheapest address. With an index register beside it, the processor splits an
+        operation that reads memory in two.
         """
         loop = scope.induction
         if loop is None or loop.pointers == MAX_POINTERS:
@@ -187,7 +190,7 @@ class Addresses:
         return name
 
     def _step(self, index: Expr, part: list[tuple[Monomial, int]]) -> str | None:
-        """Elements that an iteration moves on by, of sizes and numbers alone; None where it is not always as many."""
+        """Returns the elements that an iteration advances by, from sizes and numbers alone; None if it varies."""
         terms: Poly = {}
         for monomial, c in part:
             left = list(monomial)

@@ -1,11 +1,12 @@
 """Sine, cosine and the remainder of floats: functions of the module that kernels call, for all lanes of a vector.
 
-Each takes few instructions where all lanes are of usual size. Where one is not, a function of one number computes every
-lane again, and lanes of unusual size take its result: that of a loop or of integers of 64 bits, of any argument.
+Each takes few instructions where all lanes are of usual size. If one is not, a function of one number computes every
+lane again, and lanes of unusual size take its result. That function handles any argument, by a loop or by integers of
+64 bits.
 
-Sine and cosine take a multiple of pi/2 from the argument in three parts (Cody and Waite, Software Manual for the
-Elementary Functions, 1980), which is exact but for the last rounding up to 2^17; beyond, 2/pi is multiplied out in
-integers, from the bit on that counts (Payne and Hanek, Radian Reduction for Trigonometric Functions, 1983). The
+Sine and cosine subtract a multiple of pi/2 from the argument in three parts (Cody and Waite, Software Manual for the
+Elementary Functions, 1980). Up to 2^17 this is exact but for the last rounding. Beyond, 2/pi is multiplied out in
+integers, from the first significant bit on (Payne and Hanek, Radian Reduction for Trigonometric Functions, 1983). The
 polynomials are those of Moshier's Cephes library. Both are within 2 units in the last place of the exact value, and the
 remainder is exact.
 """
@@ -21,15 +22,17 @@ from targets.cpu.vector_math import FUNCTION, WHOLE, VectorMath
 
 _DIGITS = "3141592653589793238462643383279502884197169399375105820974944592307816406286208998628034825342117067"
 _HALF_PI = (float.fromhex("0x1.921fb4p+0"), float.fromhex("0x1.4442d0p-24"), float.fromhex("0x1.846988p-48"))
-"""pi/2 in parts of 24 bits, cut off, so that none is negative and -0 stays: the first, times whole numbers below 2^17,
-taken from an angle is exact."""
+"""pi/2 in parts of 24 bits, cut off, so that no part is negative and -0 stays.
+
+The product of the first part with whole numbers below 2^17 is exact, and so is its difference from an angle.
+"""
 _TWO_OVER_PI = (2 * 10 ** (len(_DIGITS) - 1) << 224) // int(_DIGITS)
 """The first 224 bits behind the point."""
 _USUAL = 131072.0
 """Greatest size of an angle for which three parts of pi/2 do."""
 _LEAST = 127 + 16
 """Exponent, as it is kept, of the least angle that is taken apart in integers."""
-_SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+_SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)  # on [-pi/4, pi/4], as `_COSINE` (Cephes)
 _COSINE = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 _QUOTIENT = 2.0**28
 """Quotients below it, times 24 bits, are exact in float64."""
@@ -37,12 +40,12 @@ _TABLE = "@autotune.two.over.pi"
 
 
 def definitions(declared: Iterable[str], features: frozenset[str], attributes: str) -> tuple[list[str], list[str]]:
-    """Declarations without those of functions of this module, and the text of these functions.
+    """Replaces declarations of functions of this module by definitions; returns the other declarations and the texts.
 
     Args:
         declared: a line each.
         features: instruction sets to use.
-        attributes: of every function, as LLVM writes them.
+        attributes: attributes of every function, as LLVM writes them.
     """
     left, needed = [], []
     for line in declared:
@@ -63,14 +66,14 @@ def definitions(declared: Iterable[str], features: frozenset[str], attributes: s
 
 
 class _Function:
-    """Writes one function."""
+    """A writer of one function."""
 
     def __init__(self, features: frozenset[str]) -> None:
         self.text = Text()
         self.math = VectorMath(self.text, features)
 
     def one(self, function: str) -> str:
-        """The function of one number, or of two."""
+        """Writes the function of one number, or of two."""
         x = Value("%x", "float32")
         if function == "fmod":
             return self._written("fmod", 0, 2, self._remainder_by_steps(x, Value("%y", "float32")))
@@ -79,7 +82,9 @@ class _Function:
         return self._written(function, 0, 1, with_far)
 
     def vector(self, function: str, lanes: int) -> str:
-        """The function of a vector: that of one number for each lane where any is of unusual size."""
+        """Writes the function of a vector; if one lane is of unusual size, the scalar function computes each lane
+        again.
+        """
         x, y = Value("%x", "float32", lanes), Value("%y", "float32", lanes)
         if function == "fmod":
             usual, fast = self._remainder(x, y)
@@ -117,7 +122,7 @@ class _Function:
 
     # ------------------------------------------------------------------ sine and cosine
     def _usual(self, x: Value, function: str) -> tuple[Value, Value]:
-        """Which angles are of usual size, or no numbers, and the function of these."""
+        """Finds the angles of usual size, or NaN, and computes the function of these."""
         math = self.math
         shifted = math.fma(x, 2 / numbers.pi, WHOLE)
         turns = math.op("fsub", shifted, WHOLE)
@@ -130,7 +135,7 @@ class _Function:
         return usual, self._turned(rest, quarter, function)
 
     def _turned(self, rest: Value, quarter: Value, function: str) -> Value:
-        """The function of so many quarters of a turn, modulo 4, and an angle of at most pi/4."""
+        """Computes the function of a number of quarter turns, modulo 4, plus an angle of at most pi/4."""
         math = self.math
         quarter = math.integer("add", quarter, 1) if function == "cos" else quarter
         square = math.op("fmul", rest, rest)
@@ -145,10 +150,10 @@ class _Function:
         return math.convert("bitcast", turned, "float32")
 
     def _turned_far(self, x: Value, function: str) -> Value:
-        """The function of an angle that is not of usual size: NaN of an infinity.
+        """Computes the function of an angle that is not of usual size: NaN of an infinity.
 
-        With x = m 2^s the bits of 2/pi that count begin where 2^s times them is 2, as four quarters are a turn; 96 of
-        them times the 24 of m give quarters and 62 bits behind the point.
+        Let x = m 2^s. As four quarters are a turn, the significant bits of 2/pi begin where 2^s times them is 2. The
+        product of 96 of them with the 24 bits of m gives quarters and 62 bits behind the point.
         """
         math, new = self.math, self._new
         bits = new(f"bitcast float {x.text} to i32")
@@ -181,29 +186,29 @@ class _Function:
         exact = new(f"sitofp i64 {behind} to double")
         angle = new(f"fmul double {exact}, {_double(numbers.pi / 2 * 2.0**-62)}")
         rest = self.text.value(f"fptrunc double {angle} to float", "float32")
-        found = self._turned(rest, self.text.value(f"trunc i64 {quarter} to i32", "int32"), function)
+        result = self._turned(rest, self.text.value(f"trunc i64 {quarter} to i32", "int32"), function)
         if function == "sin":
             sign = new(f"and i32 {bits}, -2147483648")
-            turned = new(f"xor i32 {new(f'bitcast float {found.text} to i32')}, {sign}")
-            found = self.text.value(f"bitcast i32 {turned} to float", "float32")
+            turned = new(f"xor i32 {new(f'bitcast float {result.text} to i32')}, {sign}")
+            result = self.text.value(f"bitcast i32 {turned} to float", "float32")
         infinite = self.text.value(f"icmp uge i32 {size}, 2139095040", "bool")
-        return math.select(infinite, math.number(numbers.nan, x), found)
+        return math.select(infinite, math.number(numbers.nan, x), result)
 
     # ------------------------------------------------------------------ remainder
     def _doubles(self, x: Value) -> str:
-        """The sizes of floats as float64."""
+        """Converts the absolute values of floats to float64."""
         size = self.math.intrinsic("fabs", x)
         return self._new(f"fpext {x.type} {size.text} to {_doubled(x.lanes)}")
 
     def _signed(self, rest: str, x: Value) -> Value:
-        """A remainder, which is a float32, with the sign of the dividend."""
+        """Gives a remainder, which is a float32, the sign of the dividend."""
         narrow = self.text.value(f"fptrunc {_doubled(x.lanes)} {rest} to {x.type}", "float32", x.lanes)
         return self.math.intrinsic("copysign", narrow, x)
 
     def _less_multiple(self, a: str, b: str, lanes: int) -> str:
-        """a - trunc(a / b) b of float64 that are not negative, for quotients below 2^29: exact.
+        """Computes a - trunc(a / b) b of float64 that are not negative, for quotients below 2^29: exact.
 
-        A quotient just below a whole number may have been rounded to it: what is left is negative then, by less than b.
+        A quotient just below a whole number may be rounded to it: then the rest is negative, by less than b.
         """
         new, kind, suffix = self._new, _doubled(lanes), f"v{lanes}f64" if lanes else "f64"
         for name, count in (("trunc", 1), ("fma", 3)):
@@ -218,7 +223,7 @@ class _Function:
         return new(f"select {truth} {below}, {kind} {more}, {kind} {rest}")
 
     def _remainder(self, x: Value, y: Value) -> tuple[Value, Value]:
-        """Which quotients are of usual size, or their remainder is no number, and the remainders of these."""
+        """Finds the quotients below 2^28, or whose remainder is NaN, and computes their remainders."""
         new, kind, truth = self._new, _doubled(x.lanes), llvm_type("bool", x.lanes)
         a, b = self._doubles(x), self._doubles(y)
         rest = self._less_multiple(a, b, x.lanes)
@@ -233,7 +238,7 @@ class _Function:
         return self.text.value(f"or {truth} {within}, {either}", "bool", x.lanes), self._signed(rest, x)
 
     def _remainder_by_steps(self, x: Value, y: Value) -> Value:
-        """The remainder: multiples of the divisor times a power of two are taken off until it is greater."""
+        """Computes the remainder by subtracting multiples of the divisor times powers of two, the largest first."""
         new, line = self._new, self.text.emit
         a, b = self._doubles(x), self._doubles(y)
         usual, fast = self._remainder(x, y)

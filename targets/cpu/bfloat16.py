@@ -12,7 +12,7 @@ HALF, LOWER, QUIET = 16, 0x7FFF, 0x40
 
 
 def widened(text: Text, x: Value) -> Value:
-    """A bfloat16 as float32, exactly."""
+    """Converts bfloat16 to float32, exactly."""
     kind, single = llvm_type("int32", x.lanes), llvm_type("float32", x.lanes)
     bits = text.value(f"zext {x.type} {x.text} to {kind}", "int32", x.lanes)
     upper = text.value(f"shl {kind} {bits.text}, {_number(HALF, x)}", "int32", x.lanes)
@@ -20,7 +20,7 @@ def widened(text: Text, x: Value) -> Value:
 
 
 def constant(x: Value) -> Value | None:
-    """A bfloat16 that is a constant as float32, which needs no instruction; None where it is none."""
+    """Converts a constant bfloat16 to float32, which needs no instruction; None for another value."""
     if x.text.startswith("%"):
         return None
     bits = int(x.text.removeprefix("splat (i16 ").removesuffix(")")) & 0xFFFF
@@ -29,9 +29,9 @@ def constant(x: Value) -> Value | None:
 
 
 def rounded(text: Text, x: Value, features: Collection[str]) -> Value:
-    """A float32 as bfloat16, to nearest, halves to even; NaN stays NaN.
+    """Rounds float32 to bfloat16, to nearest, ties to even; NaN stays NaN.
 
-    Without the instruction LLVM would call a function of a library that is not there, so it is done in integers.
+    Without the instruction LLVM would call a library function that is not linked, so integers are used.
     """
     if "avx512bf16" not in features:
         return _rounded_in_integers(text, x)
@@ -42,7 +42,7 @@ def rounded(text: Text, x: Value, features: Collection[str]) -> Value:
 
 
 def _rounded_in_integers(text: Text, x: Value) -> Value:
-    """Half a step less one is added, and one more where the number would become odd; a carry is right, too."""
+    """Rounds with integers: adds half a step less one, and one more if the result would be odd. A carry is right."""
     kind = llvm_type("int32", x.lanes)
 
     def op(line: str) -> str:

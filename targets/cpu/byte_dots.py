@@ -5,18 +5,18 @@ from __future__ import annotations
 from targets.cpu.text import Value
 from targets.cpu.vector_math import VectorMath
 
-PLACES = (0, 8, 16, 24)
+PLACES = (0, 8, 16, 24)  # first bit of each byte in a word
 
 
 def one_instruction(features: frozenset[str], lanes: int) -> bool:
-    """Whether vectors of so many sums have an instruction."""
+    """Tells whether vectors of so many sums have an instruction."""
     if lanes == 16:
         return "avx512vnni" in features
     return lanes in (4, 8) and ({"avx512vnni", "avx512vl"} <= features or "avxvnni" in features)
 
 
 def added(math: VectorMath, total: Value | None, left: Value, right: Value) -> Value:
-    """`total` plus the unsigned bytes of words times the signed bytes of others; None: plus nothing."""
+    """Adds to `total` the unsigned bytes of words times the signed bytes of others; None counts as zero."""
     text = math.text
     lanes = max(left.lanes, right.lanes, 0 if total is None else total.lanes)
     zero = Value("zeroinitializer" if lanes else "0", "int32", lanes)

@@ -1,5 +1,7 @@
-"""Caches of this host's processor: sizes and ways as the system tells them, else as the C library has them from the
-processor, else as they are found by reading."""
+"""Caches of this host's processor.
+
+Sizes and ways are those of the system, else those that the C library reads from the processor, else usual ones.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SYSTEM = Path("/sys/devices/system/cpu")
-_USUAL = {1: (32 << 10, 8), 2: (1 << 20, 16), 3: (32 << 20, 16)}
+_USUAL = {1: (32 << 10, 8), 2: (1 << 20, 16), 3: (32 << 20, 16)}  # bytes and ways by level
 _GLIBC = {1: (188, 189), 2: (191, 192), 3: (194, 195)}
 """Numbers by which `sysconf` knows size and ways of a level; Python has no names for them."""
 
@@ -20,7 +22,7 @@ class Caches:
     Attributes:
         sizes: bytes that one core has of each: the first two are its own, the third is shared.
         ways: lines of a set of each.
-        sources: who says so, by level: `system`, `library` or `usual`.
+        sources: source of the figures by level: `system`, `library` or `usual`.
     """
 
     sizes: tuple[int, int, int]
@@ -29,7 +31,7 @@ class Caches:
 
 
 def host_caches(system: Path = _SYSTEM) -> Caches:
-    """Those of this host's first core; a usual size stands in for what nobody tells.
+    """Reads the caches of this host's first core; a usual size replaces one that is unknown.
 
     Args:
         system: folder in which Linux describes its cores.

@@ -1,8 +1,8 @@
 """Processors that kernels are built for elsewhere, as their makers and public measurements describe them.
 
-A target with a processor's name takes its figures from here, on whatever machine it is built, so that the same
-schedules are chosen everywhere. The host's own are probed (`figures.py`). Sources: Intel's and AMD's optimisation
-manuals and Arm's software optimisation guides; uops.info for latencies.
+A target with a processor's name takes its figures from here, on any build machine, so that the same schedules are
+chosen everywhere. The host's own are probed (`figures.py`). Sources: Intel's and AMD's optimisation manuals and Arm's
+software optimisation guides; uops.info for latencies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from search_space.hardware import CpuRates
 
 CLOCK_HZ = 3.0e9
-"""Of a server with all cores at work. What is chosen does not depend on it, only how many seconds are expected."""
+"""Clock of a server with all cores at work. Only expected seconds depend on it, not the choice of schedules."""
 
 BANDWIDTH = 2.0e10
 """Bytes a second from memory, for each core."""
@@ -21,10 +21,10 @@ BANDWIDTH = 2.0e10
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a processor besides its instructions.
+    """Figures of a processor besides its instructions.
 
     Attributes:
-        sizes: bytes of the caches: a core's own two, and what it shares of the third.
+        sizes: bytes of the caches: a core's own two, and its share of the third.
         ways: lines of a set of the first two.
         rates: instructions on the widest vectors that kernels are written with.
     """
@@ -104,5 +104,5 @@ DESCRIPTIONS = MappingProxyType(
 
 
 def description_of(cpu: str) -> Description:
-    """A processor's description by LLVM's name of it; a usual one of others."""
+    """Returns a processor's description by LLVM's name of it; a usual one for unknown names."""
     return DESCRIPTIONS.get(cpu, _USUAL)

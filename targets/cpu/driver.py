@@ -1,10 +1,10 @@
 """The text of the function that calls a network's kernels in turn, loops of calls as loops, choices as branches.
 
 A loop is one basic block: the addresses of a trip follow from its number, so that kernels are called as they are
-elsewhere. In the function that measures, the calls of a loop have one tick each, which tells the time of all trips;
-those of cases that did not run have no time.
+elsewhere. In the function that measures, each call of a loop has one tick, which measures all trips. Calls of cases
+that did not run take no time.
 
-Sizes lie behind the arrays, and what kernels are told is worked out of them before each call.
+Sizes follow the arrays, and the arguments of kernels are computed from them before each call.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ next:
 end.of.it:
   ret void
 }"""
-"""Writes the tick before `begin` to all from there up to `end`."""
+"""Function that copies the tick before `begin` to the ticks from `begin` to `end`, `end` excluded."""
 
 _INSTRUCTIONS = {"add": "add nsw", "mul": "mul nsw"}
-"""Of the operators that `search_space.terms` makes numbers of."""
+"""Instructions of the operators that an expression of sizes may have."""
 
 
 def driver_text(plan: NetworkPlan, timed: bool) -> str:
-    """`void name(ptr arguments, i32 threads, ptr workspace)` or `void name_profile(.., ptr ticks)`, as LLVM text."""
+    """Writes `void name(ptr arguments, i32 threads, ptr workspace)` or `void name_profile(.., ptr ticks)` in LLVM."""
     return _Driver(plan, timed).text()
 
 
@@ -84,8 +84,8 @@ class _Driver:
     def _loop(self, loop: Loop, name: str) -> None:
         first = self.ticks
         if self.timed:
-            for place in range(len(loop.steps)):
-                self._store("0", first + place, f"{name}.zero{place}")
+            for number in range(len(loop.steps)):
+                self._store("0", first + number, f"{name}.zero{number}")
             self.lines += [
                 f"  %{name}.before.at = getelementptr i64, ptr %ticks, i64 {first - 1}",
                 f"  %{name}.before = load i64, ptr %{name}.before.at",
@@ -98,10 +98,10 @@ class _Driver:
             f"  {trip} = phi i64 [ 0, %{self.block} ], [ {trip}.next, %{name} ]",
             f"  {trip}.first = icmp eq i64 {trip}, 0",
         ]
-        for place, step in enumerate(loop.steps):
+        for number, step in enumerate(loop.steps):
             self._call(step, trip)
             if self.timed:
-                self._lap(first + place, f"{name}.lap{place}")
+                self._lap(first + number, f"{name}.lap{number}")
         self.lines += [
             f"  {trip}.next = add i64 {trip}, 1",
             f"  {trip}.more = icmp ult i64 {trip}.next, {loop.trips}",
@@ -110,8 +110,8 @@ class _Driver:
         ]
         self.block = f"{name}.end"
         if self.timed:
-            for place in range(len(loop.steps)):
-                self._after(first + place, f"{name}.sum{place}")
+            for number in range(len(loop.steps)):
+                self._after(first + number, f"{name}.sum{number}")
             self.ticks = first + len(loop.steps)
 
     def _choice(self, choice: Choice, name: str) -> None:
@@ -136,31 +136,31 @@ class _Driver:
         self.block = f"{name}.end"
 
     def _within(self, spans: Sequence[tuple[int, int]], name: str) -> str:
-        """Whether all sizes are within their ranges."""
-        found = "true"
+        """Tests whether all sizes are within their ranges."""
+        condition = "true"
         for number, (low, high) in enumerate(spans):
             for what, bound in (("sge", low), ("sle", high)):
                 test = f"%{name}.{what}{number}"
                 self.lines.append(f"  {test}.it = icmp {what} i64 %size{number}, {bound}")
-                self.lines.append(f"  {test} = and i1 {found}, {test}.it")
-                found = test
-        return found
+                self.lines.append(f"  {test} = and i1 {condition}, {test}.it")
+                condition = test
+        return condition
 
     def _call(self, step: Step, trip: str = "") -> None:
         name = f"%s{self.calls}"
         self.calls += 1
-        for place, argument in enumerate(step.arguments):
-            pointer = self._pointer(argument, f"{name}.{place}", trip)
-            self.lines.append(f"  {name}.{place}.to = getelementptr ptr, ptr %table, i64 {place}")
-            self.lines.append(f"  store ptr {pointer}, ptr {name}.{place}.to")
-        for place, extent in enumerate(step.sizes, len(step.arguments)):
-            self.lines.append(f"  {name}.{place}.to = getelementptr i64, ptr %table, i64 {place}")
-            self.lines.append(f"  store i64 {self._number(extent, f'{name}.{place}')}, ptr {name}.{place}.to")
+        for slot, argument in enumerate(step.arguments):
+            pointer = self._pointer(argument, f"{name}.{slot}", trip)
+            self.lines.append(f"  {name}.{slot}.to = getelementptr ptr, ptr %table, i64 {slot}")
+            self.lines.append(f"  store ptr {pointer}, ptr {name}.{slot}.to")
+        for slot, extent in enumerate(step.sizes, len(step.arguments)):
+            self.lines.append(f"  {name}.{slot}.to = getelementptr i64, ptr %table, i64 {slot}")
+            self.lines.append(f"  store i64 {self._number(extent, f'{name}.{slot}')}, ptr {name}.{slot}.to")
         module = self.plan.modules[step.module].name
         self.lines.append(f"  call void @{module}(ptr %table, i32 %threads, ptr %own)")
 
     def _number(self, extent: Extent, name: str) -> str:
-        """An expression of sizes, worked out."""
+        """Computes an expression of sizes."""
         if not isinstance(extent, list):
             return f"%size{list(self.plan.sizes).index(extent)}" if isinstance(extent, str) else str(extent)
         operator, *operands = extent
@@ -190,18 +190,18 @@ class _Driver:
 
     # ------------------------------------------------------------------ times
     def _tick(self) -> None:
-        """The time of now."""
+        """Stores the current time as the next tick."""
         self.lines.append(f"  %tick{self.ticks} = call i64 @now()")
         self._store(f"%tick{self.ticks}", self.ticks, f"tick{self.ticks}.to")
         self.ticks += 1
 
     def _skipped(self, begin: int, end: int) -> None:
-        """The ticks of calls that did not run: the one before them."""
+        """Sets the ticks of calls that did not run to the one before them."""
         if self.timed and begin < end:
             self.lines.append(f"  call void @repeat_tick(ptr %ticks, i64 {begin}, i64 {end})")
 
     def _lap(self, number: int, name: str) -> None:
-        """What has gone by since the last call of a loop is added up."""
+        """Adds up the time since the last call of a loop."""
         self.lines += [
             f"  %{name} = call i64 @now()",
             f"  %{name}.last = load i64, ptr %clock",
@@ -211,7 +211,7 @@ class _Driver:
         self._add(number, f"%{name}.took", name)
 
     def _after(self, number: int, name: str) -> None:
-        """A sum of time as a time: that of the tick before and the sum."""
+        """Turns a sum of times into a tick: the tick before plus the sum."""
         self.lines.append(f"  %{name}.last.at = getelementptr i64, ptr %ticks, i64 {number - 1}")
         self.lines.append(f"  %{name}.last = load i64, ptr %{name}.last.at")
         self._add(number, f"%{name}.last", name)

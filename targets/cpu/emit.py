@@ -20,7 +20,7 @@ from targets.cpu.storage import Storage, free_variables, loops_of, place
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
 
-MAX_UNROLLED_STORES = 8192
+MAX_UNROLLED_STORES = 8192  # bounds the text, which grows with every copy of a statement
 NEVER = 1 << 62
 """Bytes that no output has."""
 IntrinsicEmitter = Callable[["Function", Intrinsic], None]  # by name, or by what stands before the colon
@@ -39,12 +39,12 @@ class Emitted:
 def emit_program(
     program: LoopProgram, name: str, attributes: str, features: frozenset[str] = frozenset(), held: int = NEVER
 ) -> Emitted:
-    """LLVM functions for a concrete program: `void name(ptr arguments, i32 threads, ptr workspace)`.
+    """Emits LLVM functions for a concrete program: `void name(ptr arguments, i32 threads, ptr workspace)`.
 
     Args:
-        program: what to emit.
-        name: of the kernel.
-        attributes: of every function, as LLVM writes them.
+        program: concrete loop program.
+        name: name of the kernel.
+        attributes: attributes of every function, as LLVM writes them.
         features: instruction sets that may be named in the text.
         held: bytes of an output beyond which caches no longer hold it when it is written again.
 
@@ -130,7 +130,7 @@ class _Unit:
 
 
 class Function:
-    """Emits statements into one LLVM function."""
+    """An emitter of statements into one LLVM function."""
 
     def __init__(self, unit: _Unit, shared: str, scratch: str) -> None:
         self.unit = unit
@@ -238,7 +238,7 @@ class Function:
         self.values.lane = None
 
     def serial(self, loop: For, low: str = "0", high: str | None = None, guard: str | None = None) -> None:
-        """A counted loop; registers written in it are carried by phis."""
+        """Emits a counted loop; registers written in it are carried by phis."""
         text, registers = self.text, self.values.registers
         skipped = high is None and may_be_empty(loop.extent)
         high = high or self.values.integers.scalar(loop.extent)
@@ -298,42 +298,44 @@ class Function:
                 self.values.registers[key] = self.text.value(f"phi {value.type} {ends}", value.dtype, value.lanes)
 
     def _writes(self, loop: Stmt) -> set[str]:
-        known = self._written.get(id(loop))
-        if known is None:
-            known = set()
+        buffers = self._written.get(id(loop))
+        if buffers is None:
+            buffers = set()
             for s in walk_stmt(loop):
                 if isinstance(s, Store):
-                    known.add(s.buffer)
+                    buffers.add(s.buffer)
                 elif isinstance(s, Intrinsic):
-                    known.add(s.output.buffer)
-            self._written[id(loop)] = known
-        return known
+                    buffers.add(s.output.buffer)
+            self._written[id(loop)] = buffers
+        return buffers
 
     def _forget_reads(self) -> None:
-        """Reading again from cache is free, keeping what was read alive over a whole tile spills it: an empty
-        instruction that may touch memory stops LLVM, as the epoch stops us, from reusing what was read before."""
+        """Forgets what was read before: reading again from cache is free, keeping it alive over a whole tile spills it.
+
+        An empty instruction that may touch memory stops LLVM from reusing earlier reads, as the epoch stops us.
+        """
         self.values.epoch += 1
         self.text.emit('  call void asm sideeffect "", "~{memory}"()')
 
     def _indexes_stores(self, loop: For) -> bool:
-        """Whether the loop's variable says which element is stored (false for the loops of a reduction)."""
-        known = self._indexing.get(id(loop))
-        if known is None:
+        """Tells whether the loop's variable says which element is stored (false for the loops of a reduction)."""
+        indexes = self._indexing.get(id(loop))
+        if indexes is None:
             inside = [s for s in walk_stmt(loop.body) if isinstance(s, Store | Intrinsic)]
             stores = [s if isinstance(s, Store) else s.output for s in inside]
-            known = self._indexing[id(loop)] = any(loop.var in variables(i) for s in stores for i in s.indices)
-        return known
+            indexes = self._indexing[id(loop)] = any(loop.var in variables(i) for s in stores for i in s.indices)
+        return indexes
 
     def _tiled(self, loop: For) -> bool:
-        """Whether more than one element, or one vector, is stored in each of the loop's iterations."""
-        known = self._tiles.get(id(loop))
-        if known is None:
+        """Tells whether more than one element, or one vector, is stored in each of the loop's iterations."""
+        tiled = self._tiles.get(id(loop))
+        if tiled is None:
             inner = [s for s in walk_stmt(loop.body) if isinstance(s, For) and s.kind == "unroll"]
-            known = self._tiles[id(loop)] = any(self._indexes_stores(s) for s in inner)
-        return known
+            tiled = self._tiles[id(loop)] = any(self._indexes_stores(s) for s in inner)
+        return tiled
 
     def _bump(self, stmt: Stmt) -> None:
-        """What was read before of buffers that `stmt` writes is stale from here on."""
+        """Marks earlier reads of the buffers that `stmt` writes as stale."""
         for name in self._writes(stmt):
             self.values.versions[name] = self.values.versions.get(name, 0) + 1
 
@@ -453,7 +455,7 @@ class Function:
         return self.values.ops.cast(self.values.value(stmt.value), self.values.storage[stmt.buffer].dtype)
 
     def _updated(self, stmt: Store, old: Value, value: Value | None) -> Value:
-        """`old` combined with the stored value; a product is fused into one operation."""
+        """Combines `old` with the stored value; a product is fused into one operation."""
         values = self.values
         if value is None:
             a, b = (values.value(x) for x in stmt.value.args)
@@ -492,7 +494,7 @@ class Function:
         memory.store(self.values.ops.vector(value, lanes), pointer, mask)
 
     def _scatter(self, stmt: Store, pointers: str, value: Value | None, mask: Value | None, lanes: int) -> None:
-        """Lanes that lie apart in memory."""
+        """Stores lanes that are apart in memory."""
         memory, dtype = self.values.memory, self.values.storage[stmt.buffer].dtype
         if stmt.reducer is not None:
             value = self._updated(stmt, memory.gather(pointers, dtype, lanes, mask), value)

@@ -63,7 +63,7 @@ def linked(target: Compiles, modules: Iterable[Module], objects: Iterable[str], 
 
 
 def header(module: Module, name: str) -> str:
-    """The C header: one typed function a kernel, one for each constant that is packed before the first call."""
+    """Writes the C header: one typed function a kernel, one for each constant that is packed before the first call."""
     guard = f"AUTOTUNE_{name.upper()}_H"
     facts = module.metadata
     lines = [

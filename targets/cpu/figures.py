@@ -1,4 +1,4 @@
-"""What was probed of this host's processor, kept in a file of the user's cache folder from its first use on.
+"""Probed figures of this host's processor, kept in a file of the user's cache folder after the first probe.
 
 Every process takes the same figures from it, so that a choice without measurements is the same each time. A probe that
 other programs disturbed holds for an hour. The file is JSON, and a run's folder has a copy of it.
@@ -30,12 +30,12 @@ from targets.cpu.probe import Probed
 log = logging.getLogger(__name__)
 
 VERSION = 5
-"""Of what is measured and how; figures of another one are measured anew."""
+"""Version of the figures and of their measurement; figures of another version are measured anew."""
 
 DISTURBED_SECONDS = 3600.0
-"""After which the figures of a disturbed probe are measured again."""
+"""Seconds after which the figures of a disturbed probe are measured again."""
 
-TIMEOUT = 60.0
+TIMEOUT = 60.0  # seconds of the probe's process, which takes about one
 _ROOT = Path(__file__).resolve().parents[2]
 _IDENTITY = ("vendor_id", "model name", "cpu family", "model", "stepping", "microcode")
 _ARM = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
@@ -47,7 +47,7 @@ class FiguresError(ValueError):
 
 @cache
 def processor_identity() -> dict[str, str]:
-    """Name, family, model, stepping and microcode of the first core, as the system has them."""
+    """Reads name, family, model, stepping and microcode of the first core from the system."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -58,7 +58,7 @@ def processor_identity() -> dict[str, str]:
 
 
 def probed(lanes: int, registers: int, cores: Sequence[int]) -> Probed:
-    """The figures of this host, measured if they are not known yet.
+    """Returns the figures of this host, and measures them if they are not known yet.
 
     Args:
         lanes: float32 elements of a vector register.
@@ -66,12 +66,12 @@ def probed(lanes: int, registers: int, cores: Sequence[int]) -> Probed:
         cores: logical cores that this process may use.
     """
     path = path_of(lanes, registers, cores)
-    known = _kept(path)
-    if known is not None:
-        return known
+    figures = _kept(path)
+    if figures is not None:
+        return figures
     with _locked(path):
-        known = _kept(path)  # another process may have been faster
-        return known or probe_again(lanes, registers, cores)
+        figures = _kept(path)  # another process may have been faster
+        return figures or probe_again(lanes, registers, cores)
 
 
 def probe_again(lanes: int, registers: int, cores: Sequence[int]) -> Probed:
@@ -101,10 +101,10 @@ def save(found: Probed, path: Path) -> None:
 
 
 def load(path: Path) -> Probed:
-    """The figures of a file.
+    """Reads the figures of a file.
 
     Raises:
-        FiguresError: it holds none, or those of another processor.
+        FiguresError: the file holds no figures, or those of another processor.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -121,12 +121,12 @@ def load(path: Path) -> Probed:
 
 
 def to_json(found: Probed) -> dict[str, Any]:
-    """Figures as `load` reads them, with the processor that they are of."""
+    """Converts figures to the form that `load` reads, with the identity of their processor."""
     return {"version": VERSION, "processor": processor_identity(), "figures": asdict(found)}
 
 
 def from_json(data: object) -> Probed:
-    """Figures of their fields.
+    """Makes figures from their fields.
 
     Raises:
         ValueError: a field that is missing, unknown or no positive number.
@@ -152,24 +152,24 @@ def _positive(name: str, value: object) -> float:
 
 
 def path_of(lanes: int, registers: int, cores: Sequence[int]) -> Path:
-    """Where figures are kept: by processor, vectors, cores and version."""
+    """Returns the path of a file of figures, which depends on processor, vectors, cores and version."""
     key = json.dumps([VERSION, processor_identity(), lanes, registers, len(cores), host_caches().sizes])
     return cache_folder() / f"processor-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 
 def physical_cores(cores: Sequence[int], system: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Cores with units of their own among logical ones."""
-    found = set()
+    """Counts cores with units of their own among logical ones."""
+    siblings = set()
     for core in cores:
         try:
-            found.add((system / f"cpu{core}" / "topology" / "thread_siblings_list").read_text().strip())
+            siblings.add((system / f"cpu{core}" / "topology" / "thread_siblings_list").read_text().strip())
         except OSError:
-            found.add(str(core))
-    return len(found)
+            siblings.add(str(core))
+    return len(siblings)
 
 
 def _kept(path: Path) -> Probed | None:
-    """The figures of a file that nobody else could have written; None where there are none."""
+    """Reads the figures of a file that only this user can write; None if there is no such file."""
     try:
         status = path.stat()
     except OSError:
@@ -185,7 +185,7 @@ def _kept(path: Path) -> Probed | None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process probes at a time, as far as the folder can be written."""
+    """Lets one process probe at a time, as far as the folder can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -1,4 +1,4 @@
-"""What processors can do: this host's as the system tells and a probe finds, others' as they are described."""
+"""Abilities of processors: this host's from the system and a probe, others' from their descriptions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from targets.threads import allowed_cores, host_cores
 
 @dataclass(frozen=True)
 class Limits:
-    """What code for a processor may use: all that is needed to build and run it, known without a measurement.
+    """Limits of code for a processor: all that is needed to build and run it, known without a measurement.
 
     Attributes:
         cpu: LLVM's name.
         is_host: whether code for it runs here.
         features: instruction sets by LLVM's names.
-        vector_bytes: of a vector register.
-        vector_registers: how many there are.
-        cores: that this process may use.
+        vector_bytes: bytes of a vector register.
+        vector_registers: number of vector registers.
+        cores: number of cores that this process may use.
     """
 
     cpu: str
@@ -41,12 +41,12 @@ class Limits:
 
 
 def limits_of(cpu: str, features: str, is_host: bool, architecture: str = "") -> Limits:
-    """What code for a processor may use.
+    """Returns the limits of code for a processor.
 
     Args:
-        cpu, features: as LLVM has them; without `features` those are asked for that kernels are written for.
+        cpu, features: LLVM's names; without `features`, the features that kernels use are queried.
         is_host: whether code for it runs here.
-        architecture: of the processor, a name of `processors.TRIPLES`; empty: this host's.
+        architecture: architecture of the processor, a name of `processors.TRIPLES`; empty: this host's.
 
     Raises:
         ValueError: a processor that LLVM does not know.
@@ -61,7 +61,7 @@ def limits_of(cpu: str, features: str, is_host: bool, architecture: str = "") ->
 
 
 def hardware_of(name: str, limits: Limits) -> Hardware:
-    """A processor as sketches and the estimate know it, on as many cores as this process may use.
+    """Describes a processor for sketches and the estimate, on as many cores as this process may use.
 
     This host is probed the first time; see `figures.py`.
     """
@@ -91,12 +91,12 @@ def hardware_of(name: str, limits: Limits) -> Hardware:
 
 
 def probed_of(limits: Limits) -> Probed:
-    """The figures of this host, measured if they are not known yet."""
+    """Returns the figures of this host, and measures them if they are not known yet."""
     return probed(limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
 
 
 def rates_of(found: Probed) -> CpuRates:
-    """Figures by the cycle of those by the second."""
+    """Converts figures by the second to figures by the cycle."""
 
     def a_cycle(rates: tuple[float, float, float]) -> tuple[float, float, float]:
         second, third, memory = (float(f"{rate / found.clock_hz:.1e}") for rate in rates)
@@ -121,7 +121,7 @@ def rates_of(found: Probed) -> CpuRates:
 
 
 def _vectors(features: set[str]) -> tuple[int, int]:
-    """Bytes of a vector register, and how many there are."""
+    """Returns the bytes of a vector register, and the number of registers."""
     if "avx512f" in features:
         return 64, 32
     if "avx" in features:

@@ -11,10 +11,11 @@ from targets.cpu.text import Scope, Text
 
 
 class Integers:
-    """Emits integer expressions; scalars as i64, conditions as i1.
+    """An emitter of integer expressions; scalars as i64, conditions as i1.
 
     Attributes:
-        extents: how often a loop was entered with another extent than before: what was concluded is of one number.
+        extents: number of times that a loop was entered with another extent than before; conclusions hold for one
+            number.
     """
 
     def __init__(self, text: Text) -> None:
@@ -24,14 +25,14 @@ class Integers:
         self.extents = 0
 
     def run_over(self, variable: str, extent: Expr) -> None:
-        """Enters a loop; what was concluded under another extent of its variable is forgotten."""
+        """Enters a loop; conclusions under another extent of its variable are forgotten."""
         if (before := self.ranges.get(variable)) is not extent:
             self.extents += before is not None
             self.ranges[variable] = extent
             self.simplify.forget()
 
     def depth(self, e: Expr) -> int:
-        """Index of the innermost scope that defines a variable of `e`; 0 where it has none."""
+        """Returns the index of the innermost scope that defines a variable of `e`; 0 if it has none."""
         names = variables(e)
         for i in range(len(self.text.scopes) - 1, 0, -1):
             if names & self.text.scopes[i].variables.keys():
@@ -39,18 +40,18 @@ class Integers:
         return 0
 
     def scalar(self, e: Expr) -> str:
-        """The i64 text of `e`, emitted at the head of the scope of its deepest variable."""
+        """Returns the i64 text of `e`, emitted at the head of the scope of its deepest variable."""
         if e.op == "const":
             return str(int(e.value))
         if e.op == "var":
             return self._variable(e)
         key = ("int", e)
-        known = self.text.lookup(key)
-        if known is None:
+        text = self.text.lookup(key)
+        if text is None:
             scope = self.text.scopes[self.depth(e)]
-            known = self._emit(e, scope)
-            scope.memo[key] = known
-        return str(known)
+            text = self._emit(e, scope)
+            scope.memo[key] = text
+        return str(text)
 
     def _variable(self, e: Expr) -> str:
         for scope in reversed(self.text.scopes):
@@ -92,7 +93,7 @@ class Integers:
         return self.text.value(f"add i64 {quotient}, {less}", "int64", at=at).text
 
     def sum(self, terms: Poly, at: Scope | None) -> str:
-        """Sum of coefficient * monomial."""
+        """Emits a sum of coefficient * monomial."""
         out: str | None = None
         constant = terms.get((), 0)
         for monomial, coefficient in terms.items():
@@ -116,16 +117,16 @@ class Integers:
         return out
 
     def condition(self, e: Expr) -> str:
-        """The i1 text of a condition that is the same for all lanes."""
+        """Returns the i1 text of a condition that is the same for all lanes."""
         if e.op == "const":
             return "true" if e.value else "false"
         key = ("condition", e)
-        known = self.text.lookup(key)
-        if known is None:
+        text = self.text.lookup(key)
+        if text is None:
             scope = self.text.scopes[self.depth(e)]
-            known = self._condition(e, scope)
-            scope.memo[key] = known
-        return str(known)
+            text = self._condition(e, scope)
+            scope.memo[key] = text
+        return str(text)
 
     def _condition(self, e: Expr, at: Scope) -> str:
         if e.op in ("and", "or"):

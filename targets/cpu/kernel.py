@@ -15,7 +15,7 @@ from targets.native import NativeKernel
 
 @cache
 def runtime() -> LinkedObjects:
-    """The native side of this process: one pool of threads for all kernels, who find it by its symbol."""
+    """Loads the native runtime of this process: one pool of threads for all kernels, which find it by its symbol."""
     initialise()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="default")
     cold = cold_timer_text()

@@ -17,7 +17,7 @@ LANES = 16
 
 
 def lane_words(values: Values, operand: Operand, depth: int) -> tuple[Value, bool]:
-    """The words of all lanes as floats of 32 bits, and whether it is one word that all share.
+    """Loads the words of all lanes as floats of 32 bits; tells whether all lanes share one word.
 
     Args:
         operand: its `depth` elements along `#1`, of 32 bits together, lie next to each other.
@@ -30,26 +30,26 @@ def lane_words(values: Values, operand: Operand, depth: int) -> tuple[Value, boo
     outer, values.lane = values.lane, (LANE, LANES)
     lanes_at = values.even_lanes(plan, *values.addresses.offset(plan))
     values.lane = outer
-    found = None if lanes_at is None else _in_words(*lanes_at, storage.grain, depth)
-    if found is None:
+    words = None if lanes_at is None else _in_words(*lanes_at, storage.grain, depth)
+    if words is None:
         raise BuildError(f"lanes must read whole words within two vectors, but got {list(operand.elements)}")
     pointer = values.addresses.pointer(
-        operand.buffer, tuple((m, c * depth) for m, c in found.terms), found.constant * depth
+        operand.buffer, tuple((m, c * depth) for m, c in words.terms), words.constant * depth
     )
-    if found.size == 1:
+    if words.size == 1:
         return _everywhere(values, operand.buffer, pointer), True
-    block = _block(values, operand.buffer, pointer, found, depth)
-    if found.places == tuple(range(found.size)) and found.size == LANES:
+    block = _block(values, operand.buffer, pointer, words, depth)
+    if words.places == tuple(range(words.size)) and words.size == LANES:
         return block, False
-    order = ("lanes", block.text, found.places)
+    order = ("lanes", block.text, words.places)
     known: Value | None = values.text.lookup(order)
     if known is None:
-        known = values.text.remember(order, shuffled(values.math, block, found.places))
+        known = values.text.remember(order, shuffled(values.math, block, words.places))
     return known, False
 
 
 def _in_words(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int, depth: int) -> Window | None:
-    """The block that holds all lanes' words, counted in words."""
+    """Returns the block that holds all lanes' words, counted in words."""
     if any(n % depth for n in (constant, *offsets, *(c for _, c in terms))):
         return None
     words = tuple((m, c // depth) for m, c in terms)
@@ -57,21 +57,21 @@ def _in_words(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int,
 
 
 def _everywhere(values: Values, buffer: str, pointer: str) -> Value:
-    """One word in every lane."""
+    """Loads one word into every lane."""
     text, key = values.text, ("word", pointer, values.versions.get(buffer, 0), values.epoch)
-    known: Value | None = text.lookup(key)
-    if known is None:
+    broadcast: Value | None = text.lookup(key)
+    if broadcast is None:
         word = text.value(f"load float, ptr {pointer}, align 1", "float32")
-        known = text.remember(key, values.ops.vector(word, LANES))
-    return known
+        broadcast = text.remember(key, values.ops.vector(word, LANES))
+    return broadcast
 
 
 def _block(values: Values, buffer: str, pointer: str, found: Window, depth: int) -> Value:
-    """Neighbouring words; those that may not be there are not read."""
+    """Loads neighbouring words, except those that may not exist."""
     where = (pointer, found.size, found.there)
     text, key = values.text, ("words", where, values.versions.get(buffer, 0), values.epoch)
-    known: Value | None = text.lookup(key)
-    if known is None:
+    block: Value | None = text.lookup(key)
+    if block is None:
         count, mask = found.size * depth, None
         if found.there < found.size:
             bits = ", ".join(f"i1 {int(i < found.there * depth)}" for i in range(count))
@@ -80,5 +80,5 @@ def _block(values: Values, buffer: str, pointer: str, found: Window, depth: int)
             values.prefetch(buffer, pointer)
         loaded = values.memory.load(pointer, values.storage[buffer].dtype, count, mask)
         line = f"bitcast {loaded.type} {loaded.text} to <{found.size} x float>"
-        known = text.remember(key, text.value(line, "float32", found.size))
-    return known
+        block = text.remember(key, text.value(line, "float32", found.size))
+    return block

@@ -1,8 +1,8 @@
-"""Keeps the factors of multiply-adds alive until their last one is done, so that a sum stays in its register.
+"""Artificial last uses of the factors of multiply-adds, so that a sum stays in its register.
 
-x86's multiply-add writes over one of its three operands, and LLVM takes one that is not read again. Where that is a
-factor, the sum has moved to another register, and at the end of the loop all sums move back, over the stack where
-registers are few. A factor that is used once more, by nothing that becomes an instruction, leaves only the sum.
+x86's multiply-add overwrites one of its three operands, and LLVM picks one that is not read again. If that is a factor,
+the sum moves to another register. At the end of the loop all sums move back, over the stack if registers are few. After
+a further use of the factor, by nothing that becomes an instruction, only the sum is left to overwrite.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class LastUses:
     """The factors of one function's multiply-adds.
 
     Args:
-        text: of the function.
-        features: instruction sets of the machine. Others than x86's write over nothing but the sum.
+        text: text of the function.
+        features: instruction sets of the machine. On other machines than x86 only the sum is overwritten.
     """
 
     def __init__(self, text: Text, features: frozenset[str]) -> None:
@@ -39,9 +39,9 @@ class LastUses:
                 self._found[factor] = (times + 1, scalar, behind)
 
     def finish(self) -> frozenset[str]:
-        """Writes the uses, and gives what they need declared.
+        """Writes the uses, and returns the declarations that they need.
 
-        A vector that one multiply-add alone reads is left for it to read from memory, as is a scalar where the machine
+        A vector that only one multiply-add reads is left as its memory operand. So is a scalar, if the machine
         broadcasts as it reads.
         """
         declared: set[str] = set()

@@ -12,11 +12,11 @@ from targets.base import BuildError
 from targets.blas import BLAS_THREADS_SYMBOL, SGEMM_SYMBOL
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function
 
-_ROW_MAJOR, _AS_IT_IS = 101, 111
+_ROW_MAJOR, _AS_IT_IS = 101, 111  # CblasRowMajor and CblasNoTrans
 
 
 def _rows(function: Function, operand: Operand, row: str, column: str) -> int:
-    """Elements between the rows of a matrix whose columns lie side by side (its leading dimension)."""
+    """Returns the elements between the rows of a matrix whose columns are contiguous (its leading dimension)."""
     strides = function.values.storage[operand.buffer].strides
     terms = poly(flat_index(operand.elements, strides))
     leading, side = terms.pop((var(row),), 0), terms.pop((var(column),), 0)
@@ -27,7 +27,7 @@ def _rows(function: Function, operand: Operand, row: str, column: str) -> int:
 
 
 def emit_sgemm(function: Function, call: Intrinsic) -> None:
-    """c += a b or, with `reset`, c = a b, on this thread alone."""
+    """Emits c += a b or, with `reset`, c = a b, on this thread alone."""
     values = function.values
 
     def pointer(operand: Operand) -> str:

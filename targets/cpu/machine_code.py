@@ -1,4 +1,4 @@
-"""What LLVM made of a kernel, read from its object code: instructions of the innermost loops, and what they spill."""
+"""Statistics of a kernel's machine code, read from its object code: innermost loops, and their spills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STACK = re.compile(r"\[(?:r?sp|e?sp)\b|\[rsp\b")
 _PRODUCT = re.compile(r"v?fn?m(?:add|sub)|fml[as]|vp?dp|[su]?dot$|bfdot|bfmmla")
 
 MINOR = 4
-"""A sum with this many times fewer products than another, as what is left of its rows, is not looked at."""
+"""A sum with this many times fewer products than another, such as the remainder of its rows, is ignored."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class LoopCode:
     """One innermost loop of machine code.
 
     Attributes:
-        instructions: in its body.
+        instructions: number of instructions in its body.
         products: multiply-adds and dot products among them.
-        spills: those that read or write a vector register's copy on the stack.
-        reloads: those that read or write anything else on the stack, such as an address.
-        saves: those of the spills that write.
+        spills: instructions that read or write a vector register's copy on the stack.
+        reloads: instructions that read or write anything else on the stack, such as an address.
+        saves: number of the spills that write.
     """
 
     instructions: int
@@ -44,29 +44,29 @@ class LoopCode:
 
 
 def innermost_loops(code: bytes, triple: str) -> list[LoopCode]:
-    """The innermost loops of object code, in the order of their addresses.
+    """Finds the innermost loops of object code, in the order of their addresses.
 
     Args:
         code: an object file.
-        triple: LLVM's name of what it is for, an x86-64 or AArch64 processor.
+        triple: LLVM's name of its platform, with an x86-64 or AArch64 processor.
 
     Raises:
         ValueError: another architecture.
     """
-    found: list[LoopCode] = []
+    loops: list[LoopCode] = []
     sections = [s.data() for s in llvm.ObjectFileRef.from_data(code).sections() if s.is_text() and s.size()]
     for section in sections:
-        found += _loops(list(_instructions(section, triple.partition("-")[0])))
-    return found
+        loops += _loops(list(_instructions(section, triple.partition("-")[0])))
+    return loops
 
 
 def busiest(loops: Sequence[LoopCode], products: int | None = None) -> LoopCode:
-    """The loop that does the work: the one with the most products, among such the longest.
+    """Picks the loop that does the work: the one with the most products, among such the longest.
 
     Args:
-        loops: of a kernel.
-        products: that the body of its reduction is known to have: it is the loop that comes closest, of several the
-            shortest, as unrolled stages around it, such as Winograd's transforms, may have more.
+        loops: loops of a kernel.
+        products: products that the body of its reduction has, if known. Then the loop with the closest number is
+            picked, the shortest of several, as unrolled stages around it, such as Winograd's transforms, may have more.
     """
 
     def rank(loop: LoopCode) -> tuple[int, int]:
@@ -78,7 +78,7 @@ def busiest(loops: Sequence[LoopCode], products: int | None = None) -> LoopCode:
 
 
 def body_products(program: LoopProgram) -> int | None:
-    """Products in one pass of the innermost loop of a sum of products, the one that runs most often if several.
+    """Counts products in one pass of the innermost loop of a sum of products, the one that runs most often if several.
 
     None where a program has no such sum.
     """
@@ -87,11 +87,15 @@ def body_products(program: LoopProgram) -> int | None:
 
 
 def spilling(loops: Sequence[LoopCode], program: LoopProgram) -> tuple[float, float]:
-    """How much the loops of a program's sums of products refer to the stack: as a share of their instructions; and
-    how many vectors they write to it for each product. What is only read there, such as constants that are kept from
-    pass to pass, would else be read from where it comes from; what is written is mostly sums that wait for each other.
+    """Measures the stack references in the loops of a program's sums of products.
 
-    Of several sums, as attention has, each counts by its products; without one, the longest loop counts.
+    Values that are only read there, such as constants kept from pass to pass, would otherwise be read from their
+    origin. Values that are written are mostly sums that wait for each other.
+
+    The first number is the share of spilling instructions, the second the number of vectors written to the stack per
+    product.
+
+    Of several sums, as attention has, each counts by its products; without a sum, the longest loop counts.
     """
     sums = sorted(_reductions(program.body, 1, 1), reverse=True)
     if not sums:
@@ -109,7 +113,7 @@ def spilling(loops: Sequence[LoopCode], program: LoopProgram) -> tuple[float, fl
 
 
 def _reductions(stmt: Stmt, runs: int, body: int) -> Iterator[tuple[int, int]]:
-    """(how often it runs, how often in a pass of its innermost loop) of every sum of products; vectors count as one."""
+    """Lists (runs, runs per pass of its innermost loop) of every sum of products; vectors count as one."""
     if isinstance(stmt, Seq):
         for child in stmt.body:
             yield from _reductions(child, runs, body)
@@ -127,7 +131,7 @@ def _reductions(stmt: Stmt, runs: int, body: int) -> Iterator[tuple[int, int]]:
 
 
 def table(code: bytes, triple: str) -> str:
-    """The innermost loops as text, a line each."""
+    """Formats the innermost loops as text, a line each."""
     lines = [f"{'innermost loop':>14}  {'instructions':>12}  {'products':>8}  {'spills':>6}  {'reloads':>7}"]
     for number, loop in enumerate(innermost_loops(code, triple)):
         lines.append(f"{number:>14}  {loop.instructions:>12}  {loop.products:>8}  {loop.spills:>6}  {loop.reloads:>7}")
@@ -135,14 +139,14 @@ def table(code: bytes, triple: str) -> str:
 
 
 def _loops(code: list[tuple[int, int, str, str]]) -> Iterator[LoopCode]:
-    """Bodies between a jump backward and where it goes that hold no other such body."""
-    places = {address: place for place, (address, *_) in enumerate(code)}
+    """Finds the bodies between a backward jump and its destination that contain no other such body."""
+    positions = {address: position for position, (address, *_) in enumerate(code)}
     spans = []
-    for place, (address, _, name, operands) in enumerate(code):
+    for position, (address, _, name, operands) in enumerate(code):
         if _JUMP.match(name) and not (name.startswith("bl") or name == "br"):
             aim = _TARGET.search(operands)
-            if aim is not None and int(aim[1], 16) <= address and int(aim[1], 16) in places:
-                spans.append((places[int(aim[1], 16)], place))
+            if aim is not None and int(aim[1], 16) <= address and int(aim[1], 16) in positions:
+                spans.append((positions[int(aim[1], 16)], position))
     for first, last in sorted(spans):
         if not any((first, last) != other and first <= other[0] and other[1] <= last for other in spans):
             yield _body(code[first : last + 1])
@@ -166,7 +170,7 @@ _BFLOAT16 = {0x52: "vdpbf16ps", 0x72: "vcvtneps2bf16"}
 
 
 def _instructions(code: bytes, architecture: str) -> Iterator[tuple[int, int, str, str]]:
-    """Address, size, name and operands of each instruction; those of bfloat16 under their own names."""
+    """Lists address, size, name and operands of each instruction; those of bfloat16 under their own names."""
     reader, start = _disassembler(architecture), 0
     while start < len(code):
         for found in reader.disasm_lite(code[start:], start):

@@ -10,18 +10,18 @@ _SUFFIX = {"float": "f32", "half": "f16"}
 
 
 class Memory:
-    """Emits memory operations; `declared` collects the intrinsics they need."""
+    """An emitter of memory operations; `declared` collects the intrinsics they need."""
 
     def __init__(self, text: Text, declared: set[str]) -> None:
         self.text, self.declared = text, declared
 
     def type(self, dtype: str, lanes: int) -> str:
-        """The LLVM type of a value of `dtype` in memory."""
+        """Returns the LLVM type of a value of `dtype` in memory."""
         element = LLVM_TYPE[dtype]
         return f"<{lanes} x {element}>" if lanes else element
 
     def load(self, pointer: str, dtype: str, lanes: int, mask: Value | None = None) -> Value:
-        """The value at `pointer`, zero where the mask is off; nothing is read where it is off in all lanes."""
+        """Loads the value at `pointer`, zero where the mask is off; reads nothing if it is off in all lanes."""
         kind, align = self.type(dtype, lanes), dtype_bytes(dtype)
         # One condition for all lanes takes no masked load: an address of zeros is chosen where it fails.
         if mask is not None and lanes and (mask.lanes or lanes * align > ZEROS_BYTES):
@@ -46,7 +46,7 @@ class Memory:
         self.text.emit(f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 1, i32 3, i32 1)")
 
     def gather(self, pointers: str, dtype: str, lanes: int, mask: Value | None) -> Value:
-        """The elements at a vector of pointers, zero where the mask is off."""
+        """Loads the elements at a vector of pointers, zero where the mask is off."""
         kind = self.type(dtype, lanes)
         name = f"llvm.masked.gather.{self._suffix(dtype, lanes)}.v{lanes}p0"
         self.declared.add(f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})")
@@ -75,13 +75,13 @@ class Memory:
         self.text.emit(f"  call void @{name}({kind} {stored}, {where}, {self.bits(mask, value.lanes)})")
 
     def bits(self, mask: Value | None, lanes: int) -> str:
-        """A mask as an operand, one bit a lane."""
+        """Formats a mask as an operand, one bit a lane."""
         if mask is None:
             return f"<{lanes} x i1> splat (i1 true)"
         return f"<{lanes} x i1> {self.text.splat(mask, lanes).text}"
 
     def _safe(self, pointer: str, mask: Value) -> str:
-        """The pointer, or one to zeros where the mask is off (in every lane)."""
+        """Returns the pointer, or one to zeros where the mask is off (in every lane)."""
         condition = mask.text
         if mask.lanes:
             name = f"llvm.vector.reduce.or.v{mask.lanes}i1"
@@ -90,11 +90,11 @@ class Memory:
         return self.text.value(f"select i1 {condition}, ptr {pointer}, ptr @zeros", "ptr").text
 
     def _to_register(self, line: str, dtype: str, lanes: int) -> Value:
-        found = self.text.value(line, dtype, lanes)
+        loaded = self.text.value(line, dtype, lanes)
         kind = self.type(dtype, lanes)
         if dtype == "bool":
-            return self.text.value(f"icmp ne {kind} {found.text}, {'zeroinitializer' if lanes else 0}", dtype, lanes)
-        return found
+            return self.text.value(f"icmp ne {kind} {loaded.text}, {'zeroinitializer' if lanes else 0}", dtype, lanes)
+        return loaded
 
     def _from_register(self, value: Value, kind: str) -> str:
         if value.dtype != "bool":

@@ -1,4 +1,4 @@
-"""Whole networks: one native function that calls every kernel in turn, linked into a shared object."""
+"""Linked networks: one native function that calls every kernel in turn, linked into a shared object."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ _CLOCK = TIMER[: TIMER.index("define void")]
 
 
 def network_text(plan: NetworkPlan) -> str:
-    """LLVM functions `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr ticks)`.
+    """Writes the functions of a network and of its measurement as LLVM text.
 
-    Arguments are the inputs, the outputs, the weights and the sizes. The workspace holds the arena, then what kernels
-    need. The second function also writes the time in nanoseconds before the first step and after each; steps of a loop
-    count with all of their trips, one after the other.
+    They are `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr ticks)`.
+
+    Arguments are the inputs, the outputs, the weights and the sizes. The workspace holds the arena, then the kernels'
+    own workspace. The second function also writes the time in nanoseconds before the first step and after each. Steps
+    of a loop count with all of their trips, one after the other.
     """
     declared = [f"declare void @{module.name}(ptr, i32, ptr)" for module in plan.modules]
     return "\n".join([*declared, _CLOCK, REPEAT_TICK, driver_text(plan, False), driver_text(plan, True), ""])
 
 
 def shared_bytes(plan: NetworkPlan) -> int:
-    """Workspace that the threads of a kernel share, of the kernel that needs most."""
+    """Returns the bytes of workspace that the threads of a kernel share, of the kernel that needs most."""
     return max((module.metadata["shared_bytes"] for module in plan.modules), default=0)
 
 
 def scratch_bytes(plan: NetworkPlan) -> int:
-    """Workspace of each thread, of the kernel that needs most."""
+    """Returns the bytes of workspace of each thread, of the kernel that needs most."""
     return max((module.metadata["scratch_bytes"] for module in plan.modules), default=0)
 
 
@@ -64,7 +66,7 @@ def link(target: Compiles, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
 
 
 def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
-    """Writes objects and header, or in place of the objects what they are linked to; names of the files."""
+    """Writes the header, and the shared object or, if it cannot be linked, the objects; returns the files' names."""
     main = target.machine.emit_object(llvm.parse_assembly(target.header() + network_text(plan)))
     runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + library_text(target.machine.triple)))
     objects = {f"{plan.name}.o": main, f"{plan.name}_runtime.o": runtime}
@@ -77,7 +79,7 @@ def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
 
 
 def header(plan: NetworkPlan) -> str:
-    """The C header: types and sizes, and functions that open a network, run it and close it."""
+    """Writes the C header: types and sizes, and functions that open a network, run it and close it."""
     name, upper = plan.name, plan.name.upper()
     symbols = _Symbols(plan)
     tensors = list(zip([*plan.inputs, *plan.outputs], [*symbols.inputs, *symbols.outputs], strict=True))
@@ -176,10 +178,10 @@ def _rounded(nbytes: int) -> int:
 
 
 class _Symbols:
-    """Identifiers of what a call is given, each its own: names of a model may be keywords, or the same but for signs.
+    """Distinct identifiers of a call's arguments: names of a model may be keywords, or differ in signs only.
 
     Attributes:
-        inputs, outputs, sizes: in the order of the plan.
+        inputs, outputs, sizes: identifiers in the order of the plan.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:

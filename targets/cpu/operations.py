@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"(-?\d+)|splat \(i\d+ (-?\d+)\)")
 
 
 class Operations:
-    """Emits operations on scalars and vectors of all types of elements.
+    """An emitter of operations on scalars and vectors of all types of elements.
 
     Args:
         text: the function being written.
@@ -32,7 +32,7 @@ class Operations:
         return Value(str(value).lower() if dtype == "bool" else str(int(value)), dtype)
 
     def vector(self, x: Value, lanes: int) -> Value:
-        """`x` in every lane."""
+        """Broadcasts `x` to every lane."""
         return self.text.splat(x, lanes)
 
     def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
@@ -84,10 +84,10 @@ class Operations:
         return self.text.value(f"{name} {x.type} {x.text} to {to}", dtype, x.lanes)
 
     def byte(self, x: Value, added: Value | None, limits: tuple[float, float], dtype: str) -> Value:
-        """A float rounded to a whole number, another one added, within limits (low, high), as a byte.
+        """Rounds a float to a whole number, adds another one, limits the sum to (low, high), and converts it to a byte.
 
-        Where 1.5 * 2^23 is added to a float of less than 2^22 it is rounded to a whole number, halves to even, and the
-        sum's lowest byte is that number's. What is larger stays beyond the limits; NaN becomes the lower one.
+        Adding 1.5 * 2^23 to a float of less than 2^22 rounds it to a whole number, ties to even. The sum's lowest byte
+        is that number's. Larger values stay beyond the limits; NaN becomes the lower limit.
         """
         x = self.math.op("fadd", x, WHOLE)
         if added is not None:  # whole numbers as large are added exactly
@@ -98,15 +98,16 @@ class Operations:
         return self.cast(bits, dtype)
 
     def limited(self, x: Value, limits: tuple[float, float]) -> Value:
-        """A float within limits (low, high); NaN becomes the lower one."""
+        """Limits a float to (low, high); NaN becomes the lower limit."""
         for op, limit in zip(("max", "min"), limits, strict=True):
             x = by_comparison(self.text, op, x, self.math.number(limit, x))
         return x
 
     def float_of_byte(self, x: Value, added: Value | None, limits: tuple[float, float], taken: Value) -> Value:
-        """The same less another byte, as a float: whole numbers this small are floats, and need not become integers.
+        """Computes `byte` less another byte, as a float: whole numbers this small are floats, and need not become
+        integers.
 
-        What is added moves the limits instead, which are the same for all vectors.
+        The added number shifts the limits instead, which are the same for all vectors.
         """
         x, taken = self.same_lanes(self.math.op("fadd", x, WHOLE), self.cast(taken, "float32"))
         if added is not None:
@@ -123,7 +124,7 @@ class Operations:
         return self.math.intrinsic("fma", self.vector(a, lanes), self.vector(b, lanes), self.vector(c, lanes))
 
     def combine(self, op: str, a: Value, b: Value, dtype: str) -> Value:
-        """A binary operation on values of one type; `dtype` decides signedness.
+        """Computes a binary operation on values of one type; `dtype` decides signedness.
 
         bfloat16 is computed in float32 and rounded.
         """
@@ -158,7 +159,7 @@ class Operations:
         return self.text.value(f"{names[op]} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
 
     def _divided(self, op: str, a: Value, b: Value, dtype: str) -> Value:
-        """A quotient rounded down, or what is left; by 0 both are 0, as in NumPy, and nothing traps."""
+        """Computes a quotient rounded down, or the remainder; by 0 both are 0, as in NumPy, and nothing traps."""
         kind = a.type
         known = number_of(b)
         if known is not None and known > 0 and not known & (known - 1):
@@ -189,7 +190,7 @@ class Operations:
         return self.choose(zero, number(0), self.choose(minus, negated, down))
 
     def _by_power(self, op: str, a: Value, number: int, dtype: str) -> Value:
-        """`_divided` by a power of two: the bits below it, or those from it on."""
+        """Computes `_divided` by a power of two: the bits below it, or those from it on."""
         bits = number - 1 if op == "mod" else number.bit_length() - 1
         name = "and" if op == "mod" else "lshr" if dtype == "uint8" else "ashr"
         kind = llvm_type(dtype, 0)
@@ -198,7 +199,7 @@ class Operations:
         )
 
     def _amount(self, b: Value) -> Value:
-        """The amount of a shift, modulo 32: beyond that LLVM's shifts are not defined."""
+        """Returns the amount of a shift, modulo 32: beyond that LLVM's shifts are not defined."""
         known = number_of(b)
         if known is not None:
             return Value(f"splat (i32 {known & 31})" if b.lanes else str(known & 31), b.dtype, b.lanes)
@@ -208,13 +209,13 @@ class Operations:
         return minmax(self.math, op, a, b)
 
     def horizontal(self, reducer: str, x: Value) -> Value:
-        """All lanes reduced to one scalar; 16-bit floats in float32."""
+        """Reduces all lanes to one scalar; 16-bit floats in float32."""
         if x.dtype in ("float16", "bfloat16"):
             return self.cast(self.horizontal(reducer, self.cast(x, "float32")), x.dtype)
         return horizontal(self.math, reducer, x)
 
 
 def number_of(x: Value) -> int | None:
-    """The integer that a value is by its text, in each lane of a vector; None where it is computed."""
+    """Returns the integer that a value is by its text, in each lane of a vector; None if it is computed."""
     found = _NUMBER.fullmatch(x.text)
     return int(found[1] or found[2]) if found else None

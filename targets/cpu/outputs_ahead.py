@@ -1,9 +1,10 @@
-"""Elements of an output that are made of a buffer later on, and are asked for while the buffer is computed.
+"""Prefetching of output elements beside the buffer from which they will be computed.
 
-The exponents of a softmax stay in cache until their sum is known, and only then is the output written: by stores that
-wait for its lines, while nothing is left to compute. Asked for beside the exponents, they come meanwhile.
+The exponents of a softmax stay in cache until their sum is known, and only then is the output written. Its stores would
+wait for cache lines while nothing is left to compute. If the lines are requested beside the exponents, they arrive
+meanwhile.
 
-A norm reads its data for its sums, and again for its output: lines of an output that caches do not hold are asked for
+A norm reads its data for its sums, and again for its output. Lines of an output that caches do not hold are requested
 beside the last of the sums.
 """
 
@@ -19,23 +20,23 @@ from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, Store, childr
 
 @dataclass(frozen=True)
 class Ahead:
-    """Where the output's element lies that is made of one of a buffer.
+    """The element of an output that will be computed from an element of a buffer.
 
     Attributes:
         output: the parameter.
-        distances: by dimension, from the buffer's index to the output's.
+        distances: distance from the buffer's index to the output's, by dimension.
     """
 
     output: str
     distances: tuple[Expr, ...]
 
     def element(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """Indices of the output for those of the buffer."""
+        """Returns the indices of the output for those of the buffer."""
         return tuple(canon(i + d) for i, d in zip(indices, self.distances, strict=True))
 
 
 def outputs_ahead(program: LoopProgram) -> Mapping[str, Ahead]:
-    """By name of the buffers that functions are computed into, and of which one output is made, element by element."""
+    """Finds the buffers from which one output is computed later, element by element, and describes it by buffer."""
     return dict(_found(program.body, frozenset(), {b.name for b in program.params}))
 
 
@@ -55,7 +56,7 @@ def _found(stmt: Stmt, around: frozenset[str], params: set[str]) -> Iterator[tup
 
 
 def _ahead(reader: Store, name: str) -> Ahead | None:
-    """Where the element that is stored lies of the one of a buffer that it is made of; None where of several."""
+    """Describes the stored element relative to the one element of a buffer that it reads; None if it reads several."""
     load, *others = _loads(reader, name)
     if others or len(load.args) - 1 != len(reader.indices):
         return None
@@ -63,15 +64,15 @@ def _ahead(reader: Store, name: str) -> Ahead | None:
 
 
 def outputs_beside(program: LoopProgram, held: int) -> Mapping[int, tuple[str, tuple[Expr, ...]]]:
-    """By `id` of the sums that are the last to read what an output is made of: the output, and the indices read.
+    """Finds the sums that are the last to read the data of an output: output and indices read, by `id` of the sum.
 
     Args:
-        program: as it is emitted.
+        program: program to emit.
         held: bytes of an output that caches hold from one run to the next.
     """
     params = {b.name: b for b in program.params}
     large = {n for n, b in params.items() if b.size.is_const and int(b.size.value) * dtype_bytes(b.dtype) > held}
-    found: dict[int, tuple[str, tuple[Expr, ...]]] = {}
+    beside: dict[int, tuple[str, tuple[Expr, ...]]] = {}
     for loop in walk_stmt(program.body):
         if not isinstance(loop, For) or loop.kind != "parallel":
             continue
@@ -83,8 +84,8 @@ def outputs_beside(program: LoopProgram, held: int) -> Mapping[int, tuple[str, t
             }
             alike = {n for n in made_of & params.keys() if params[n].shape == params[output].shape}
             sums = [(s, e) for s in stores[:first] if s.reducer for n in sorted(alike) for e in _loads(s, n)]
-            found |= {id(s): (output, e.args[1:]) for s, e in sums if s.buffer == sums[-1][0].buffer}
-    return found
+            beside |= {id(s): (output, e.args[1:]) for s, e in sums if s.buffer == sums[-1][0].buffer}
+    return beside
 
 
 def _loads(store: Store, name: str) -> list[Expr]:

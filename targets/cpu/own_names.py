@@ -1,9 +1,9 @@
 """Buffers of one name, allocated in several places, become buffers of several names.
 
-The rest of a peeled loop holds all that the loop does once more, its buffers included. Where a buffer lives depends on
-where it is allocated: in the body of a parallel loop each thread has one of its own, outside of it one does for all;
-and what a loop of open length reads lies in memory, while its twin before it stays in registers. One place by name
-would be wrong for one of them. TVM: ConvertSSA.
+The rest of a peeled loop repeats all that the loop does, its buffers included. The storage of a buffer depends on the
+place of its allocation. In the body of a parallel loop each thread has its own buffer; outside of it all threads share
+one. A buffer that a loop of open length reads is in memory, while its twin before that loop stays in registers. A
+single storage by name would be wrong for one of the two. TVM: ConvertSSA.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from search_space.ir.stmt import (
 
 
 def with_own_names(program: LoopProgram) -> LoopProgram:
-    """The program with another name for every allocation; the first of a name keeps it."""
+    """Returns the program with another name for every allocation; the first of a name keeps it."""
     names = [n.buffer.name for n in walk_stmt(program.body) if isinstance(n, Allocate)]
     taken = {b.name for b in program.params} | set(names)
     if len(set(names)) == len(names):
@@ -49,7 +49,7 @@ def with_own_names(program: LoopProgram) -> LoopProgram:
 
 
 def renamed(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
-    """The statement with other names for the buffers that it reads and writes."""
+    """Returns the statement with other names for the buffers that it reads and writes."""
     memo: dict[int, Expr] = {}
 
     def read(node: Expr) -> Expr | None:

@@ -1,8 +1,8 @@
 """Bytes made of floats, four vectors at a time: x86 narrows two registers to one, and saturates as it does.
 
-A vector by itself takes an addition that rounds, both limits, and an instruction that narrows it to a quarter, two
-steps of the one unit that moves bytes on Intel's processors. Of four the lower limit and the upper end of a byte come
-with the two narrowing steps, and what lies side by side in memory is one store.
+A single vector takes an addition that rounds, both limits, and an instruction that narrows it to a quarter. That
+instruction takes two steps of the one unit that moves bytes on Intel's processors. For four vectors, the two narrowing
+steps imply the lower limit and a byte's upper end, and contiguous results are one store.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class _Machine:
 
     Attributes:
         feature: instruction set by LLVM's name.
-        rounds: floats to int32, to nearest, halves to even; what does not fit is the least int32.
+        rounds: name of the conversion of floats to int32, to nearest, ties to even; the least int32 if out of range.
         rest: types and values of its operands besides the floats.
-        narrows: name of those that narrow with saturation, `{}` for which.
+        narrows: name of the instructions that narrow with saturation, `{}` in place of the kind.
     """
 
     feature: str
@@ -52,11 +52,11 @@ MACHINES = {
     ),
     8: _Machine("avx2", "llvm.x86.avx.cvt.ps2dq.256", (), "llvm.x86.avx2.{}"),
 }
-"""By lanes of a register."""
+"""Instructions by the lanes of a register."""
 
 
 def saturates(form: Bounded, dtype: str) -> bool:
-    """Whether a byte's limits are those that narrowing has, or an upper one that a float can have before."""
+    """Tells whether a byte's limits are those of narrowing, but for an upper limit that is applied to the float."""
     low, high = ENDS[dtype]
     if form.added is not None:  # which must not bring the least int32 back to the other end
         return (form.low, form.high) == (low, high) and form.added.dtype == "uint8"
@@ -64,10 +64,10 @@ def saturates(form: Bounded, dtype: str) -> bool:
 
 
 def packable(stmt: Stmt) -> frozenset[str]:
-    """Buffers whose stores in an unrolled nest may wait for each other.
+    """Finds the buffers whose stores in an unrolled nest may wait for each other.
 
-    Nothing in the nest reads them, so none is missed; loops that run, whose stores would leave their block, and
-    instructions, which say not what they read, are in no such nest.
+    No statement in the nest reads them, so delayed stores are not missed. Loops that run, whose stores would leave
+    their block, and instructions, which do not list what they read, are in no such nest.
     """
     stored: set[str] = set()
     read: set[str] = set()
@@ -101,11 +101,11 @@ class Waiting:
 
     @property
     def kind(self) -> tuple[str, int]:
-        """The same of those that may be narrowed together."""
+        """Key that stores have in common if they may be narrowed together."""
         return self.dtype, self.number.lanes
 
     def before(self, other: Waiting) -> bool:
-        """Whether the other one's bytes follow at once."""
+        """Tells whether the other store's bytes directly follow."""
         buffer, terms, constant = self.place
         return other.place == (buffer, terms, constant + self.number.lanes)
 
@@ -114,10 +114,10 @@ class PackedBytes:
     """The vectors of bytes of one function that wait for others.
 
     Args:
-        text: of the function.
+        text: text of the function.
         math: its functions of float32.
         features: instruction sets of the machine.
-        pointer: to an element, by its place.
+        pointer: function that returns a pointer to an element, by its place.
         alone: writes one for which no other was found.
     """
 
@@ -134,7 +134,7 @@ class PackedBytes:
         self._waiting: list[Waiting] = []
 
     def takes(self, lanes: int) -> bool:
-        """Whether the machine narrows vectors of so many floats."""
+        """Tells whether the machine narrows vectors of so many floats."""
         return lanes in self._machines
 
     def add(self, store: Waiting) -> None:
@@ -146,7 +146,7 @@ class PackedBytes:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what waits."""
+        """Writes all waiting stores."""
         stores, self._waiting = self._waiting, []
         if len(stores) == 1:
             self.alone(stores[0])
@@ -154,7 +154,7 @@ class PackedBytes:
             self._together(stores)
 
     def _together(self, stores: list[Waiting]) -> None:
-        """Two to four; of an odd number the last one is narrowed twice."""
+        """Narrows and stores two to four vectors; of an odd number the last one is narrowed twice."""
         dtype, lanes = stores[0].kind
         machine = self._machines[lanes]
         whole = [self._whole(store, machine) for store in stores]
@@ -167,18 +167,18 @@ class PackedBytes:
         words32 = self.text.value(f"bitcast <{4 * lanes} x i8> {found} to <{lanes} x i32>", "int32", lanes)
         order = [part * TOGETHER + vector for vector in range(TOGETHER) for part in range(parts)]
         ordered = self._chosen(words32, order)
-        place = 0
-        while place < len(stores):
-            count = _run(stores[place:], place)
+        start = 0
+        while start < len(stores):
+            count = _run(stores[start:], start)
             piece = ordered
             if count < TOGETHER:
-                piece = self._chosen(ordered, range(place * parts, (place + count) * parts))
-            pointer = self.pointer(*stores[place].place)
+                piece = self._chosen(ordered, range(start * parts, (start + count) * parts))
+            pointer = self.pointer(*stores[start].place)
             self.text.emit(f"  store {piece.type} {piece.text}, ptr {pointer}, align 1")
-            place += count
+            start += count
 
     def _whole(self, store: Waiting, machine: _Machine) -> str:
-        """The number within its upper limit, as int32."""
+        """Converts the number, limited from above, to int32."""
         limit = self.math.number(store.high if store.added is None else FAR, store.number)
         # NaN goes through as the second operand, and is the least int32 then, as are those below all.
         number = by_comparison(self.text, "min", limit, store.number)
@@ -192,7 +192,7 @@ class PackedBytes:
         return found.text
 
     def _narrowed(self, machine: _Machine, which: str, pair: tuple[str, str], lanes: int, bits: int) -> str:
-        """Two registers as one of twice as many elements, `lanes`, of half as many bits, `bits`."""
+        """Narrows two registers to one of twice as many elements, `lanes`, of half as many bits, `bits`."""
         name = machine.narrows.format(which)
         source, result = f"<{lanes // 2} x i{2 * bits}>", f"<{lanes} x i{bits}>"
         self.math.declared.add(f"declare {result} @{name}({source}, {source})")
@@ -202,14 +202,14 @@ class PackedBytes:
         return found
 
     def _chosen(self, x: Value, places: Sequence[int]) -> Value:
-        """The elements of a register at these places."""
+        """Permutes the elements of a register to these places."""
         indices = ", ".join(f"i32 {place}" for place in places)
         line = f"shufflevector {x.type} {x.text}, {x.type} poison, <{len(places)} x i32> <{indices}>"
         return self.text.value(line, x.dtype, len(places))
 
 
 def _run(stores: Sequence[Waiting], place: int) -> int:
-    """How many of the stores from `place` on lie side by side and are an aligned part of a register: 4, 2 or 1."""
+    """Counts the stores from `place` on that are contiguous and fill an aligned part of a register: 4, 2 or 1."""
     for count in (4, 2):
         if place % count == 0 and len(stores) >= count:
             if all(one.before(other) for one, other in pairwise(stores[:count])):

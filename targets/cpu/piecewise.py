@@ -1,9 +1,9 @@
 """Functions as polynomials over 16 intervals, whose coefficients a permutation of a register looks up.
 
-An interval lies around each of the places 0, 1, ..., 15, the argument times `Table.scale`. The polynomial of one is in
-the distance from its place, and goes through the function at the Chebyshev nodes of the interval, which is within twice
-the least error there is (Trefethen, Approximation Theory and Approximation Practice, 2013). That around 0 is 0 at 0, so
-that errors are relative there; what lies past the last place has the value of that place.
+An interval lies around each of the places 0, 1, ..., 15, the argument times `Table.scale`. An interval's polynomial
+takes the distance from its place, and interpolates the function at the Chebyshev nodes of the interval. Its error is
+within twice the least possible one (Trefethen, Approximation Theory and Approximation Practice, 2013). The polynomial
+around 0 is 0 at 0, so that errors are relative there. Beyond the last place the function has the value of that place.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Table:
     """A function of numbers that are not negative, and 0 at 0.
 
     Attributes:
-        function: in float64.
+        function: function in float64.
         scale: intervals per unit of the argument.
-        degree: of each polynomial.
+        degree: degree of each polynomial.
     """
 
     function: Callable[[float], float]
@@ -32,12 +32,12 @@ class Table:
 
     @cached_property
     def coefficients(self) -> tuple[tuple[float, ...], ...]:
-        """Highest power first; of each power those of the 16 polynomials."""
+        """Coefficients by power, highest first; for each power those of the 16 polynomials."""
         places = [self._polynomial(place) for place in range(PLACES)]
         return tuple(zip(*places, strict=True))
 
     def _polynomial(self, place: int) -> list[float]:
-        """Coefficients around a place, highest power first."""
+        """Computes the coefficients around a place, highest power first."""
 
         def at(distance: float) -> float:
             return self.function((place + distance) / self.scale)
@@ -54,28 +54,28 @@ class Table:
 
 
 def chebyshev(low: float, high: float, count: int) -> list[float]:
-    """The Chebyshev nodes of an interval."""
+    """Returns the Chebyshev nodes of an interval."""
     middle, half = (low + high) / 2, (high - low) / 2
     return [middle + half * math.cos(math.pi * (i + 0.5) / count) for i in range(count)]
 
 
 def interpolated(nodes: list[float], values: list[float]) -> list[float]:
-    """Coefficients, highest power first, of the polynomial through some points (Newton's divided differences)."""
+    """Computes the polynomial through some points, highest power first (Newton's divided differences)."""
     differences = list(values)
     for order in range(1, len(nodes)):
         for i in range(len(nodes) - 1, order - 1, -1):
             differences[i] = (differences[i] - differences[i - 1]) / (nodes[i] - nodes[i - order])
-    found: list[float] = []
+    coefficients: list[float] = []
     for node, difference in zip(reversed(nodes), reversed(differences), strict=True):
         # found * (x - node) + difference
-        shifted, taken = [*found, 0.0], [0.0, *(c * node for c in found)]
-        found = [a - b for a, b in zip(shifted, taken, strict=True)]
-        found[-1] += difference
-    return found
+        shifted, taken = [*coefficients, 0.0], [0.0, *(c * node for c in coefficients)]
+        coefficients = [a - b for a, b in zip(shifted, taken, strict=True)]
+        coefficients[-1] += difference
+    return coefficients
 
 
 def _gelu_defect(t: float) -> float:
-    """What the Gaussian error linear unit is less than max(x, 0) by, at x = -t and t; 0 from 6 on, where it is 6e-9."""
+    """Computes max(x, 0) minus the Gaussian error linear unit at x = -t and t; 0 from 6 on, where it is 6e-9."""
     return t * math.erfc(t * math.sqrt(0.5)) / 2 if t < 6 else 0.0
 
 

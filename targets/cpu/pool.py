@@ -1,21 +1,21 @@
 """Parallel loops of generated code: a pool of native threads that takes work from each other, as LLVM text.
 
-`autotune_parallel_for(body, context, extent, threads)` runs `body(context, thread, low, high)` until every iteration
-of [0, extent) has run once. The iterations are cut into chunks, up to eight a thread, and every thread is given a
-contiguous range of them: the same rows in every loop, so that what a thread reads is what its own core wrote the loop
-before. It takes chunks from the front of its range, and when that is empty from the back of the others' ranges (work
-stealing, as in Blumofe and Leiserson, JACM 1999, with ranges in place of deques).
+`autotune_parallel_for(body, context, extent, threads)` runs `body(context, thread, low, high)` until every iteration of
+[0, extent) has run once. The iterations are cut into chunks, up to eight a thread, and every thread is given a
+contiguous range of them. The ranges have the same rows in every loop, so that a thread reads data that its own core
+wrote in the loop before. It takes chunks from the front of its range. When that is empty, it takes them from the back
+of other ranges: work stealing (Blumofe and Leiserson, JACM 1999), with ranges for deques.
 
-What it is for is a machine that does other things as well. A loop that is cut in equal parts once, OpenMP's way, waits
-in every loop for a thread that the operating system has put aside, some milliseconds each. Here the rest of a range is
-taken over, and the caller waits only for chunks that somebody is working on.
+The pool is made for a machine that does other things as well. A loop that is cut in equal parts once, OpenMP's way,
+waits in every loop for a thread that the operating system has suspended. Such a wait takes some milliseconds. Here the
+rest of a range is taken over, and the caller waits only for chunks that a thread is working on.
 
 All state is in words that are read and written atomically. A range is one word: the number of the loop (32 bits), the
-first chunk left and the end (16 bits each); so taking a chunk is one compare-and-exchange, which fails for a thread
-that is late by a loop or more. A thread reads what the loop is only after it holds a chunk of it, and the loop cannot
-end before that chunk is done. One loop runs at a time: a caller that finds the pool at work, or runs inside it, works
-alone. Idle threads spin for about a tenth of a millisecond, then sleep. A child made by `fork` has no pool threads and
-loses nothing but speed.
+first chunk left and the end (16 bits each). So taking a chunk is one compare-and-exchange, which fails for a thread
+that is late by a loop or more. A thread reads the loop's description only after it holds a chunk of it, and the loop
+cannot end before that chunk is done. One loop runs at a time: a caller that finds the pool at work, or runs inside it,
+works alone. Idle threads spin for about a tenth of a millisecond, then sleep. A child made by `fork` has no pool
+threads and loses nothing but speed.
 
 `autotune_close()` waits for a loop that runs and ends the threads; loops after it run in their callers alone. A shared
 object calls it as it is unloaded: threads that ran in code that is gone would take the process along.
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 
-MAX_THREADS = 128
+MAX_THREADS = 128  # each has 128 bytes of @pool
 
 # Words of @pool, each group in cache lines of its own: who writes one does not disturb who reads another.
 _ANNOUNCED, _SLEEPERS, _BUSY, _MADE, _OWNER = 0, 16, 32, 33, 34
@@ -375,11 +375,11 @@ define internal void @unload() {
   ret void
 }
 """
-"""Has a shared object end its pool as it is unloaded, or as the process ends."""
+"""Destructor of a shared object, which ends its pool as it is unloaded, or as the process ends."""
 
 
 def pool_text(architecture: str) -> str:
-    """LLVM text of the pool for a processor family (the first part of a target triple)."""
+    """Returns the LLVM text of the pool for a processor family (the first part of a target triple)."""
     words = {
         "MAX_THREADS": MAX_THREADS,
         "ANNOUNCED": _ANNOUNCED,

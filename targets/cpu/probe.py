@@ -1,8 +1,8 @@
-"""Finds out what this host's processor does; `python -m targets.cpu.probe` with the arguments of `probe` prints it.
+"""A probe of this host's processor; `python -m targets.cpu.probe` with the arguments of `probe` prints its figures.
 
-It runs in a process of its own, whose threads and memory end with it, in about a second. Whatever else runs on the
-machine only ever makes things slower, so each figure is the best of many short runs. Counts of instructions are whole
-or half numbers, times and bandwidths have two digits, so that they come out alike the next time.
+It runs in a process of its own, whose threads and memory end with it, in about a second. Other programs can only make
+the machine slower, so each figure is the best of many short runs. Counts of instructions are whole or half numbers,
+times and bandwidths have two digits, so that they come out alike the next time.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from targets.jit import LinkedObjects
 Levels = tuple[float, float, float]
 
 RUN_SECONDS = 3e-4
-"""Of one run: shorter than what the system gives to others at a time, so that some runs are not disturbed."""
+"""Seconds of one run: less than the time slices of other processes, so that some runs are not disturbed."""
 
 FIGURE_SECONDS = 0.015
-"""That are spent on one figure at a time."""
+"""Seconds spent on one figure at a time."""
 
 ROUNDS = 3
-"""In which all figures are measured anew: what shares a core with others is slow for a while."""
+"""Rounds that measure all figures anew: a program that shares a core slows it for a while."""
 
 LEAST_FAR, MOST_FAR = 64 << 20, 512 << 20
 """Bytes that are read to find the bandwidth of memory: four times the last cache, but within these."""
 
 SHARED = 8
-"""Part of the last cache that is read to find its bandwidth: others on its cores, of other machines too where this one
-is virtual, hold the most of it."""
+"""Divisor of the last cache's size for the part that is read to find its bandwidth.
+
+Programs on other cores, and on other virtual machines, occupy most of that cache.
+"""
 
 SCATTER = 0x9E3779B1
 """Odd, so that its multiples come to every row: one after the other, far apart."""
@@ -50,8 +52,10 @@ SCATTER = 0x9E3779B1
 _SLOW: Levels = (0.0, 0.0, 0.0)
 
 FASTEST = 1.5e11
-"""Bytes a second that a core may read from its caches: by these a run is as long as it should be, and not so short that
-the start of the threads is a part of it."""
+"""Bytes a second that a core may read from its caches.
+
+Runs are sized by it: long enough that the start of the threads hardly counts, and not too long.
+"""
 
 UNDISTURBED = 0.8
 """Share of the cores' time that a probe must get for its figures of all cores to hold."""
@@ -62,7 +66,7 @@ SLEEP_SECONDS, SLEEPS = 2e-3, 15
 
 @dataclass(frozen=True)
 class Probed:
-    """What was measured of a processor.
+    """Figures that were measured on a processor.
 
     Attributes:
         clock_hz: cycles a second of a core, where all of them multiply and add.
@@ -70,17 +74,17 @@ class Probed:
         fma, loads, stores: vector instructions of that kind that a core starts in a cycle.
         fma_latency: cycles until the result of a multiply-add can be used.
         issue: instructions that a core starts in a cycle, of a mix of integers, loads and products.
-        one: bytes a second that one core alone reads: from the second level and the third in rows of 256 bytes here and
-            there, as tiles are read, from memory in order, as constants lie there.
+        one: bytes a second that one core alone reads. From the second level and the third it reads scattered rows of
+            256 bytes, like tiles; from memory it reads in order, like constants.
         each: the same of every core while all of them read.
-        start_seconds: of a parallel loop of which every thread is awake, from its start to its end.
+        start_seconds: seconds of a parallel loop of which every thread is awake, from its start to its end.
         wake_seconds: the same where all threads but the caller's sleep.
         elements: loads of one element each that a core starts in a cycle.
-        dots, dot_latency: instructions that add two products of bfloat16 to each sum, as `fma` and `fma_latency`;
-            those of multiply-adds where there are none.
+        dots, dot_latency: instructions that add two products of bfloat16 to each sum, as `fma` and `fma_latency`; on a
+            processor without them the figures of multiply-adds.
         byte_dots, byte_dot_latency: the same of instructions that add four products of bytes to each sum.
-        disturbed: whether other programs took part of the cores meanwhile: the figures of all cores at once are then
-            put together from those of one, and those of loops are usual ones.
+        disturbed: whether other programs took part of the cores meanwhile. The figures of all cores are then derived
+            from those of one, and those of loops are usual ones.
     """
 
     clock_hz: float
@@ -114,7 +118,7 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
     """
     code = _Code(lanes, 24 if registers >= 32 else 12)
     near = aligned((UNROLLED * lanes * 4,), "uint8")
-    place = near.ctypes.data
+    buffer_address = near.ctypes.data
     alone: dict[str, Callable[[int], Any]] = {
         "chain": lambda n: code.chain(n, 3, 5),
         "products": lambda n: code.products(n, 0.0),
@@ -123,10 +127,10 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         "dot_latency": lambda n: code.dot_latency(n, 0.0),
         "byte_dots": lambda n: code.byte_dots(n, 0.0),
         "byte_dot_latency": lambda n: code.byte_dot_latency(n, 0.0),
-        "loads": lambda n: code.loads(n, place),
-        "elements": lambda n: code.elements(n, place),
-        "stores": lambda n: code.stores(n, place),
-        "mixed": lambda n: code.mixed(n, place, 0.0, 3, 5),
+        "loads": lambda n: code.loads(n, buffer_address),
+        "elements": lambda n: code.elements(n, buffer_address),
+        "stores": lambda n: code.stores(n, buffer_address),
+        "mixed": lambda n: code.mixed(n, buffer_address, 0.0, 3, 5),
     }
     memory = aligned((min(MOST_FAR, max(LEAST_FAR, 4 * caches[-1])),), "uint8")
     memory[::4096] = 1  # pages that were never written are all the same one
@@ -205,7 +209,7 @@ class _Code:
         module = llvm.parse_assembly(probe_text(machine.triple, lanes, chains, pairs, in_bytes))
         self._linked = LinkedObjects([machine.emit_object(module)], FUNCTIONS)
         _LOADED.append(self._linked)  # the threads of its pool run in it
-        number, floating, place = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+        number, floating, pointer = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
         self.chain = self._function("chain", number, number, number, gives=number)
         self.latency = self._function("latency", number, floating, gives=floating)
         self.products = self._function("products", number, floating, gives=floating)
@@ -213,13 +217,13 @@ class _Code:
         self.dots = self._function("dots", number, floating, gives=floating)
         self.byte_dot_latency = self._function("byte_dot_latency", number, floating, gives=floating)
         self.byte_dots = self._function("byte_dots", number, floating, gives=floating)
-        self.loads = self._function("loads", number, place)
-        self.elements = self._function("elements", number, place)
-        self.stores = self._function("stores", number, place)
-        self.mixed = self._function("mixed", number, place, floating, number, number)
-        self.all_products = self._function("all_products", place, number)
-        self.all_stream = self._function("all_stream", place, number)
-        self.together = self._function("together", place, number, number, gives=number)
+        self.loads = self._function("loads", number, pointer)
+        self.elements = self._function("elements", number, pointer)
+        self.stores = self._function("stores", number, pointer)
+        self.mixed = self._function("mixed", number, pointer, floating, number, number)
+        self.all_products = self._function("all_products", pointer, number)
+        self.all_stream = self._function("all_stream", pointer, number)
+        self.together = self._function("together", pointer, number, number, gives=number)
 
     def _function(self, name: str, *takes: Any, gives: Any = None) -> Callable[..., Any]:
         return ctypes.CFUNCTYPE(gives, *takes)(self._linked.address(name))
@@ -235,7 +239,7 @@ def _rate(run: Callable[[int], Any]) -> float:
 
 
 def _best(run: Callable[..., Any], *given: Any) -> float:
-    """Seconds of the fastest of many runs."""
+    """Returns the seconds of the fastest of many runs."""
     end, fastest = time.perf_counter() + FIGURE_SECONDS, float("inf")
     while True:
         fastest = min(fastest, _seconds(run, *given))
@@ -250,7 +254,7 @@ def _seconds(run: Callable[..., Any], *given: Any) -> float:
 
 
 def _bandwidths(code: _Code, memory: NDArray[Any], threads: int, caches: Sequence[int]) -> Levels:
-    """Bytes a second that each of so many threads reads from the second level, the third and memory."""
+    """Measures the bytes a second that each of so many threads reads from the second level, the third and memory."""
     first, second, third = caches
     own = _again(code, memory, max(2 * first, second // 2), threads)
     shared = _again(code, memory, max(2 * second, third // SHARED), threads)
@@ -270,7 +274,7 @@ def _rounded(rates: Levels) -> Levels:
 
 
 def _again(code: _Code, memory: NDArray[Any], part: int, threads: int) -> float:
-    """Bytes a second of each thread that reads a part of its own again and again."""
+    """Measures the bytes a second of each thread that reads a part of its own again and again."""
     part = _power(min(part, memory.nbytes // threads))
     times = max(1, round(RUN_SECONDS * FASTEST / part))
     rows = part // ROW
@@ -279,7 +283,9 @@ def _again(code: _Code, memory: NDArray[Any], part: int, threads: int) -> float:
 
 
 def _onwards(code: _Code, memory: NDArray[Any], threads: int) -> float:
-    """Bytes a second of each thread where all of them read what no cache holds: of the faster fifth of the runs."""
+    """Measures the bytes a second of each thread when all read data that no cache holds: of the faster fifth of the
+    runs.
+    """
     window = 2 << 20
     parts = memory.nbytes // (window * threads)
     seconds: list[float] = []
@@ -292,7 +298,7 @@ def _onwards(code: _Code, memory: NDArray[Any], threads: int) -> float:
 
 
 def _start(code: _Code, threads: int) -> float:
-    """Seconds of a parallel loop beyond its work, all threads awake and each taking its eight chunks."""
+    """Measures the seconds of a parallel loop beyond its work; all threads are awake, each takes its eight chunks."""
     held = 2_000
     given = _words(held)
     took = [code.together(given, 8 * threads, threads) - 8 * held for _ in range(200)]
@@ -300,32 +306,32 @@ def _start(code: _Code, threads: int) -> float:
 
 
 def _wake(code: _Code, threads: int) -> float:
-    """The same where the other threads sleep."""
-    held, took = 500_000, []
-    given = _words(held)
+    """Measures the seconds of a parallel loop beyond its work when the other threads sleep."""
+    spin, took = 500_000, []
+    given = _words(spin)
     for _ in range(SLEEPS):
         time.sleep(SLEEP_SECONDS)
-        took.append(code.together(given, threads, threads) - held)
+        took.append(code.together(given, threads, threads) - spin)
     return float(np.quantile(took, 0.25)) * 1e-9
 
 
 def _power(size: int) -> int:
-    """The largest power of two that is no greater."""
+    """Returns the largest power of two that is no greater."""
     return 1 << size.bit_length() - 1
 
 
 def _words(*values: int) -> Any:
-    """The arguments of a loop's body, 64 bits each."""
+    """Packs the arguments of a loop's body, 64 bits each."""
     return ctypes.byref((ctypes.c_int64 * len(values))(*values))
 
 
 def _halves(value: float) -> float:
-    """The nearest half, at least one."""
+    """Rounds to the nearest half, at least one half."""
     return max(0.5, round(value * 2) / 2)
 
 
 def digits(value: float, count: int = 2) -> float:
-    """A figure by its first digits, two where nothing else is said."""
+    """Rounds a figure to its first digits, two by default."""
     return float(f"{value:.{count - 1}e}")
 
 

@@ -1,7 +1,7 @@
-"""LLVM text of the small functions by which `targets.cpu.probe` finds out what a processor does.
+"""LLVM text of the small functions that `targets.cpu.probe` runs.
 
-Each is one unrolled loop, so that counting it costs nothing. Memory is read and written by volatile accesses, of which
-none is left out.
+Each is one unrolled loop, so that counting it costs nothing. Memory is read and written by volatile accesses, which
+LLVM never removes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ ROW = 256
 
 
 def probe_text(triple: str, lanes: int, chains: int, pairs: bool = False, in_bytes: bool = False) -> str:
-    """The module: functions `chain`, `latency`, `products`, `dot_latency`, `dots`, `byte_dot_latency`, `byte_dots`,
-    `loads`, `elements`, `stores`, `mixed`, `stream`, and those that run on all threads of our pool.
+    """Writes the module of the probe as LLVM text.
+
+    Functions: `chain`, `latency`, `products`, `dot_latency`, `dots`, `byte_dot_latency`, `byte_dots`, `loads`,
+    `elements`, `stores`, `mixed`, `stream`, and those that run on all threads of our pool.
 
     Args:
         triple: LLVM's, of this host.
@@ -71,7 +73,7 @@ def probe_text(triple: str, lanes: int, chains: int, pairs: bool = False, in_byt
 
 
 def _loop(head: str, phis: str, body: str, tail: str, last: str = "l") -> str:
-    """A function's blocks: `body`, whose `last` block ends a pass, %n times."""
+    """Writes a function's blocks: `body`, whose `last` block ends a pass, runs %n times."""
     return f"""{head} {{
 e:
   br label %l
@@ -89,7 +91,7 @@ d:
 
 
 def _chain() -> str:
-    """Integer instructions of one cycle each, every one of which waits for the one before."""
+    """Writes integer instructions of one cycle each, every one of which waits for the one before."""
     steps, last = [], "%x"
     for step in range(UNROLLED):
         operation, operand = ("xor", "%z") if step % 2 else ("add", "%y")
@@ -100,7 +102,7 @@ def _chain() -> str:
 
 
 def _products(name: str, kind: str, lanes: int, chains: int, dots: Dots | None = None) -> str:
-    """`UNROLLED` vector multiply-adds into `chains` sums, or instructions that add several products to each."""
+    """Writes `UNROLLED` vector multiply-adds into `chains` sums, or instructions that add several products to each."""
     sums, function, operands = kind, f"llvm.fma.v{lanes}f32", f"{kind} %m, {kind} %m, "
     body = [
         f"  %m0 = insertelement {kind} poison, float %z, i32 0",
@@ -109,7 +111,7 @@ def _products(name: str, kind: str, lanes: int, chains: int, dots: Dots | None =
     if dots is not None:
         sums, function = dots.sums, dots.name
         body.append(f"  %w = bitcast {kind} %m to {dots.factors}")
-    whole = "i32" in sums
+    integral = "i32" in sums
     last = [f"%a{chain}" for chain in range(chains)]
     for step in range(UNROLLED):
         chain = step % chains
@@ -117,20 +119,20 @@ def _products(name: str, kind: str, lanes: int, chains: int, dots: Dots | None =
         given = f"{operands}{sum_}" if dots is None else f"{sum_}, {dots.factors} %w, {dots.factors} %w"
         body.append(f"  %s{step} = call {sums} @{function}({given})")
         last[chain] = f"%s{step}"
-    first = [f"i32 {c}" if whole else f"float {c}.0" for c in range(chains)]
+    first = [f"i32 {c}" if integral else f"float {c}.0" for c in range(chains)]
     phis = "\n".join(f"  %a{c} = phi {sums} [ splat ({first[c]}), %e ], [ {last[c]}, %l ]" for c in range(chains))
     added, total = [], last[0]
     for chain in range(1, chains):
-        added.append(f"  %t{chain} = {'add' if whole else 'fadd'} {sums} {total}, {last[chain]}")
+        added.append(f"  %t{chain} = {'add' if integral else 'fadd'} {sums} {total}, {last[chain]}")
         total = f"%t{chain}"
-    element = "i32" if whole else "float"
+    element = "i32" if integral else "float"
     found = [f"  %r0 = extractelement {sums} {total}, i32 0", f"  %r = bitcast {element} %r0 to float"]
     tail = "\n".join([*added, *found, "  ret float %r"])
     return _loop(f"define float @{name}(i64 %n, float %z) #0", phis, "\n".join(body), tail)
 
 
 def _accesses(name: str, access: str, step: int) -> str:
-    """`UNROLLED` accesses to neighbouring vectors."""
+    """Writes `UNROLLED` accesses to neighbouring vectors."""
     body = []
     for number in range(UNROLLED):
         body.append(f"  %p{number} = getelementptr i8, ptr %b, i64 {number * step}")
@@ -139,7 +141,7 @@ def _accesses(name: str, access: str, step: int) -> str:
 
 
 def _mixed() -> str:
-    """As many instructions as are started together anywhere: two products, two loads and four integer ones a group.
+    """Writes groups of two products, two loads and four integer instructions, more than any processor starts at a time.
 
     Each group is a block of its own, so that they stay side by side.
     """

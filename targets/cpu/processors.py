@@ -1,4 +1,4 @@
-"""What a processor that LLVM knows by name can do: LLVM does not list it, but its code for small functions tells."""
+"""Instruction sets of processors that LLVM knows by name, inferred from its code for small functions."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ _TILES = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d",
 
 
 def triple_of(architecture: str) -> str:
-    """Target triple of an architecture; that of this host for an empty name."""
+    """Returns the target triple of an architecture; that of this host for an empty name."""
     return TRIPLES[architecture] if architecture else llvm.get_default_triple()
 
 
 @cache
 def features_of(cpu: str, architecture: str = "") -> tuple[str, ...]:
-    """Those instruction sets of a processor that kernels are written for, by LLVM's names.
+    """Lists the instruction sets of a processor that kernels use, by LLVM's names.
 
-    LLVM may end the process over a name it does not know, so that another one asks.
+    LLVM does not list them, and may end the process over a name it does not know, so a child process asks.
 
     Args:
         cpu: LLVM's name.
         architecture: a name of `TRIPLES`; empty: this host's.
 
     Raises:
-        ValueError: such a name.
+        ValueError: LLVM does not know the processor.
     """
     command = [sys.executable, "-m", "targets.cpu.processors", cpu, architecture]
     folder = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def features_of(cpu: str, architecture: str = "") -> tuple[str, ...]:
 
 
 def probed_features(cpu: str, architecture: str = "") -> list[str]:
-    """What `features_of` says, asked in this process: the name must be one that LLVM knows."""
+    """Lists the instruction sets in this process; the name must be one that LLVM knows."""
     if architecture:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
@@ -103,16 +103,16 @@ def probed_features(cpu: str, architecture: str = "") -> list[str]:
         return ["neon"] if target.triple.startswith(("aarch64", "arm64")) else []
     # Arguments are in the widest registers, words are added in those that the instruction has.
     words = [line for line in code(_WORDS).splitlines() if "paddw" in line]
-    found = ["avx"] if "%ymm" in sums or "%zmm" in sums else []
-    found += ["avx2"] if any("%ymm" in line or "%zmm" in line for line in words) else []
-    found += ["avx512bw"] if any("%zmm" in line for line in words) else []
+    features = ["avx"] if "%ymm" in sums or "%zmm" in sums else []
+    features += ["avx2"] if any("%ymm" in line or "%zmm" in line for line in words) else []
+    features += ["avx512bw"] if any("%zmm" in line for line in words) else []
     if "%zmm" in sums:
-        found += ["avx512f"]
-        found += ["avx512dq"] if "vcvttpd2qq" in code(_LONG) else []
-        found += ["avx512vnni"] if "vpdpbusd" in code(_DOT) else []
-        found += ["avx512bf16"] if "vcvtneps2bf16" in code(_NARROW) else []
-        found += ["amx-bf16", "amx-int8"] if cpu in _TILES else []
-    return found
+        features += ["avx512f"]
+        features += ["avx512dq"] if "vcvttpd2qq" in code(_LONG) else []
+        features += ["avx512vnni"] if "vpdpbusd" in code(_DOT) else []
+        features += ["avx512bf16"] if "vcvtneps2bf16" in code(_NARROW) else []
+        features += ["amx-bf16", "amx-int8"] if cpu in _TILES else []
+    return features
 
 
 if __name__ == "__main__":

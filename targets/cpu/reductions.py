@@ -15,10 +15,10 @@ _HEX = re.compile(r"0x(H?)([0-9A-F]+)")
 
 
 def minmax(math: VectorMath, op: str, a: Value, b: Value) -> Value:
-    """The lesser (`min`) or the greater (`max`) of two values; NaN where either is NaN.
+    """Computes the lesser (`min`) or the greater (`max`) of two values; NaN if either is NaN.
 
     Beside a constant that is one instruction of x86, its minimum or maximum. Of two values it is two with AVX-512 and
-    three without, of which one waits for `b` alone: the maximum so far of a reduction is best the second.
+    three without. One of these waits for `b` alone, so the maximum so far of a reduction should be `b`.
     """
     if a.dtype not in FLOATS:
         return by_comparison(math.text, op, a, b)
@@ -39,7 +39,7 @@ def minmax(math: VectorMath, op: str, a: Value, b: Value) -> Value:
 
 
 def _put_right(math: VectorMath, chosen: Value, a: Value) -> Value:
-    """`chosen`, and `a` where that is NaN, by one instruction of AVX-512."""
+    """Returns `chosen`, and `a` where that is NaN, by one instruction of AVX-512."""
     kind, name = a.type, "llvm.x86.avx512.mask.fixupimm.ps.512"
     math.declared.add(f"declare {kind} @{name}({kind}, {kind}, <16 x i32>, i32, i16, i32)")
     # Four bits of the table for each class of the second operand: 1, for both classes of NaN, takes it, 0 does not.
@@ -50,7 +50,7 @@ def _put_right(math: VectorMath, chosen: Value, a: Value) -> Value:
 
 
 def by_comparison(text: Text, op: str, a: Value, b: Value) -> Value:
-    """The lesser or the greater of two values; the second where either is NaN.
+    """Computes the lesser or the greater of two values; the second if either is NaN.
 
     Comparison and choice are one instruction of x86, its minimum or maximum.
     """
@@ -64,7 +64,7 @@ def by_comparison(text: Text, op: str, a: Value, b: Value) -> Value:
 
 
 def _is_number(x: Value) -> bool:
-    """Whether a value is a constant other than NaN, in each lane."""
+    """Tells whether a value is a constant other than NaN, in each lane."""
     if x.text.startswith("%"):
         return False
     literal = _HEX.search(x.text)
@@ -75,7 +75,7 @@ def _is_number(x: Value) -> bool:
 
 
 def horizontal(math: VectorMath, reducer: str, x: Value) -> Value:
-    """All lanes of a vector, but for those of 16-bit floats, reduced to one scalar."""
+    """Reduces all lanes of a vector to one scalar; the vector is not of 16-bit floats."""
     kind, scalar = x.type, llvm_type(x.dtype)
     suffix = f"v{x.lanes}{_SUFFIX.get(x.dtype, f'i{BITS[x.dtype]}')}"
     if x.dtype in FLOATS and reducer in ("sum", "prod"):
@@ -93,21 +93,21 @@ def horizontal(math: VectorMath, reducer: str, x: Value) -> Value:
 
 
 def halved(math: VectorMath, reducer: str, x: Value) -> Value:
-    """The least or the greatest lane, one half with the other until one lane is left.
+    """Reduces a vector to its least or greatest lane: combines halves until one lane is left.
 
-    LLVM's own reduction of floats, which says what becomes of numbers that are none, goes lane by lane.
+    LLVM's own reduction of floats with defined results for NaN goes lane by lane.
     """
     if x.lanes == 1:
         return math.text.value(f"extractelement {x.type} {x.text}, i32 0", x.dtype)
-    kept = 1 << (x.lanes - 1).bit_length() - 1
-    rest = x.lanes - kept
+    half = 1 << (x.lanes - 1).bit_length() - 1
+    rest = x.lanes - half
     first, second = (
         math.text.value(
             f"shufflevector {x.type} {x.text}, {x.type} poison, "
-            f"<{kept} x i32> <{', '.join(f'i32 {place}' for place in places)}>",
+            f"<{half} x i32> <{', '.join(f'i32 {place}' for place in lanes)}>",
             x.dtype,
-            kept,
+            half,
         )
-        for places in (range(kept), [kept + lane % rest for lane in range(kept)])
+        for lanes in (range(half), [half + lane % rest for lane in range(half)])
     )
     return halved(math, reducer, minmax(math, reducer, first, second))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from search_space.ir.expr import Expr
 from search_space.ir.rounding import limited
 
-ENDS = {"uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}
+ENDS = {"uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}  # least and greatest value of a byte
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Bounded:
 
 
 def bounded(e: Expr) -> Bounded | None:
-    """What a cast makes a byte of, if it has that form."""
+    """Returns the form of a cast to a byte, if the cast has it; None otherwise."""
     if e.dtype not in ENDS or e.args[0].op != "cast" or e.args[0].dtype != "int32":
         return None
     inner = limited(e.args[0])
@@ -50,15 +50,16 @@ def bounded(e: Expr) -> Bounded | None:
 
 
 def float_of_byte(e: Expr) -> tuple[Bounded, Expr] | None:
-    """The byte that is rounded to, and the one that is taken from it, where the difference is a float at once.
+    """Returns the form that is rounded to a byte, and the byte that is subtracted, if their difference is cast to
+    float.
 
-    So are layers of models that are quantised already written whose sums are rounded to bytes before a float is
-    computed of these.
+    Layers of models that were quantised before import have this form if their sums are rounded to bytes before a float
+    is computed from these.
     """
     if e.op != "cast" or e.dtype != "float32" or e.args[0].op != "sub" or e.args[0].dtype != "int32":
         return None
-    byte, taken = e.args[0].args
-    if any(x.op != "cast" or x.args[0].dtype not in ENDS for x in (byte, taken)) or byte.args[0].op != "cast":
+    byte, subtracted = e.args[0].args
+    if any(x.op != "cast" or x.args[0].dtype not in ENDS for x in (byte, subtracted)) or byte.args[0].op != "cast":
         return None
     found = bounded(byte.args[0])
-    return None if found is None else (found, taken.args[0])
+    return None if found is None else (found, subtracted.args[0])

@@ -14,13 +14,13 @@ ZEROS = f"@zeros = internal constant [{ZEROS_BYTES} x i8] zeroinitializer, align
 
 
 class Compiles(Protocol):
-    """What of a CPU's target its files are made with: an LLVM machine, and the head of every module for it."""
+    """The part of a CPU's target that makes its files: an LLVM machine, and the head of every module for it."""
 
     cpu: str
     machine: Any
 
     def header(self) -> str:
-        """Data layout and triple."""
+        """Returns the data layout and the triple as LLVM text."""
 
 
 # The timing loop: seconds are taken around every single execution.
@@ -122,7 +122,7 @@ done:
 
 
 def cold_timer_text() -> str | None:
-    """LLVM text of the timing loop with cold constants, to go with `runtime_text`; None where this host has none."""
+    """Writes the timing loop with cold constants, to go with `runtime_text`; None if this host has no such loop."""
     if not llvm.get_process_triple().startswith("x86_64"):
         return None
     features = llvm.get_host_cpu_features()
@@ -136,8 +136,8 @@ def cold_timer_text() -> str | None:
 def initialise() -> None:
     """Makes the native target available.
 
-    LLVM's loop strength reduction is off from here on, for all code of this process: our loops carry their pointers
-    themselves, and what it makes of them is a third slower for memory-bound kernels and takes a quarter of the time of
+    LLVM's loop strength reduction is off from here on, for all code of this process, because our loops carry their
+    pointers themselves. Its results are a third slower for memory-bound kernels, and it takes a quarter of the time of
     code generation.
     """
     llvm.set_option("autotune", "-disable-lsr")
@@ -147,10 +147,10 @@ def initialise() -> None:
 
 
 def runtime_text(triple: str) -> str:
-    """LLVM text of the shared native side for processors of a target triple."""
+    """Writes the shared native side for processors of a target triple as LLVM text."""
     return pool_text(triple.partition("-")[0]) + TIMER
 
 
 def library_text(triple: str) -> str:
-    """The same for what is linked to a shared object, which may be unloaded."""
+    """Writes the native side for code in a shared object, which may be unloaded."""
     return runtime_text(triple) + ENDS

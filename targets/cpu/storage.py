@@ -1,4 +1,4 @@
-"""Where each buffer lives: a parameter, scratch memory, or registers when every access is known at compile time."""
+"""Storage of each buffer: a parameter, scratch memory, or registers if every access is known at compile time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 
-MAX_REGISTER_VALUES = 1024
+MAX_REGISTER_VALUES = 1024  # of one buffer: each is a value of its own in the text
 MOST_OPEN_ELEMENTS = 1 << 31
-"""Of an array of open sizes: distances between lanes are computed in 32 bits."""
+"""Exclusive upper bound of the elements of an array of open sizes: distances between lanes are computed in 32 bits."""
 SEVERAL = -1
 
 
@@ -26,10 +26,10 @@ class Storage:
     Attributes:
         kind: `param` (pointer argument), `shared` or `scratch` (one or per thread, in the workspace), `register`.
         offset: bytes into the workspace area, for shared and scratch.
-        strides: by dimension.
+        strides: strides by dimension.
         lanes: vector width of a register buffer's values; 0 for scalars.
-        grain: blocks of so many elements, counted from the first, lie in the rows or outside of them as a whole.
-        row: neighbours along the last dimension; 0 where they do not lie side by side.
+        grain: number of elements of a block, counted from the first, that is always either within a row or outside.
+        row: extent of the last dimension; 0 if it is open, or its elements are not contiguous.
     """
 
     kind: str
@@ -43,14 +43,14 @@ class Storage:
 
 @dataclass(frozen=True)
 class Loops:
-    """The loop variables of a program by what happens to them."""
+    """Unrolled and vectorized loop variables of a program."""
 
     unrolled: frozenset[str]
     lanes: dict[str, int]
 
 
 def loops_of(program: LoopProgram) -> Loops:
-    """Names of unrolled loops, and of vectorized ones with their extents (SEVERAL: a peeled tail has another)."""
+    """Returns unrolled loops, and vectorized ones with their extents (SEVERAL: a peeled tail has another extent)."""
     unrolled: set[str] = set()
     lanes: dict[str, int] = {}
 
@@ -73,7 +73,7 @@ def loops_of(program: LoopProgram) -> Loops:
 
 
 def accesses(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
-    """Every access below: buffer, indices, and whether an instruction makes it."""
+    """Lists every access below a statement: buffer, indices, and whether an instruction makes it."""
     for node in walk_stmt(stmt):
         if isinstance(node, Store):
             yield node.buffer, node.indices, False
@@ -84,12 +84,12 @@ def accesses(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
 
 
 def strides_of(buffer: Buffer) -> Strides:
-    """Row-major strides in elements."""
+    """Returns row-major strides in elements."""
     return tuple(int(s.value) if s.is_const else s for s in buffer.strides)
 
 
 def _grain(buffer: Buffer) -> int:
-    """See `Storage.grain`."""
+    """Computes `Storage.grain` of a buffer."""
     strides = strides_of(buffer)
     if not strides or strides[-1] != 1:
         return 1
@@ -97,19 +97,19 @@ def _grain(buffer: Buffer) -> int:
 
 
 def _row(buffer: Buffer) -> int:
-    """See `Storage.row`."""
+    """Computes `Storage.row` of a buffer."""
     strides = strides_of(buffer)
     last = buffer.shape[-1] if strides and strides[-1] == 1 else const(0)
     return int(last.value) if last.is_const else 0
 
 
 def _bytes(buffer: Buffer) -> int:
-    """At most, whatever the sizes."""
+    """Returns the greatest number of bytes for any sizes."""
     return span(buffer.size)[1] * dtype_bytes(buffer.dtype)
 
 
 def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
-    """Storage by buffer name, bytes of the shared area, bytes of scratch a thread.
+    """Returns storage by buffer name, bytes of the shared area, and bytes of scratch a thread.
 
     Raises:
         BuildError: an array of open sizes that may be too large.
@@ -164,8 +164,8 @@ def _has_parallel(stmt: Stmt) -> bool:
 def _register_lanes(
     buffer: Buffer, strides: Strides, used: list[tuple[tuple[Expr, ...], bool]], loops: Loops
 ) -> int | None:
-    """The vector width under which all accesses are to whole registers; None where memory is needed."""
-    found: set[int] = set()
+    """Returns the vector width under which all accesses are to whole registers; None if memory is needed."""
+    widths: set[int] = set()
     for indices, by_instruction in used:
         flat = flat_index(indices, strides)
         if by_instruction:
@@ -176,7 +176,7 @@ def _register_lanes(
             tiled = {v for v in variables(flat) if v.startswith("#")}
             if "#0" in tiled and len(tiled) > 1:
                 return None  # a tile of several rows lies in memory
-            found.add(_tile_lanes(flat))
+            widths.add(_tile_lanes(flat))
             continue
         width = 0
         for monomial, coefficient in poly(flat).items():
@@ -190,20 +190,20 @@ def _register_lanes(
                     return None
             elif names - loops.unrolled:
                 return None
-        found.add(width)
+        widths.add(width)
         if width and any(c % width for m, c in poly(flat).items() if not (m and m[0].args[0] in loops.lanes)):
             return None
-    count = int(buffer.size.value) // max(1, *found) if found else 0
-    return found.pop() if len(found) == 1 and count <= MAX_REGISTER_VALUES else None
+    count = int(buffer.size.value) // max(1, *widths) if widths else 0
+    return widths.pop() if len(widths) == 1 and count <= MAX_REGISTER_VALUES else None
 
 
 def _tile_lanes(flat: Expr) -> int:
-    """An instruction's output tile occupies one register of as many lanes as #0 runs over (16 int32)."""
+    """Returns the lanes of the one register of an instruction's output tile: as many as #0 runs over (16 int32)."""
     return 16 if "#0" in variables(flat) else 0
 
 
 def free_variables(loop: For) -> set[str]:
-    """Loop variables used inside a loop."""
+    """Collects the loop variables used inside a loop."""
     names: set[str] = set()
     for stmt in walk_stmt(loop):
         exprs: list[Expr] = []

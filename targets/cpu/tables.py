@@ -18,7 +18,7 @@ NEEDED = "avx512f"
 
 @dataclass(frozen=True)
 class Lookup:
-    """What of a number is looked up.
+    """A lookup of a number's lowest four bits in a table.
 
     Attributes:
         word: int32, of which the lowest four bits count.
@@ -30,25 +30,25 @@ class Lookup:
 
 
 def lookup_of(e: Expr) -> Lookup | None:
-    """The table that a conversion to float32 is, where it reads nothing but one `word % 16`."""
+    """Recognises a conversion to float32 that reads nothing but one `word % 16`, and tabulates it; None otherwise."""
     if e.op != "cast" or e.dtype != "float32" or e.args[0].dtype != "int32":
         return None
     inner = e.args[0]
-    found = inner
-    while found.op in ("add", "sub") and found.args[1].is_const:
-        found = found.args[0]
-    if found.op != "mod" or not found.args[1].is_const or int(found.args[1].value) != ENTRIES:
+    remainder = inner
+    while remainder.op in ("add", "sub") and remainder.args[1].is_const:
+        remainder = remainder.args[0]
+    if remainder.op != "mod" or not remainder.args[1].is_const or int(remainder.args[1].value) != ENTRIES:
         return None
-    return Lookup(found.args[0], tuple(_entry(inner, found, number) for number in range(ENTRIES)))
+    return Lookup(remainder.args[0], tuple(_entry(inner, remainder, number) for number in range(ENTRIES)))
 
 
 def _entry(e: Expr, part: Expr, number: int) -> float:
-    """The expression where one part of it is a number."""
+    """Evaluates the expression where one part of it is a number."""
     return float(transform(e, lambda node: const(number, "int32") if node is part else None).value)
 
 
 def looked_up(math: VectorMath, word: Value, entries: tuple[float, ...]) -> Value | None:
-    """The entry for each lane; None where there is no such permutation."""
+    """Looks up the entry for each lane; None if the machine has no such permutation."""
     if word.lanes != LANES or NEEDED not in math.features:
         return None
     name, kind = "llvm.x86.avx512.permvar.sf.512", f"<{LANES} x float>"

@@ -33,9 +33,11 @@ from targets.native import NativeKernel, NativePacker
 from targets.network_library import SharedObject, shared_object
 
 MOST_SAVES = 0.125
-"""Vectors written to the stack for each product, beyond which a loop is not worth timing where another has been. Of
-3,430 random programs of 60 tasks the 14 beyond took 1.75 to 11 times as long as the best of their task, in the median
-3.3 times. Reading from there says nothing: a depthwise kernel that keeps its weights on the stack may be the best."""
+"""Vectors written to the stack for each product, beyond which a loop is not worth timing once another one was timed.
+
+Of 3,430 random programs of 60 tasks 14 exceeded it. They took 1.75 to 11 times as long as the best of their task, 3.3
+times in the median. Reads from the stack do not count: a depthwise kernel that keeps its weights there may be the best.
+"""
 
 
 class CpuTarget(Target):
@@ -44,9 +46,9 @@ class CpuTarget(Target):
     Args:
         cpu: an LLVM processor name; this host's by default.
         features: LLVM feature string; this host's by default.
-        name: by which `targets.registry` knows it.
-        architecture: of the processor, a name of `processors.TRIPLES`; empty: this host's. Code for another one is
-            built here and runs elsewhere.
+        name: key of the target in `targets.registry`.
+        architecture: architecture of the processor, a name of `processors.TRIPLES`; empty: this host's. Code for
+            another one is built here and runs elsewhere.
 
     Raises:
         ValueError: a processor that LLVM does not know.
@@ -106,7 +108,7 @@ class CpuTarget(Target):
         return f'nounwind {widths}"target-cpu"="{self.cpu}"'
 
     def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
-        """The module's LLVM text, shared and per-thread workspace bytes."""
+        """Emits the module's LLVM text; also returns the shared and per-thread bytes of workspace."""
         features = frozenset(self.limits.features)
         held = self.limits.caches[2] // 2  # beside what the output is made of
         main = emit_program(peeled(without_unseen(trimmed(program))), name, self.attributes(), features, held)
@@ -147,7 +149,7 @@ class CpuTarget(Target):
         )
 
     def load(self, module: Module) -> CpuKernel:
-        """The module, ready to run in this process.
+        """Loads a module, ready to run in this process.
 
         Raises:
             RunError: it is for another architecture than this host's.
@@ -190,7 +192,7 @@ class CpuTarget(Target):
         return str(self.machine.emit_assembly(llvm.parse_assembly(module.llvm_ir)))
 
     def library(self, files: Mapping[str, bytes]) -> SharedObject | None:
-        """The shared object among a network's files; None where there is none."""
+        """Loads the shared object among a network's files; None if it is missing."""
         return next((shared_object(data) for name, data in files.items() if name.endswith(".so")), None)
 
     def packer(self, module: Module, library: object = None) -> Packer:
@@ -213,7 +215,7 @@ class CpuTarget(Target):
 
 @cache
 def get_target(spec: str = "cpu") -> CpuTarget:
-    """`cpu` (this host), `cpu:NAME` with an LLVM processor name, or for another architecture `cpu:aarch64[:NAME]`.
+    """Returns the target `cpu` (this host), `cpu:NAME` with an LLVM processor name, or `cpu:aarch64[:NAME]`.
 
     Raises:
         ValueError: a processor that LLVM does not know.

@@ -21,7 +21,7 @@ class Dot:
 
     Attributes:
         name: LLVM's.
-        dtype: of the sums; factors: LLVM's type of a register of factors.
+        dtype: type of the sums; factors: LLVM's type of a register of factors.
         commutes: whether the two registers of factors may change places.
     """
 
@@ -37,7 +37,7 @@ BF16 = Dot("llvm.x86.avx512bf16.dpbf16ps.512", "float32", "<32 x bfloat>", 2, Tr
 
 
 def _key(function: Function, operand: Operand) -> tuple[str, int]:
-    """The register an accumulator tile occupies."""
+    """Returns the key of the register that holds an accumulator tile."""
     values = function.values
     terms, constant = values.addresses.offset(values.addresses.plan(operand.buffer, operand.indices))
     assert not terms and values.storage[operand.buffer].kind == "register", operand.buffer
@@ -62,12 +62,12 @@ def _contiguous(function: Function, operand: Operand, wanted: dict[str, int]) ->
 
 
 def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) -> str:
-    """The operand's tile as one register: `kind` loaded whole, or its first 32 bits in every lane."""
+    """Loads the operand's tile as one register: `kind` loaded whole, or its first 32 bits in every lane."""
     text, values = function.text, function.values
     pointer = _pointer(function, operand)
     key = ("tile", pointer, kind, broadcast, values.versions.get(operand.buffer, 0), values.epoch)
-    known = text.lookup(key)
-    if known is None:
+    tile = text.lookup(key)
+    if tile is None:
         # The first operand is four bytes (two halves) in every lane, the same for all 16 results.
         if broadcast:
             word = Value(text.value(f"load i32, ptr {pointer}, align 1", "int32").text, "int32")
@@ -75,21 +75,21 @@ def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) ->
         else:
             values.prefetch(operand.buffer, pointer)
             lanes = text.value(f"load <{LANES} x i32>, ptr {pointer}, align 1", "int32", LANES)
-        known = lanes.text
+        tile = lanes.text
         if kind != f"<{LANES} x i32>":
-            known = text.value(f"bitcast <{LANES} x i32> {known} to {kind}", "int8", 64).text
-        text.remember(key, known)
-    return str(known)
+            tile = text.value(f"bitcast <{LANES} x i32> {tile} to {kind}", "int8", 64).text
+        text.remember(key, tile)
+    return str(tile)
 
 
 def _reused(function: Function, call: Intrinsic) -> bool:
-    """Whether several rows of a tile of registers read the same vector."""
+    """Tells whether several rows of a tile of registers read the same vector."""
     rows = {v for index in call.output.indices for v in variables(index)} & function.values.loops.unrolled
     return not rows <= {v for index in call.inputs[1].indices for v in variables(index)}
 
 
 def _of_zeros(function: Function, call: Intrinsic, dot: Dot) -> bool:
-    """Whether it is known here, with the numbers of unrolled loops, that a factor is zeros around a padded input."""
+    """Tells whether a factor is certainly zeros around a padded input, at the current numbers of unrolled loops."""
     if dot.dtype != "int32":
         return False  # zero times what is no number would be no number
     conditions = map(function.values.fixed, present(function.unit.borders, call))
@@ -109,19 +109,19 @@ def _shared(function: Function, call: Intrinsic, dot: Dot) -> None:
 
 
 def _apart(function: Function, call: Intrinsic, dot: Dot) -> None:
-    found = []
+    registers = []
     for operand in call.inputs:
         _contiguous(function, operand, {"#1": 1})
         words, one = lane_words(function.values, operand, dot.depth)
         line = f"bitcast {words.type} {words.text} to {dot.factors}"
-        found.append((one, function.text.value(line, "int8", 64).text))
+        registers.append((one, function.text.value(line, "int8", 64).text))
     if dot.commutes:  # what is one word for all lanes may be memory
-        found.sort(key=lambda of: of[0])
-    _accumulated(function, call, dot, found[0][1], found[1][1])
+        registers.sort(key=lambda of: of[0])
+    _accumulated(function, call, dot, registers[0][1], registers[1][1])
 
 
 def _accumulated(function: Function, call: Intrinsic, dot: Dot, left: str, right: str) -> None:
-    """The call that adds products of two registers to the one of the sums."""
+    """Emits the instruction that adds products of two registers to the one of the sums."""
     values = function.values
     key = _key(function, call.output)
     old = Value("zeroinitializer", dot.dtype, LANES) if call.reset else values.registers[key]
@@ -132,22 +132,22 @@ def _accumulated(function: Function, call: Intrinsic, dot: Dot, left: str, right
 
 
 def emit_vnni(function: Function, call: Intrinsic) -> None:
-    """vpdpbusd: 16 int32 lanes, each plus four products of uint8 and int8."""
+    """Emits vpdpbusd: 16 int32 lanes, each plus four products of uint8 and int8."""
     _shared(function, call, VNNI)
 
 
 def emit_bf16(function: Function, call: Intrinsic) -> None:
-    """vdpbf16ps: 16 float32 lanes, each plus two products of bfloat16."""
+    """Emits vdpbf16ps: 16 float32 lanes, each plus two products of bfloat16."""
     _shared(function, call, BF16)
 
 
 def emit_vnni_lanes(function: Function, call: Intrinsic) -> None:
-    """vpdpbusd where lanes have factors of their own."""
+    """Emits vpdpbusd for lanes with factors of their own."""
     _apart(function, call, VNNI)
 
 
 def emit_bf16_lanes(function: Function, call: Intrinsic) -> None:
-    """vdpbf16ps where lanes have factors of their own."""
+    """Emits vdpbf16ps for lanes with factors of their own."""
     _apart(function, call, BF16)
 
 

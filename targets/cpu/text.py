@@ -33,13 +33,13 @@ class Value:
 
 
 def llvm_type(dtype: str, lanes: int = 0) -> str:
-    """The LLVM type of a value in a register."""
+    """Returns the LLVM type of a value in a register."""
     element = "i1" if dtype == "bool" else LLVM_TYPE[dtype]
     return f"<{lanes} x {element}>" if lanes else element
 
 
 def float_literal(value: float, dtype: str) -> str:
-    """A floating-point constant as LLVM writes it: the bits of the double that holds it, exactly."""
+    """Writes a floating-point constant as LLVM does: the bits of the double that holds it, exactly."""
     if dtype == "float32":
         value = struct.unpack("f", struct.pack("f", value))[0]
     if dtype == "float16":
@@ -54,13 +54,13 @@ def float_literal(value: float, dtype: str) -> str:
 
 @dataclass
 class Induction:
-    """Where a counted loop from 0 keeps what it carries from one iteration to the next.
+    """The state of a counted loop from 0 that iterations pass on.
 
     Attributes:
-        variable: of the loop.
+        variable: variable of the loop.
         before, latch: labels of the blocks that lead into the body.
         phis, steps: lines at the head of the body, and of the latch.
-        pointers: how many there are.
+        pointers: number of pointers that are carried.
     """
 
     variable: str
@@ -98,27 +98,27 @@ class Text:
         self.lines.append(line)
 
     def value(self, instruction: str, dtype: str, lanes: int = 0, at: Scope | None = None) -> Value:
-        """A new value defined by `instruction`, here or at the head of a scope further out."""
+        """Defines a new value by `instruction`, here or at the head of a scope further out."""
         name = self.name()
         (self.lines if at is None else at.head).append(f"  {name} = {instruction}")
         return Value(name, dtype, lanes)
 
     def splat(self, x: Value, lanes: int) -> Value:
-        """`x` in every lane; a vector stays as it is."""
+        """Broadcasts `x` to every lane; a vector stays as it is."""
         if x.lanes or not lanes:
             return x
         # A literal is an operand as it is; of others the vector is kept, as most are used again.
         if not x.text.startswith("%"):
             return Value(f"splat ({x.type} {x.text})", x.dtype, lanes)
         key = ("splat", x.text, lanes)
-        known: Value | None = self.lookup(key)
-        if known is None:
+        vector: Value | None = self.lookup(key)
+        if vector is None:
             kind = llvm_type(x.dtype, lanes)
             one = self.value(f"insertelement {kind} poison, {x.type} {x.text}, i32 0", x.dtype, lanes)
             line = f"shufflevector {kind} {one.text}, {kind} poison, <{lanes} x i32> zeroinitializer"
-            known = self.value(line, x.dtype, lanes)
-            self.remember(key, known)
-        return known
+            vector = self.value(line, x.dtype, lanes)
+            self.remember(key, vector)
+        return vector
 
     def start_block(self, label: str) -> None:
         self.emit(f"{label}:")

@@ -40,7 +40,7 @@ def request_tiles() -> None:
 
 
 def _stride(function: Function, operand: Operand, dtype: str, rows: str, within: dict[str, int]) -> int:
-    """Bytes between the rows of a tile in memory, whose elements lie as the instruction reads them."""
+    """Returns the bytes between the rows of a tile in memory, whose elements are in the instruction's order."""
     terms = poly(flat_index(operand.elements, function.values.storage[operand.buffer].strides))
     stride = terms.pop((var(rows),), 0)
     wrong = [name for name, wanted in within.items() if terms.pop((var(name),), 0) != wanted]
@@ -96,12 +96,12 @@ def emit_tiles(function: Function, call: Intrinsic) -> None:
 
 
 def uses_tiles(llvm_ir: str) -> bool:
-    """Whether emitted code needs tile registers."""
+    """Tells whether emitted code needs tile registers."""
     return "@llvm.x86.tilestored64.internal" in llvm_ir
 
 
 def request_text(name: str) -> str:
-    """LLVM text that asks for tile registers when a shared object with the kernel `name` is loaded."""
+    """Writes LLVM text that asks for tile registers when a shared object with the kernel `name` is loaded."""
     function, entry = f"{name}_request_tiles", "{ i32, ptr, ptr }"
     return f"""
 @llvm.global_ctors = appending global [1 x {entry}] [{entry} {{ i32 65535, ptr @{function}, ptr null }}]

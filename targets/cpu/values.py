@@ -27,7 +27,7 @@ INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
 
 
 class Values:
-    """Emits scalar and vector expressions of one function."""
+    """An emitter of scalar and vector expressions of one function."""
 
     def __init__(
         self, text: Text, loops: Loops, storage: dict[str, Storage], features: frozenset[str] = frozenset()
@@ -54,18 +54,18 @@ class Values:
 
     # ------------------------------------------------------------------ facts about nodes
     def facts(self, e: Expr) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-        """Unrolled variables, buffers read, and whether the vectorized loop is mentioned."""
-        known = self._facts.get(e)
-        if known is None:
+        """Returns the unrolled variables and the buffers of `e`, and whether it depends on the vectorized loop."""
+        facts = self._facts.get(e)
+        if facts is None:
             names = variables(e)
             unrolled = tuple(sorted(names & self.loops.unrolled))
             buffers = tuple(sorted({n.args[0] for n in walk(e) if n.op == "load"}))
-            known = (unrolled, buffers, bool(names & self.loops.lanes.keys()))
-            self._facts[e] = known
-        return known
+            facts = (unrolled, buffers, bool(names & self.loops.lanes.keys()))
+            self._facts[e] = facts
+        return facts
 
     def fixed(self, e: Expr) -> Expr:
-        """`e` with unrolled variables replaced by their numbers."""
+        """Replaces unrolled variables of `e` by their numbers."""
         unrolled = self.facts(e)[0]
         if not unrolled:
             return e
@@ -78,7 +78,7 @@ class Values:
 
     # ------------------------------------------------------------------ values
     def value(self, e: Expr) -> Value:
-        """The value of `e` at the current unrolled point: a vector where it varies over the lanes."""
+        """Emits `e` at the current unrolled point: a vector if it varies over the lanes."""
         unrolled, buffers, varies = self.facts(e)
         key = (
             # Reused only at the same unrolled point, while nothing was stored to what it reads, and under the same
@@ -90,11 +90,11 @@ class Values:
             (self.mask, self.epoch) if buffers else None,
             self.lane if varies else None,
         )
-        known: Value | None = self.text.lookup(key)
-        if known is None:
-            known = self._value(e)
-            self.text.remember(key, known)
-        return known
+        value: Value | None = self.text.lookup(key)
+        if value is None:
+            value = self._value(e)
+            self.text.remember(key, value)
+        return value
 
     def _value(self, e: Expr) -> Value:
         if e.op == "const":
@@ -115,23 +115,23 @@ class Values:
                 added = None if form.added is None else self.value(form.added)
                 limits = form.low, form.high
                 return self.ops.float_of_byte(self.value(form.number), added, limits, self.value(taken))
-            found = bounded(e)
-            if found is None and (within := limited(e)) is not None:
+            byte_form = bounded(e)
+            if byte_form is None and (within := limited(e)) is not None:
                 limits = within.low, within.high
                 return self.ops.cast(self.ops.limited(self.value(within.number), limits), e.dtype)
-            if found is None:
+            if byte_form is None:
                 inner = e.args[0]
                 value = self.short(inner) if e.dtype == "bfloat16" else None
                 return self.ops.cast(value or self.value(inner), e.dtype)
-            number = self.value(found.number)
-            added = None if found.added is None else self.value(found.added)
-            return self.ops.byte(number, added, (found.low, found.high), e.dtype)
+            number = self.value(byte_form.number)
+            added = None if byte_form.added is None else self.value(byte_form.added)
+            return self.ops.byte(number, added, (byte_form.low, byte_form.high), e.dtype)
         if (made := self.function_form(e)) is not None:
             return made
         return self.call(e.args[0], self.value(e.args[1])) if e.op == "call" else self.binary(e)
 
     def function_form(self, e: Expr) -> Value | None:
-        """An expression that is the form of one function, where vectors here have code for that."""
+        """Emits an expression that is the form of one function, if vectors here have code for that; None otherwise."""
         form = wide_math.form_of(e)
         if form is None:
             return None
@@ -139,8 +139,10 @@ class Values:
         return wide_math.apply(self.math, form.function, x) if wide_math.has(self.math, x.lanes) else None
 
     def short(self, e: Expr) -> Value | None:
-        """A float32 that is rounded to bfloat16 at once: a function with the digits that this leaves, or a product or
-        quotient with one, as relative errors stay what they are there; None where it is nothing of this kind."""
+        """Emits a float32 that is rounded to bfloat16 at once with only the digits that remain, or returns None.
+
+        It is a function with a short form, or a product or quotient with one, as relative errors stay the same there.
+        """
         form = wide_math.short_form_of(e)
         if form is not None:
             x = self.value(form.argument)
@@ -157,15 +159,15 @@ class Values:
         return None
 
     def is_index(self, e: Expr) -> bool:
-        """Whether `e` is integer arithmetic over loop variables alone."""
-        known = self._indices.get(e)
-        if known is None:
-            known = all(n.op in INDEX_OPS and n.dtype in ("int64", "bool") for n in walk(e))
-            self._indices[e] = known
-        return known
+        """Tells whether `e` is integer arithmetic over loop variables alone."""
+        is_index = self._indices.get(e)
+        if is_index is None:
+            is_index = all(n.op in INDEX_OPS and n.dtype in ("int64", "bool") for n in walk(e))
+            self._indices[e] = is_index
+        return is_index
 
     def index_value(self, e: Expr) -> Value:
-        """A loop-index expression as a value: i64, or <lanes x i32> where it varies over the lanes and fits."""
+        """Emits a loop-index expression: i64, or <lanes x i32> if it varies over the lanes and fits."""
         if not self.is_index(e):
             raise BuildError(f"an index must be arithmetic over loop variables, but got {e}")
         if not self.facts(e)[2]:
@@ -174,7 +176,7 @@ class Values:
         return self._lane_index(e, "int32" if self._fits(e) else "int64")
 
     def _fits(self, e: Expr) -> bool:
-        """Whether every step of an index expression lies within 32 bits."""
+        """Tells whether every step of an index expression fits 32 bits."""
         simplify = self.integers.simplify
         for node in walk(self.fixed(e)):
             if node.dtype == "int64":
@@ -203,7 +205,7 @@ class Values:
         return self.text.value(f"{e.op} {a.type} {a.text}, {b.text}", dtype, width)
 
     def _lane_division(self, e: Expr, a: Value, b: Value) -> Value:
-        """Floor division or its remainder; the divisor is positive."""
+        """Emits a floor division or its remainder; the divisor is positive."""
         dtype, width = a.dtype, a.lanes
         if self.integers.simplify.nonnegative(self.fixed(e.args[0])):
             # Division rounds to zero; below, where the dividend may be negative, that is put right to floor.
@@ -219,7 +221,7 @@ class Values:
         return self.text.value(f"add {a.type} {quotient.text}, {less.text}", dtype, width)
 
     def _resized(self, x: Value, lanes: int, dtype: str) -> Value:
-        """An index in every lane, as integers of another width."""
+        """Broadcasts an index to every lane, as integers of another width."""
         if x.dtype != dtype:
             x = self.ops.cast(x, dtype) if x.text.startswith("%") else Value(x.text, dtype, x.lanes)
         return self.ops.vector(x, lanes)
@@ -259,7 +261,7 @@ class Values:
         return self.memory.load(pointer, storage.dtype, lanes, self.mask)
 
     def even_lanes(self, plan: Plan, terms: Terms, constant: int) -> tuple[Terms, int, tuple[int, ...]] | None:
-        """Terms and constant of the first lane's element, and the lanes' distances from it, if these are known."""
+        """Returns terms and constant of the first lane's element, and the lanes' distances from it; None if unknown."""
         if plan.loaded or self.lane is None:
             return None
         if any(holds_load(atom) for monomial, _ in plan.gather for atom in monomial):
@@ -279,7 +281,9 @@ class Values:
         return tuple(whole.items()), constant, tuple(o + plan.lane * i for i, o in enumerate(offsets))
 
     def _merged(self, name: str, parts: tuple[Window, ...]) -> Value:
-        """The lanes' elements of several runs, zero where the mask is off; what no lane takes is not read."""
+        """Loads the lanes' elements of several runs, zero where the mask is off; elements that no lane takes are not
+        read.
+        """
         blocks = []
         for part in parts:
             pointer, mask = self.addresses.pointer(name, part.terms, part.constant), self._mask_over(part)
@@ -287,7 +291,7 @@ class Values:
         return merged(self.math, blocks, parts)
 
     def _mask_over(self, part: Window) -> Value | None:
-        """The mask under which a block is read: the condition of its elements, where evenly distant lanes take them."""
+        """Returns the mask of a block's load: the condition of its elements, if evenly distant lanes take them."""
         spaced = part.spacing()
         if self.lane is None or self.masked_by is None or self.mask is None or spaced is None or not self.mask.lanes:
             return mask_of(self.math, self.mask, part)
@@ -299,7 +303,7 @@ class Values:
         return found
 
     def _permuted(self, name: str, close: Window) -> Value:
-        """The lanes' elements of a block that is read at once."""
+        """Loads a block at once and permutes it into the lanes' elements."""
         storage = self.storage[name]
         pointer = self.addresses.pointer(name, close.terms, close.constant)
         if close.size == 1:
@@ -323,25 +327,27 @@ class Values:
         return known if known is not None else self.text.remember(order, shuffled(self.math, block, places))
 
     def _across(self, name: str, index: Expr, plan: Plan, terms: Terms, constant: int) -> Value | None:
-        """The lanes' elements, made along with those next to them; None where these may not be there or wanted."""
+        """Loads the lanes' elements with their neighbours, for several vectors at once; None if these are not all
+        wanted.
+        """
         storage, width = self.storage[name], self.lane[1] if self.lane else 1
         numbers = {v: self.env[v] for v in self.facts(index)[0]}
         if self.mask is not None or not neighbours(plan, storage, width, index, numbers, self.integers.simplify):
             return None
         # All of the vectors are made when the first is asked for; the other copies of the unrolled loop find theirs.
         together = columns_of(storage.dtype)
-        place = numbers[plan.unrolled[0][0]] % together
-        where = (name, terms, constant - place, plan.lane, width)
+        column = numbers[plan.unrolled[0][0]] % together
+        where = (name, terms, constant - column, plan.lane, width)
         key = ("across", where, self.versions.get(name, 0), self.epoch)
-        made: list[Value] | None = self.text.lookup(key)
-        if made is None:
-            starts = [self.addresses.pointer(name, terms, constant - place + i * plan.lane) for i in range(width)]
+        vectors: list[Value] | None = self.text.lookup(key)
+        if vectors is None:
+            starts = [self.addresses.pointer(name, terms, constant - column + i * plan.lane) for i in range(width)]
             rows = [self.memory.load(start, storage.dtype, together) for start in starts]
-            made = self.text.remember(key, columns(self.text, rows))
-        return made[place]
+            vectors = self.text.remember(key, columns(self.text, rows))
+        return vectors[column]
 
     def _moved(self, name: str, plan: Plan, pointer: str) -> str:
-        """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""
+        """Adds terms that depend on elements of other buffers to the pointer; the elements are read under the mask."""
         for monomial, c in plan.loaded:
             offset = Value(str(c), "int64")
             for atom in monomial:
@@ -352,7 +358,7 @@ class Values:
         return pointer
 
     def prefetch(self, name: str, pointer: str) -> None:
-        """Asks for what a vector of a constant will be followed by, inside loops with the pragma `prefetch_bytes`."""
+        """Asks for the data that follow a vector of a constant, inside loops with the pragma `prefetch_bytes`."""
         if self.prefetch_bytes and name in self.constants:
             # Numbers that are taken out of words read these again and again: once asked for is enough.
             key = ("prefetch", pointer, self.prefetch_bytes)
@@ -361,7 +367,7 @@ class Values:
                 self.memory.prefetch(pointer, self.prefetch_bytes)
 
     def lane_pointers(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
-        """Pointers of the single lanes, as a vector."""
+        """Emits pointers of the single lanes, as a vector."""
         assert self.lane is not None
         width = self.lane[1]
         base = self._moved(name, plan, self.addresses.pointer(name, terms, constant))
@@ -398,13 +404,13 @@ class Values:
         return self.ops.choose(condition, self.ops.vector(then, lanes), self.ops.vector(other, lanes))
 
     def _masked_load(self, e: Expr, condition: Value, value: Value) -> bool:
-        """Whether `value` is a load that already yields zero where the condition fails."""
+        """Tells whether `value` is a load that already yields zero where the condition fails."""
         if e.op != "load" or self.storage[e.args[0]].kind == "register" or self.mask is not None:
             return False
         return not condition.lanes or bool(value.lanes)
 
     def _under(self, condition: Value, source: Expr | None, e: Expr) -> Value:
-        """The value of `e`, read where a condition holds, which is the value of `source` if that is known."""
+        """Emits `e`, read where a condition holds, which is the value of `source` if that is known."""
         outer = self.mask, self.masked_by
         self.masked_by = source if self.mask is None else None
         self.mask = condition if self.mask is None else self.ops.both(self.mask, condition)
@@ -414,14 +420,14 @@ class Values:
             self.mask, self.masked_by = outer
 
     def condition(self, e: Expr) -> Value:
-        """A condition: one bit, or one a lane."""
+        """Emits a condition: one bit, or one a lane."""
         _, buffers, varies = self.facts(e)
         if not varies and self.is_index(e):
             return Value(self.integers.condition(self.fixed(e)), "bool")
         return self.value(self.fixed(e) if not buffers else e)
 
     def call(self, function: str, x: Value) -> Value:
-        """A math function, computed in float32."""
+        """Emits a math function, computed in float32."""
         single = self.ops.cast(x, "float32")
         return self.ops.cast(wide_math.apply(self.math, function, single, x.dtype == "bfloat16"), x.dtype)
 
@@ -447,7 +453,7 @@ class Values:
         return self.condition(e) if e.dtype == "bool" else self.value(e)
 
     def fused(self, e: Expr) -> Value | None:
-        """a * b + c as one operation."""
+        """Emits a * b + c as one operation; None for another expression."""
         left, right = e.args
         if e.op == "add" and right.op == "mul" and left.op != "mul":
             left, right = right, left

@@ -1,9 +1,9 @@
 """Math functions as straight-line vector polynomials; no call leaves the loop.
 
-Errors are relative to the exact value, over the whole range unless stated: exp and exp2 2 ulp (Cephes expf), log 2 ulp,
-log1p and expm1 3 ulp, tanh 4 ulp (through exp; a polynomial below 0.625), sigmoid 4 ulp, erf 5e-7 absolute, rsqrt and
-sqrt correctly rounded divisions. What is not a number stays so. `wide_math.py` has code of its own for registers of
-AVX-512; sine, cosine and remainders are functions of `argument_reduction.py`, which each module that calls them holds.
+Errors are relative to the exact value, over the whole range unless stated. In ulp: exp and exp2 2 (Cephes expf), log 2,
+log1p and expm1 3, sigmoid 4, tanh 4 (through exp; a polynomial below 0.625). The absolute error of erf is 5e-7; rsqrt
+and sqrt are correctly rounded divisions. NaN stays NaN. `wide_math.py` has other code for registers of AVX-512. Sine,
+cosine and remainders are functions of `argument_reduction.py`, which are part of each module that calls them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from targets.cpu.text import Text, Value, float_literal, llvm_type
 
-_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 0.16666665459, 0.5)
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 0.16666665459, 0.5)  # Cephes expf
 _POWERS = tuple(2.0 ** (place / 16) for place in range(16))
 _EXP_NEAR = (0.16666667, 0.5, 1.0)
 """(e^r - 1) / r on [-ln2/32, ln2/32]: r^3 / 24 is 2^-21 of it, and of e^r 2^-26."""
@@ -27,13 +27,13 @@ _ROOT_HALF = 0.707106781186547524
 WHOLE = 12582912.0
 """1.5 * 2^23: floats as large lie 1 apart, so that a sum with it holds a whole number in its lowest bits."""
 FUNCTION = "autotune.math."
-"""What names of functions of the module begin with; the function, a point and the number of lanes follow."""
+"""Prefix of the module's functions; the function, a point and the number of lanes follow."""
 _SIXTEENTHS = 786432.0
 """1.5 * 2^19, where floats lie 1/16 apart: a sum with it has the sixteenths of a number in its four lowest bits."""
 
 
 class VectorMath:
-    """Emits functions of float32 scalars and vectors.
+    """An emitter of functions of float32 scalars and vectors.
 
     Args:
         text: the function being written.
@@ -45,7 +45,7 @@ class VectorMath:
         self.declared: set[str] = set()
 
     def apply(self, function: str, x: Value) -> Value:
-        """`function(x)` for a float32 value.
+        """Emits `function(x)` for a float32 value.
 
         Raises:
             KeyError: a function that has no emitter.
@@ -80,7 +80,7 @@ class VectorMath:
         return self.intrinsic("fma", a, b, c)
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Horner's scheme, highest power first."""
+        """Evaluates a polynomial by Horner's scheme, highest power first."""
         out = self.number(coefficients[0], x)
         for c in coefficients[1:]:
             out = self.fma(out, x, c)
@@ -100,7 +100,7 @@ class VectorMath:
         return self.text.value(f"{name} {x.type} {x.text}, {right}", "int32", x.lanes)
 
     def exp(self, x: Value) -> Value:
-        """2^n * e^r with r in [-ln2/2, ln2/2]; 0 below -104, infinity above 88.73 (Cephes expf)."""
+        """Computes 2^n * e^r with r in [-ln2/2, ln2/2]; 0 below -104, infinity above 88.73 (Cephes expf)."""
         if x.lanes == 16 and "avx512dq" in self.features:
             return self._exp_looked_up(x)
         clamped = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-104.0, x)), self.number(89.0, x))
@@ -112,7 +112,7 @@ class VectorMath:
         return self._scaled(p, n, x)
 
     def exp2(self, x: Value) -> Value:
-        """2^n * e^r with r in [-ln2/2, ln2/2], which is ln2 times an exact difference."""
+        """Computes 2^n * e^r with r in [-ln2/2, ln2/2], which is ln2 times an exact difference."""
         clamped = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-151.0, x)), self.number(129.0, x))
         n = self.intrinsic("rint", clamped)
         r = self.op("fmul", self.op("fsub", clamped, n), 0.693147180559945309)
@@ -120,7 +120,7 @@ class VectorMath:
         return self._scaled(p, n, x)
 
     def _scaled(self, p: Value, n: Value, x: Value) -> Value:
-        """p 2^n; where `x` is not a number, that."""
+        """Computes p 2^n; returns `x` where that is NaN."""
         # 2^n in two factors, so that both ends of the range are reached without leaving the exponent's bits
         half = self.integer("ashr", self.convert("fptosi", n, "int32"), 1)
         whole = self.convert("fptosi", n, "int32")
@@ -133,10 +133,10 @@ class VectorMath:
         return self.select(unordered, x, p)
 
     def _exp_looked_up(self, x: Value) -> Value:
-        """The same with AVX-512, in two thirds of the instructions: 2^(n/16) e^r with r in [-ln2/32, ln2/32].
+        """Computes `exp` with AVX-512, in two thirds of the instructions: 2^(n/16) e^r with r in [-ln2/32, ln2/32].
 
-        A permutation looks the sixteenths of the power of 2 up, and `vscalefps` takes its whole part, rounding down; it
-        keeps within the range by itself, and what is not a number. Only r needs limits, where x has none.
+        A permutation looks up the sixteenths of the power of 2, and `vscalefps` applies its whole part, rounding down.
+        That instruction handles the ends of the range and NaN. Only r needs limits, as x has none.
         """
         kind = x.type
         range_, scale, look = (
@@ -159,11 +159,13 @@ class VectorMath:
         return self.text.value(line, "float32", x.lanes)
 
     def ordered(self, code: str, limit: Value, x: Value) -> Value:
-        """The limit where it compares so with `x`; NaN stays."""
+        """Returns the limit where it compares so with `x`, otherwise `x`; NaN stays NaN."""
         return self.select(self.text.value(f"fcmp {code} {x.type} {limit.text}, {x.text}", "bool", x.lanes), limit, x)
 
     def log(self, x: Value) -> Value:
-        """Exponent and mantissa in [sqrt(1/2), sqrt(2)) (Cephes logf); -inf at 0, NaN below."""
+        """Computes the logarithm from exponent and mantissa in [sqrt(1/2), sqrt(2)) (Cephes logf); -inf at 0, NaN
+        below.
+        """
         # Denormal numbers have no exponent to take; 2^23 times as great they have.
         tiny = self.less(x, 1.17549435e-38)
         scaled = self.select(tiny, self.op("fmul", x, 8388608.0), x)
@@ -185,7 +187,7 @@ class VectorMath:
         return self.select(bad, self.number(float("nan"), x), y)
 
     def _log_of(self, m: Value, e: Value) -> Value:
-        """log(2^e (1 + m)), with 1 + m in [sqrt(1/2), sqrt(2))."""
+        """Computes log(2^e (1 + m)), with 1 + m in [sqrt(1/2), sqrt(2))."""
         z = self.op("fmul", m, m)
         y = self.op("fmul", self.op("fmul", self.polynomial(m, _LOG), m), z)
         y = self.fma(e, -2.12194440e-4, y)
@@ -193,7 +195,7 @@ class VectorMath:
         return self.fma(e, 0.693359375, self.op("fadd", m, y))
 
     def log1p(self, x: Value) -> Value:
-        """The logarithm of 1 + x; what that sum is rounded by goes into the mantissa, which next to 0 is x itself."""
+        """Computes log(1 + x); the rounding error of that sum is added to the mantissa, which is x itself next to 0."""
         total = self.op("fadd", x, 1.0)
         taken = self.op("fsub", total, 1.0)
         # Knuth's sum of two numbers and its rounding, whichever is greater.
@@ -223,7 +225,7 @@ class VectorMath:
         return self.intrinsic("copysign", y, x)
 
     def expm1(self, x: Value) -> Value:
-        """2^n (e^r - 1) + (2^n - 1) with r in [-ln2/2, ln2/2], by half of 2^n, which is finite up to the end."""
+        """Computes 2^n (e^r - 1) + (2^n - 1) with r in [-ln2/2, ln2/2], by half of 2^n, which never overflows."""
         clamped = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-30.0, x)), self.number(89.0, x))
         n = self.intrinsic("rint", self.op("fmul", clamped, 1.44269504088896341))
         r = self.fma(n, -0.693359375, clamped)
@@ -240,7 +242,7 @@ class VectorMath:
         return self.select(tiny, x, y)
 
     def called(self, function: str, *operands: Value) -> Value:
-        """A function of the module, see `argument_reduction.py`."""
+        """Calls a function of the module, see `argument_reduction.py`."""
         kind, lanes = operands[0].type, operands[0].lanes
         name = f"@{FUNCTION}{function}.{lanes}"
         self.declared.add(f"declare {kind} {name}({', '.join([kind] * len(operands))})")
@@ -252,7 +254,7 @@ class VectorMath:
         return self.op("fdiv", self.number(1.0, x), self.op("fadd", e, 1.0))
 
     def tanh(self, x: Value) -> Value:
-        """1 - 2 / (e^2x + 1) away from 0, an odd polynomial below 0.625 (Cephes tanhf)."""
+        """Computes 1 - 2 / (e^2x + 1) away from 0, an odd polynomial below 0.625 (Cephes tanhf)."""
         e = self.exp(self.op("fadd", x, x))
         # Where e^2x overflows the quotient is 0, as it should be; near 0 the difference would lose its digits.
         far = self.op("fdiv", self.number(-2.0, x), self.op("fadd", e, 1.0))
@@ -269,7 +271,7 @@ class VectorMath:
         return self.select(self.less(self.intrinsic("fabs", x), 0.625), near, far)
 
     def erf(self, x: Value) -> Value:
-        """x * P(x^2) / Q(x^2) on |x| < 4, 1 beyond (rational minimax as in Eigen and XLA)."""
+        """Computes x * P(x^2) / Q(x^2) on |x| < 4, 1 beyond (rational minimax as in Eigen and XLA)."""
         # `minnum` and `maxnum` would make a limit of NaN; beside a constant these are one instruction, too.
         c = self.intrinsic("minimum", self.intrinsic("maximum", x, self.number(-4.0, x)), self.number(4.0, x))
         z = self.op("fmul", c, c)
@@ -294,7 +296,7 @@ class VectorMath:
         return self.op("fdiv", self.number(1.0, x), self.intrinsic("sqrt", x))
 
     def tfloat32(self, x: Value) -> Value:
-        """Half of the last bit that stays is added, and the 13 behind it are cut off."""
+        """Rounds to tfloat32: adds half of the last bit that stays, and cuts off the 13 bits behind it."""
         bits = self.integer("add", self.convert("bitcast", x, "int32"), 1 << 12)
         cut = self.convert("bitcast", self.integer("and", bits, -(1 << 13)), "float32")
         # The sum may carry NaN's bits over into another number's.

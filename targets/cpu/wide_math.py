@@ -1,8 +1,9 @@
 """Math functions by the instructions of AVX-512, on registers of 16 float32.
 
-A permutation of a register looks up the coefficients of polynomials over 16 intervals (`piecewise.py`), `vscalefps` and
-`vreduceps` split powers of 2 with no limits to test. Where a result is at once rounded to bfloat16, functions of
-`SHORT` are relatively within 2^-11 of the exact value, an eighth to a quarter of what rounding is off by at most:
+A permutation of a register looks up the coefficients of polynomials over 16 intervals (`piecewise.py`). The
+instructions `vscalefps` and `vreduceps` split powers of 2 with no limits to test. If a result is at once rounded to
+bfloat16, functions of `SHORT` are relatively within 2^-11 of the exact value. That is an eighth to a quarter of the
+greatest rounding error:
 
 | | float32 | for bfloat16 |
 |---|---|---|
@@ -12,13 +13,13 @@ A permutation of a register looks up the coefficients of polynomials over 16 int
 | erf | 4 ulp | 2^-14 |
 | gelu | 2e-7 of the argument | 2^-11 above -5; below, 1e-8 absolute |
 
-The argument of `exp` as in a softmax is a difference d, which is rounded itself: by up to 2^-24 |d|, and the result
-relatively by as much. `exp_difference` is 2^(d log2(e)), whose product is rounded by as much once more, and takes 8
-instructions in place of 11: relatively within 1.5 * 2^-23 (1 + |d|).
+In a softmax, the argument of `exp` is a difference d, which is rounded by up to 2^-24 |d|. The result has a relative
+error as large. `exp_difference` is 2^(d log2(e)), whose product adds a rounding error as large, and takes 8
+instructions in place of 11. Its relative error is within 1.5 * 2^-23 (1 + |d|).
 
-What is not a number stays so. `gelu` and `silu` are no functions of the table of operators but the forms that
-`form_of` knows; 1 + erf(x) has no digit left where x is a few less than 0, and the function of its own keeps them.
-Of minus infinity it is its limit, 0.
+NaN stays NaN. `gelu` and `silu` are not in the table of operators; `form_of` recognises their expressions. For x
+slightly below 0, 1 + erf(x) has no digit left, but the function `gelu` keeps its digits. At minus infinity it is its
+limit, 0.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ NEEDED = "avx512f"
 ROUNDS = "avx512bf16"
 """Processors that round to bfloat16 have `vreduceps`, too, which is of AVX512-DQ."""
 DIFFERENCES = "avx512dq"
-"""Of `vreduceps`."""
+"""Instruction set of `vreduceps`."""
 _LOG2_E = 1.44269504088896341
 _POWER = (0.07706641, 0.22764568, 0.69511663, 1.0)
 """2^r on [0, 1), relatively within 8.6e-5, the least there is for this degree and 1 at 0."""
 _WHOLE_POWER = (0.0018669571, 0.0090174722, 0.0557995178, 0.2401645929, 0.6931512952, 1.0)
-"""The same within 8.3e-8, less than a unit in the last place of a float32 from 1 to 2."""
+"""Coefficients of 2^r on [0, 1), relatively within 8.3e-8, less than an ulp of a float32 in [1, 2]."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Form:
 
     Attributes:
         function: `gelu`, `silu`, `exp_difference`, or a row of the table of operators.
-        argument: what it is of.
+        argument: argument of the function.
     """
 
     function: str
@@ -60,8 +61,10 @@ class Form:
 
 
 def form_of(e: Expr) -> Form | None:
-    """Which function the float32 expression is the form of, if it is one: x * 0.5 * (1 + erf(x / sqrt 2)) or
-    x * sigmoid(x), factors and summands in any order; or exp(x - y)."""
+    """Recognises a function by the form of a float32 expression; None for any other.
+
+    Forms: x * 0.5 * (1 + erf(x / sqrt 2)) or x * sigmoid(x), factors and summands in any order; or exp(x - y).
+    """
     if e.op == "call" and e.dtype == "float32" and e.args[0] == "exp" and e.args[1].op == "sub":
         return Form("exp_difference", e.args[1])
     if e.op != "mul" or e.dtype != "float32":
@@ -78,25 +81,25 @@ def form_of(e: Expr) -> Form | None:
 
 
 def short_form_of(e: Expr) -> Form | None:
-    """Which function of `SHORT` the float32 expression is, by its name or its form."""
+    """Recognises a function of `SHORT` by its name or its form."""
     if e.op == "call" and e.dtype == "float32" and e.args[0] in SHORT:
         return Form(e.args[0], e.args[1])
     return form_of(e)
 
 
 def _scaled(e: Expr, factor: float) -> Expr | None:
-    """What is multiplied by a constant factor."""
+    """Returns the operand that is multiplied by a constant factor."""
     x: Expr
     other: Expr
     if e.op == "mul":
         for x, other in (e.args, e.args[::-1]):
-            if other.is_const and abs(float(other.value) - factor) < 1e-7:
+            if other.is_const and abs(float(other.value) - factor) < 1e-7:  # the constant may be rounded to float32
                 return x
     return None
 
 
 def _one_plus_erf(e: Expr) -> Expr | None:
-    """The argument of erf."""
+    """Returns the argument of erf."""
     x: Expr
     if e.op == "add":
         for x, other in (e.args, e.args[::-1]):
@@ -107,12 +110,12 @@ def _one_plus_erf(e: Expr) -> Expr | None:
 
 
 def has(math: VectorMath, lanes: int) -> bool:
-    """Whether functions of so many lanes may be had here."""
+    """Tells whether functions of so many lanes are available."""
     return lanes == LANES and NEEDED in math.features
 
 
 def apply(math: VectorMath, function: str, x: Value, short: bool = False) -> Value:
-    """A function of the table of operators, `gelu` or `silu`.
+    """Emits a function of the table of operators, `gelu` or `silu`.
 
     Args:
         math: emits.
@@ -129,7 +132,7 @@ def apply(math: VectorMath, function: str, x: Value, short: bool = False) -> Val
 
 
 def looked_up(math: VectorMath, table: Table, x: Value) -> Value:
-    """The table's function of numbers that are not negative, or NaN."""
+    """Computes the table's function of numbers that are not negative, or NaN."""
     limited = math.ordered("olt", math.number((piecewise.PLACES - 1) / table.scale, x), x)
     shifted = math.fma(limited, table.scale, WHOLE)
     place = math.op("fsub", shifted, WHOLE)
@@ -143,14 +146,14 @@ def looked_up(math: VectorMath, table: Table, x: Value) -> Value:
 
 
 def _permuted(math: VectorMath, numbers: tuple[float, ...], index: Value) -> Value:
-    """In each lane the number that the lowest four bits of its index name."""
-    kind, places = f"<{LANES} x float>", f"<{LANES} x i32>"
+    """Looks up, in each lane, the number that the lowest four bits of its index name."""
+    kind, index_type = f"<{LANES} x float>", f"<{LANES} x i32>"
     if not any(numbers):
         return math.number(0.0, index)
     name = "llvm.x86.avx512.permvar.sf.512"
-    math.declared.add(f"declare {kind} @{name}({kind}, {places})")
+    math.declared.add(f"declare {kind} @{name}({kind}, {index_type})")
     held = ", ".join(f"float {float_literal(number, 'float32')}" for number in numbers)
-    return math.text.value(f"call {kind} @{name}({kind} <{held}>, {places} {index.text})", "float32", LANES)
+    return math.text.value(f"call {kind} @{name}({kind} <{held}>, {index_type} {index.text})", "float32", LANES)
 
 
 def _odd(math: VectorMath, x: Value, table: Table) -> Value:
@@ -158,14 +161,14 @@ def _odd(math: VectorMath, x: Value, table: Table) -> Value:
 
 
 def _gelu(math: VectorMath, x: Value, table: Table) -> Value:
-    """max(x, 0) less what it is too much, which is the same for x and -x."""
+    """Computes GELU: max(x, 0) less the excess of that, which is the same for x and -x."""
     zero = math.number(0.0, x)
     positive = math.ordered("ogt", zero, x)
     return math.op("fsub", positive, looked_up(math, table, math.intrinsic("fabs", x)))
 
 
 def silu(math: VectorMath, x: Value) -> Value:
-    """x / (1 + exp(-x))."""
+    """Computes x / (1 + exp(-x))."""
     return math.op("fdiv", x, math.op("fadd", math.exp(math.negated(x)), 1.0))
 
 
@@ -189,7 +192,7 @@ def short_silu(math: VectorMath, x: Value) -> Value:
 
 
 def _power(math: VectorMath, x: Value, coefficients: Sequence[float] = _POWER) -> Value:
-    """2^x: a polynomial, that of 2^r on [0, 1), of what is left of x above the next whole number below."""
+    """Computes 2^x: 2^r on [0, 1) as a polynomial of the fractional part of x, scaled by the power of its floor."""
     kind = x.type
     reduce, scale = "llvm.x86.avx512.mask.reduce.ps.512", "llvm.x86.avx512.mask.scalef.ps.512"
     math.declared.add(f"declare {kind} @{reduce}({kind}, i32, {kind}, i16, i32)")
@@ -203,7 +206,7 @@ def _power(math: VectorMath, x: Value, coefficients: Sequence[float] = _POWER) -
 
 
 def _reciprocal(math: VectorMath, x: Value) -> Value:
-    """1 / x, relatively within 2^-14."""
+    """Computes 1 / x, relatively within 2^-14."""
     kind, name = x.type, "llvm.x86.avx512.rcp14.ps.512"
     math.declared.add(f"declare {kind} @{name}({kind}, {kind}, i16)")
     line = f"call {kind} @{name}({kind} {x.text}, {kind} zeroinitializer, i16 -1)"

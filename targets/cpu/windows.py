@@ -1,7 +1,7 @@
-"""Lanes whose elements lie close together though not in order: one load, and a permutation within the register.
+"""Lanes whose elements are close together though not in order: one load, and a permutation within the register.
 
-Channels of grouped convolutions are such: 16 lanes of output channels read 4 input channels of each of 4 groups. Where
-channels of groups take turns, as in a shuffle of channels, the elements lie in a few runs, which are a load each.
+Channels of grouped convolutions are such: 16 lanes of output channels read 4 input channels of each of 4 groups. If
+channels of groups take turns, as in a shuffle of channels, the elements form a few runs, each of which is a load.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Window:
     Attributes:
         terms, constant: offset of the block's first element, see `Addresses.offset`.
         size: elements of the block, a power of two.
-        there: how many of them are known to lie in the array; those behind must not be read.
-        places: of the lanes, in the block.
+        there: number of elements certainly within the array; those behind must not be read.
+        places: position of each lane's element in the block.
     """
 
     terms: Terms
@@ -36,9 +36,9 @@ class Window:
     places: tuple[int, ...]
 
     def spacing(self) -> tuple[int, int] | None:
-        """The lane that takes the first element, and how far apart those are that take the next ones, each its own.
+        """Returns the lane of the first element, and the distance between lanes of consecutive elements.
 
-        None where elements are taken by lanes in another order, by several, or by none.
+        None if elements are taken by lanes in another order, by several, or by none.
         """
         if sorted(place for place in self.places if place >= 0) != list(range(self.size)) or self.size < 2:
             return None
@@ -48,7 +48,7 @@ class Window:
 
 
 def apart(gather: Terms, lane: tuple[str, int], fixed: Callable[[Expr], Expr]) -> tuple[Poly, tuple[int, ...]] | None:
-    """Offset of the first lane's element, and how far from it those of all lanes are; None where that is not known.
+    """Returns the offset of the first lane's element and the distances of all lanes from it; None if unknown.
 
     Args:
         gather: the part of an offset that varies with the lanes in other ways than evenly.
@@ -74,15 +74,15 @@ def apart(gather: Terms, lane: tuple[str, int], fixed: Callable[[Expr], Expr]) -
 
 
 def window(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int) -> Window | None:
-    """The smallest block with the elements of all lanes, or None where none of twice their number has them.
+    """Finds the smallest block with the elements of all lanes; None if it had more than twice their number.
 
-    An aligned one, where there is one, can be read whole, and serves neighbouring accesses, too; else it begins with
-    the first element of any lane and ends with the last one, both of which are there.
+    An aligned block, if there is one, can be read whole, and serves neighbouring accesses, too. Any other block begins
+    with the first element of any lane and ends with the last one, both of which exist.
 
     Args:
         terms, constant: offset of the first lane's element.
-        offsets: of the lanes from there.
-        grain: blocks of so many elements, or a divisor of it, lie in an array's rows or outside of them as a whole.
+        offsets: distances of all lanes from there.
+        grain: size of blocks, or a divisor of it, that are always either within an array's rows or outside.
     """
     aligned = gcd(grain, *(c for _, c in terms))
     low, high = constant + min(offsets), constant + max(offsets)
@@ -104,13 +104,13 @@ MOST_RUNS = 4
 
 
 def runs(terms: Terms, constant: int, offsets: tuple[int, ...]) -> tuple[Window, ...] | None:
-    """Blocks that together hold each lane's element once, a run of them each; None where these are too many.
+    """Splits the lanes' elements into blocks, one for each run of neighbours; None if there are too many runs.
 
     A lane that has no element in a block has the place -1 there.
 
     Args:
         terms, constant: offset of the first lane's element.
-        offsets: of the lanes from there.
+        offsets: distances of all lanes from there.
     """
     width, ordered = len(offsets), sorted(set(offsets))
     # Lanes that share an element are not merged: a mask says for each element of a block which one lane it is for.
@@ -120,14 +120,14 @@ def runs(terms: Terms, constant: int, offsets: tuple[int, ...]) -> tuple[Window,
     cuts = [0, *(i for i in range(1, width) if ordered[i] - ordered[i - 1] > 2), width]
     if len(cuts) - 1 > MOST_RUNS:
         return None
-    found = []
+    blocks = []
     for begin, end in pairwise(cuts):
         low, there = ordered[begin], ordered[end - 1] - ordered[begin] + 1
         if there > width:
             return None
         places = tuple(o - low if low <= o < low + there else -1 for o in offsets)
-        found.append(Window(terms, constant + low, 1 << (there - 1).bit_length(), there, places))
-    return tuple(found)
+        blocks.append(Window(terms, constant + low, 1 << (there - 1).bit_length(), there, places))
+    return tuple(blocks)
 
 
 REGISTER, PART = 64, 16
@@ -136,18 +136,18 @@ BYTES = frozenset({"uint8", "int8"})
 
 
 def mask_of(math: VectorMath, mask: Value | None, part: Window) -> Value | None:
-    """The mask under which a block is read: of each element that of the lane that takes it, off where none does."""
-    taken = [part.places.index(place) if place in part.places else -1 for place in range(part.size)]
+    """Permutes the lanes' mask to the elements of a block; it is off for elements that no lane takes."""
+    lanes = [part.places.index(place) if place in part.places else -1 for place in range(part.size)]
     by_lane = mask is not None and bool(mask.lanes)
-    if (part.size == 1 and not by_lane) or (-1 not in taken and not by_lane):
+    if (part.size == 1 and not by_lane) or (-1 not in lanes and not by_lane):
         return mask
     if mask is not None and part.size == 1:
-        return math.text.value(f"extractelement {mask.type} {mask.text}, i32 {taken[0]}", "bool")
+        return math.text.value(f"extractelement {mask.type} {mask.text}, i32 {lanes[0]}", "bool")
     if mask is not None and by_lane:
-        order = ", ".join(f"i32 {lane if lane >= 0 else mask.lanes}" for lane in taken)
+        order = ", ".join(f"i32 {lane if lane >= 0 else mask.lanes}" for lane in lanes)
         line = f"shufflevector {mask.type} {mask.text}, {mask.type} zeroinitializer, <{part.size} x i32> <{order}>"
         return math.text.value(line, "bool", part.size)
-    bits = Value(f"<{', '.join(f'i1 {int(lane >= 0)}' for lane in taken)}>", "bool", part.size)
+    bits = Value(f"<{', '.join(f'i1 {int(lane >= 0)}' for lane in lanes)}>", "bool", part.size)
     if mask is None:
         return bits
     every = math.text.splat(mask, part.size)
@@ -155,41 +155,41 @@ def mask_of(math: VectorMath, mask: Value | None, part: Window) -> Value | None:
 
 
 def merged(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -> Value:
-    """The lanes' elements of several blocks."""
+    """Gathers the lanes' elements from several blocks."""
     width = len(windows[0].places)
     if width == REGISTER and {block.dtype for block in blocks} <= BYTES and sum(w.size for w in windows) == width:
         return _side_by_side(math, blocks, windows)
     wide = [_widened(math, block, width) for block in blocks]
     value, *more = wide
-    known = windows[0].places
+    placements = windows[0].places
     if not more:
-        return shuffled(math, value, known)
+        return shuffled(math, value, placements)
     for other, found in zip(more, windows[1:], strict=True):
-        chosen = [width + there if there >= 0 else here for here, there in zip(known, found.places, strict=True)]
+        chosen = [width + there if there >= 0 else here for here, there in zip(placements, found.places, strict=True)]
         order = ", ".join(f"i32 {place}" if place >= 0 else "i32 poison" for place in chosen)
         line = f"shufflevector {value.type} {value.text}, {other.type} {other.text}, <{width} x i32> <{order}>"
         value = math.text.value(line, value.dtype, width)
-        known = tuple(lane if place >= 0 else -1 for lane, place in enumerate(chosen))
+        placements = tuple(lane if place >= 0 else -1 for lane, place in enumerate(chosen))
     return value
 
 
 def _side_by_side(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -> Value:
-    """The lanes' bytes of blocks that fill a register of 64 together: put there one behind the other, then permuted.
+    """Concatenates blocks that fill a register of 64 bytes together, and permutes them into the lanes' bytes.
 
-    Permuting two registers of bytes takes Intel's processors three steps, one register takes one. Words of four bytes
-    come to the right part of 128 bits first, if that is enough: LLVM makes one instruction of both where there is one.
+    Permuting two registers of bytes takes Intel's processors three steps, one register takes one. If words of four
+    bytes suffice, they are moved to the right part of 128 bits first: LLVM fuses both steps if it can.
     """
     width, begins = len(windows[0].places), [sum(w.size for w in windows[:i]) for i in range(len(windows))]
     while len(blocks) > 1:
         blocks = [_joined(math, *blocks[i : i + 2]) for i in range(0, len(blocks), 2)]
-    places = [
+    order = [
         next(begin + w.places[lane] for begin, w in zip(begins, windows, strict=True) if w.places[lane] >= 0)
         for lane in range(width)
     ]
     (block,) = blocks
-    words = _words_first(tuple(places))
+    words = _words_first(tuple(order))
     if words is None:
-        return shuffled(math, block, tuple(places))
+        return shuffled(math, block, tuple(order))
     whole, within = words
     line = f"bitcast {block.type} {block.text} to <{width // 4} x i32>"
     moved = shuffled(math, math.text.value(line, "int32", width // 4), whole)
@@ -198,19 +198,19 @@ def _side_by_side(math: VectorMath, blocks: list[Value], windows: tuple[Window, 
 
 
 def _words_first(places: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Places of words, then of bytes within parts of 16, that give these places; None where four words do not do."""
-    whole, within = [], []
+    """Splits places into a permutation of words and one of bytes within parts of 16; None if more words are needed."""
+    across, within = [], []
     for part in range(0, len(places), PART):
-        words = sorted({place // 4 for place in places[part : part + PART]})
+        words = sorted({byte // 4 for byte in places[part : part + PART]})
         if len(words) > PART // 4:
             return None
-        whole += words + words[:1] * (PART // 4 - len(words))
-        within += [part + words.index(place // 4) * 4 + place % 4 for place in places[part : part + PART]]
-    return tuple(whole), tuple(within)
+        across += words + words[:1] * (PART // 4 - len(words))
+        within += [part + words.index(byte // 4) * 4 + byte % 4 for byte in places[part : part + PART]]
+    return tuple(across), tuple(within)
 
 
 def _joined(math: VectorMath, first: Value, second: Value) -> Value:
-    """Two registers as one of both."""
+    """Concatenates two registers."""
     lanes = first.lanes + second.lanes
     order = ", ".join(f"i32 {i}" for i in range(lanes))
     line = f"shufflevector {first.type} {first.text}, {second.type} {second.text}, <{lanes} x i32> <{order}>"
@@ -230,17 +230,18 @@ def _widened(math: VectorMath, block: Value, width: int) -> Value:
 
 
 def crosses(places: tuple[int, ...], part: int = 4) -> bool:
-    """Whether lanes take elements of other parts of a vector than their own, or each part of it in another order."""
+    """Tells whether lanes take elements of other parts of a vector, or parts are permuted differently."""
     return any(
         place // part != lane // part or place % part != places[lane % part] % part for lane, place in enumerate(places)
     )
 
 
 def shuffled(math: VectorMath, block: Value, places: tuple[int, ...]) -> Value:
-    """Lanes taken from anywhere in a block.
+    """Permutes a block into lanes.
 
-    Where they cross parts of 128 bits, LLVM takes two instructions with constants on processors that it believes
-    to be slow at one with a register of places; that register stays, and none is.
+    If the permutation crosses parts of 128 bits, one instruction can do it with a register of places. On processors
+    that LLVM believes to be slow at that instruction, LLVM picks two with constants. The
+    intrinsic forces the single instruction, as no processor is slow at it.
     """
     width = len(places)
     order = ", ".join(f"i32 {place}" for place in places)

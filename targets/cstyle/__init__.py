@@ -1,1 +1,1 @@
-"""What languages like C have in common: one printer of loop programs, of which each language is a subclass."""
+"""Languages like C: one printer of loop programs, of which each language is a subclass."""

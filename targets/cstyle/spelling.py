@@ -1,4 +1,4 @@
-"""How languages like C spell operators, math functions of float32 and names: what C99 and CUDA C++ have in common."""
+"""Spelling of operators, math functions of float32 and names that C99 and CUDA C++ have in common."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FUNCTIONS = {
     "rint": "rintf",
     "tfloat32": "tfloat32",
 }
-"""Of libm; `tfloat32` is a helper of each target, which adds what it names otherwise."""
+"""Functions of libm; `tfloat32` is a helper of each target, which adds the functions that it spells differently."""
 
 KEYWORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
@@ -53,25 +53,25 @@ strtok strxfrm time y0 y1 yn
 """
 _MATH_NAMES = (f"{name}{kind}" for name in _MATH.split() for kind in ("", "f", "l"))
 RESERVED = frozenset({*KEYWORDS.split(), *_OTHERS.split(), *_MATH_NAMES})
-"""Names that no function of a text may have: keywords, and what `math.h`, `string.h` and `time.h` declare."""
+"""Names that no function of a text may have: keywords, and the declarations of `math.h`, `string.h` and `time.h`."""
 
 
 def identifier(name: str) -> str:
-    """A name with what no identifier has replaced."""
+    """Replaces the characters that no identifier may have."""
     found = re.sub(r"\W", "_", name, flags=re.ASCII)
     own = re.match(r"[A-Za-z]", found) and not re.match(r"u?int\d*_|U?INT\d*_|AUTOTUNE|autotune", found)
     return found if own else f"v{found}"
 
 
 class Identifiers:
-    """Gives every name of a program an identifier of its own, the same each time.
+    """A map from the names of a program to identifiers, the same in every run.
 
     Args:
-        taken: identifiers that are somebody else's, besides `RESERVED`.
+        taken: identifiers that are in use elsewhere, besides `RESERVED`.
 
     Attributes:
-        RESERVED: what no name becomes in the language.
-        SECOND: number of the second one of those that want the same identifier.
+        RESERVED: names that are no identifiers in the language.
+        SECOND: suffix of the second name that maps to an identifier.
     """
 
     RESERVED: ClassVar[frozenset[str]] = RESERVED
@@ -90,11 +90,11 @@ class Identifiers:
         return len(self._given)
 
     def spelled(self, name: str) -> str:
-        """The identifier that a name wants."""
+        """Returns the identifier that suits a name best."""
         return identifier(name)
 
     def fresh(self, wanted: str) -> str:
-        """An identifier that nobody has, like `wanted`."""
+        """Returns an unused identifier like `wanted`."""
         candidates = chain([wanted], (f"{wanted}_{number}" for number in count(self.SECOND)))
         found = next(one for one in candidates if one not in self._taken)
         self._taken.add(found)

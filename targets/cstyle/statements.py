@@ -19,18 +19,18 @@ V = TypeVar("V", bound=Values)
 
 
 class Text(Generic[V]):
-    """One function being written; a language is a subclass with methods for what it writes otherwise.
+    """One function being written; a language is a subclass that overrides methods.
 
     Args:
         names: gives identifiers.
-        buffers: by name.
+        buffers: buffers by name.
         language: writes expressions.
         wide: says that indices need 64 bits.
 
     Attributes:
         values: writes expressions.
         ranges: extents of the loops around, by variable.
-        simplify: under these.
+        simplify: simplifier under these ranges.
     """
 
     def __init__(self, names: Identifiers, buffers: Mapping[str, Buffer], language: type[V], wide: bool) -> None:
@@ -42,11 +42,11 @@ class Text(Generic[V]):
         self.depth = 1
 
     def line(self, text: str) -> None:
-        """One line of the function."""
+        """Writes one line of the function."""
         self.lines.append("  " * self.depth + text)
 
     def open(self, text: str) -> None:
-        """The line that begins a block."""
+        """Writes the line that begins a block."""
         self.line(text)
         self.depth += 1
 
@@ -56,16 +56,16 @@ class Text(Generic[V]):
         self.line("}")
 
     def parameter(self, buffer: Buffer, written: bool) -> str:
-        """An array that the function takes."""
+        """Writes the declaration of an array that the function takes."""
         kind = f"{'' if written else 'const '}{self.values.TYPES[buffer.dtype]}"
         return f"{kind}{self.values.POINTER}{self.names(buffer.name)}"
 
     def declaration(self, buffer: Buffer) -> str:
-        """An array of the function's own."""
+        """Writes the declaration of an array of the function's own."""
         return f"{self.values.TYPES[buffer.dtype]} {self.names(buffer.name)}[{elements(buffer)}];"
 
     def stmt(self, stmt: Stmt) -> None:
-        """A statement and all inside it.
+        """Writes a statement and all statements inside it.
 
         Raises:
             BuildError: the language has no text for it.
@@ -86,45 +86,45 @@ class Text(Generic[V]):
             self.intrinsic(stmt)
 
     def barrier(self, stmt: Barrier) -> None:
-        """Nothing: one thread waits for nobody."""
+        """Writes nothing, as one thread needs no barrier; a language with threads overrides this."""
 
     def intrinsic(self, call: Intrinsic) -> None:
-        """An instruction."""
+        """Writes an instruction; refused by default."""
         raise BuildError(f"a program must be made of loops, buffers and stores, but got {call.name}")
 
     def allocate(self, stmt: Allocate) -> None:
-        """A buffer, and what it lives for."""
+        """Writes a buffer and the statements in its scope."""
         self.open("{")
         self.line(self.declaration(stmt.buffer))
         self.stmt(stmt.body)
         self.close()
 
     def run_over(self, loop: For) -> None:
-        """Enters a loop; what was concluded under another extent of its variable is forgotten."""
+        """Enters a loop; conclusions under another extent of its variable are forgotten."""
         if self.ranges.get(loop.var) is not loop.extent:
             self.ranges[loop.var] = loop.extent
             self.simplify.forget()
             self.values.forget()
 
     def loop(self, loop: For) -> None:
-        """A loop, one iteration after another."""
+        """Writes a loop whose iterations run one after another."""
         self.run_over(loop)
         self.open(self.head(loop))
         self.stmt(loop.body)
         self.close()
 
     def head(self, loop: For, step: int = 1) -> str:
-        """The line that begins a loop that counts."""
+        """Writes the line that begins a counted loop."""
         name, kind = self.names(loop.var), self.values.index_type
         counted = f"++{name}" if step == 1 else f"{name} += {step}"
         return f"for ({kind} {name} = 0; {name} < {loop.extent.value}; {counted}) {{"
 
     def decided(self, condition: Expr) -> Expr:
-        """A condition in the form in which it is written."""
+        """Returns a condition in the form in which it is written."""
         return self.simplify(condition)
 
     def store(self, store: Store) -> None:
-        """A store, under its condition if it has one."""
+        """Writes a store, under its condition if it has one."""
         test = None if store.predicate is None else self.decided(store.predicate)
         if test is None or (test.is_const and test.value):
             self.assign(store)
@@ -134,16 +134,16 @@ class Text(Generic[V]):
             self.close()
 
     def assign(self, store: Store) -> None:
-        """A store without its condition."""
+        """Writes a store without its condition."""
         self.line(self.assignment(store))
 
     def assignment(self, store: Store) -> str:
-        """The statement that is a store."""
+        """Returns the statement of a store."""
         target = self.values.element(self.buffers[store.buffer], store.indices)
         return f"{target} = {self.assigned(store, target)};"
 
     def assigned(self, store: Store, target: str) -> str:
-        """The value as it is kept in memory, what was there before taken in where the store reduces."""
+        """Returns the stored value in its form in memory; a reducing store combines it with the earlier value."""
         values, dtype = self.values, self.buffers[store.buffer].dtype
         text = values.value(store.value)
         if store.reducer is not None:

@@ -19,13 +19,13 @@ ARITHMETIC = ("add", "sub", "mul", "div")
 
 
 class Values(ABC):
-    """Writes expressions; 16-bit floats are computed in float and rounded after every operation.
+    """A writer of expressions; 16-bit floats are computed in float and rounded after every operation.
 
-    A language is a subclass with names of its own, and with methods for what it writes otherwise.
+    A language is a subclass with names of its own, which overrides methods.
 
     Args:
         names: identifier of every loop variable and buffer.
-        buffers: by name.
+        buffers: buffers by name.
         simplify: knows the ranges of the loops around.
         wide: says that indices need 64 bits.
 
@@ -33,12 +33,12 @@ class Values(ABC):
         TYPES: types of elements in memory, by dtype.
         INDEX: types of indices, of 32 and of 64 bits.
         CALLS: math functions of float32.
-        HALVES: of 16-bit floats, the functions that widen and that narrow one.
+        HALVES: functions that widen and that narrow a 16-bit float, by dtype.
         EXTREMES: functions of floats, NaN where either operand is.
         TRUTHS: texts of False and True.
         ZERO: text of 0.0.
         LEAST: text of -2^31.
-        POINTER: stands between the type and the name of an array that a function takes.
+        POINTER: text between the type and the name of an array that a function takes.
         OPERATION: holds the text of an operation together, so that it may be an operand.
         TEST: holds the condition of a choice.
         TRUTH: makes a condition of a bool.
@@ -67,61 +67,61 @@ class Values(ABC):
         self._offsets: dict[tuple[object, ...], Expr] = {}
 
     def forget(self) -> None:
-        """Drops what was concluded under the ranges of other loops."""
+        """Forgets conclusions under the ranges of other loops."""
         self._offsets.clear()
 
     # ------------------------------------------------------------------ what languages write in their own ways
     def operand(self, text: str) -> str:
-        """An operand of an operation."""
+        """Returns the text of a value as an operand of an operation."""
         return text
 
     def converted(self, text: str, kind: str) -> str:
-        """A value in another type."""
+        """Writes a conversion to another type."""
         return f"({kind})({text})"
 
     def helper(self, name: str, *arguments: str) -> str:
-        """A call of a function."""
+        """Writes a call of a function."""
         return f"{name}({', '.join(arguments)})"
 
     def number(self, value: int) -> str:
-        """An integer that is an index."""
+        """Writes an integer that is an index."""
         return str(value)
 
     @abstractmethod
     def float_literal(self, value: float, dtype: str) -> str:
-        """A constant of floats, from which the language reads the same bits back."""
+        """Writes a float constant so that the language reads the same bits back."""
 
     def quotient(self, op: str, a: Expr, by: int) -> str:
-        """A division or a remainder of an index that is not negative by a positive number."""
+        """Writes a division or a remainder of an index that is not negative by a positive number."""
         return self.infix("/" if op == "floordiv" else "%", self.index(a), self.number(by))
 
     def integer(self, op: str, a: str, b: str) -> str:
-        """`floordiv`, `mod`, `min` or `max` of two indices."""
+        """Writes `floordiv`, `mod`, `min` or `max` of two indices."""
         return self.whole(op, a, b, INT if self.wide else "int32")
 
     @abstractmethod
     def whole(self, op: str, a: str, b: str, dtype: str) -> str:
-        """An operation on two integers or bools of one dtype; results wrap around, divisions round down.
+        """Writes an operation on two integers or bools of one dtype; results wrap around, divisions round down.
 
         Raises:
-            BuildError: there is none on this dtype.
+            BuildError: the dtype has no such operation.
         """
 
     def joined(self, texts: Sequence[str], symbol: str, *tests: Expr) -> str:
-        """Texts of conditions, joined by `&&` or `||`."""
+        """Joins texts of conditions by `&&` or `||`."""
         return self.OPERATION.format(f" {symbol} ".join(map(self.operand, texts)))
 
     def indexed(self, text: str, dtype: str) -> str:
-        """What was read from an array of integers, as an index."""
+        """Converts an integer that was read from an array to an index."""
         return f"({self.index_type}){self.operand(text)}"
 
     # ------------------------------------------------------------------ integers
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        """An element, to read or to write."""
+        """Writes an element as the operand of a read or a write."""
         return f"{self.names(buffer.name)}[{self.index(self.offset(buffer, indices))}]"
 
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        """Elements from the buffer's first one; axes that a fused loop took apart are one again."""
+        """Computes the elements from the buffer's first one; indices of a fused loop are recombined."""
         key = (buffer.name, *indices)
         if key not in self._offsets:
             place = self.simplify(total(i * s for i, s in zip(indices, buffer.strides, strict=True)))
@@ -129,10 +129,10 @@ class Values(ABC):
         return self._offsets[key]
 
     def index(self, e: Expr) -> str:
-        """An integer expression.
+        """Writes an integer expression.
 
         Raises:
-            BuildError: it is no arithmetic over loop variables.
+            BuildError: the expression is no arithmetic over loop variables.
         """
         if e.op == "const":
             return self.number(int(e.value))
@@ -153,11 +153,11 @@ class Values(ABC):
         raise BuildError(f"an index must be arithmetic over loop variables, but got {e}")
 
     def _divides_plainly(self, a: Expr, b: Expr) -> bool:
-        """Whether rounding to zero, as C does, is rounding down."""
+        """Tells whether rounding to zero, as C does, is rounding down."""
         return self.simplify.nonnegative(a) and b.is_const and b.value > 0
 
     def sum(self, terms: Poly) -> str:
-        """A polynomial."""
+        """Writes a polynomial."""
         out = ""
         for monomial, c in terms.items():
             texts = [self.index(a) for a in monomial]
@@ -169,7 +169,7 @@ class Values(ABC):
 
     # ------------------------------------------------------------------ values
     def condition(self, e: Expr) -> str:
-        """A bool, to stand behind an `if`."""
+        """Writes a bool as the condition of an `if`."""
         if e.op == "const":
             return self.TRUTHS[bool(e.value)]
         if e.op in ("and", "or"):
@@ -179,7 +179,7 @@ class Values(ABC):
         return self.TRUTH.format(self.operand(self.value(e)))
 
     def value(self, e: Expr) -> str:
-        """An expression; 16-bit floats are held in float."""
+        """Writes an expression; 16-bit floats are computed in float."""
         if e.op == "const":
             return self.literal(e)
         if e.op == "load":
@@ -197,45 +197,45 @@ class Values(ABC):
         return self.combine(e.op, self.value(e.args[0]), self.value(e.args[1]), e.dtype)
 
     def infix(self, symbol: str, a: str, b: str) -> str:
-        """Two operands with a symbol between them."""
+        """Writes two operands with a symbol between them."""
         return self.OPERATION.format(f"{self.operand(a)} {symbol} {self.operand(b)}")
 
     def choice(self, e: Expr, write: Callable[[Expr], str]) -> str:
-        """A `select`, whose branches `write` gives the text of."""
+        """Writes a `select`; `write` gives the text of its branches."""
         test, a, b = self.TEST.format(self.condition(e.args[0])), *(self.operand(write(x)) for x in e.args[1:])
         return self.OPERATION.format(f"{test} ? {a} : {b}")
 
     def _within(self, e: Expr) -> str | None:
-        """What is cast, if that is a float between limits."""
-        found = limited(e)
-        if found is None:
+        """Writes the operand of a cast if it is a float between limits; None otherwise."""
+        limits = limited(e)
+        if limits is None:
             return None
-        low, high = (self.literal(const(end, "float32")) for end in (found.low, found.high))
-        return self.within(self.value(found.number), low, high)
+        low, high = (self.literal(const(end, "float32")) for end in (limits.low, limits.high))
+        return self.within(self.value(limits.number), low, high)
 
     def within(self, text: str, low: str, high: str) -> str:
-        """A float between limits; NaN becomes the lower one, as `fmaxf` leaves it out."""
+        """Limits a float; NaN becomes the lower limit, as `fmaxf` ignores a NaN."""
         return f"fminf(fmaxf({text}, {low}), {high})"
 
     def load(self, e: Expr) -> str:
-        """An element, as it is computed with."""
+        """Reads an element in the type that it is computed in."""
         buffer = self.buffers[e.args[0]]
         return self.widened(self.element(buffer, e.args[1:]), buffer.dtype)
 
     def widened(self, text: str, dtype: str) -> str:
-        """A value as it is computed with, of one as it is kept in memory."""
+        """Converts a value in memory to the type that it is computed in."""
         return self.helper(self.HALVES[dtype][0], text) if dtype in self.HALVES else text
 
     def stored(self, text: str, dtype: str) -> str:
-        """A value as it is kept in memory."""
+        """Converts a computed value to its type in memory."""
         return self.helper(self.HALVES[dtype][1], text) if dtype in self.HALVES else text
 
     def rounded(self, text: str, dtype: str) -> str:
-        """The result of an operation with the rounding of its dtype."""
+        """Rounds the result of an operation to its dtype."""
         return self.widened(self.stored(text, dtype), dtype)
 
     def literal(self, e: Expr) -> str:
-        """A constant."""
+        """Writes a constant."""
         if e.dtype in FLOATS:
             return self.float_literal(e.value, e.dtype)
         if e.dtype == INT:
@@ -247,7 +247,7 @@ class Values(ABC):
         return f"({self.TYPES[e.dtype]}){int(e.value)}"
 
     def cast(self, text: str, source: str, dtype: str) -> str:
-        """A value of the dtype `source` in another one."""
+        """Converts a value of the dtype `source` to another dtype."""
         if dtype in FLOATS:
             return self.rounded(text if source in FLOATS else self.converted(text, "float"), dtype)
         if dtype == BOOL:
@@ -257,10 +257,10 @@ class Values(ABC):
         return self.converted(text, self.index_type if dtype == INT else self.TYPES[dtype])
 
     def combine(self, op: str, a: str, b: str, dtype: str) -> str:
-        """An operation on two values of one dtype.
+        """Writes an operation on two values of one dtype.
 
         Raises:
-            BuildError: there is none on this dtype.
+            BuildError: the dtype has no such operation.
         """
         if dtype not in FLOATS:
             return self.whole(op, a, b, dtype)
@@ -273,5 +273,5 @@ class Values(ABC):
         return self.rounded(self.infix(SYMBOLS[op], a, b), dtype)
 
     def reduced(self, op: str, old: str, text: str, dtype: str) -> str:
-        """An operation of a reduction on what stands in memory and one more value."""
+        """Writes an operation of a reduction on the value in memory and one more value."""
         return self.combine(op, old, text, dtype)

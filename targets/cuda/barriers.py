@@ -1,13 +1,13 @@
-"""Barriers, derived from what threads write to shared memory and what others read of it.
+"""Barriers, derived from the threads' accesses to shared memory.
 
 Between two accesses of one buffer, one of them a write, all threads of the block must wait for each other. A barrier
-goes in front of the outermost statement that holds the second access and not the first, and at the end of a loop whose
-next iteration begins with an access that clashes with one of this iteration. Where nothing is shared there are none.
-What does not clash:
+goes in front of the outermost statement that holds the second access and not the first. Another one goes at the end of
+a loop whose next iteration begins with an access that clashes with one of this iteration. Without shared buffers there
+are no barriers. These accesses do not clash:
 
 - accesses to different parts of a buffer, told apart by the first index, as double buffers are;
 - accesses of elements that belong to one thread each;
-- a plain store and itself: an element written twice gets the same value twice, as long as nobody reads in between.
+- a plain store and itself: an element written twice gets the same value twice, as long as no thread reads in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from search_space.ir.semantics import BINARY
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Seq, Stmt, Store, seq
 from targets.accesses import Access, accesses
 
-_MOST_ELEMENTS = 1 << 20
+_MOST_ELEMENTS = 1 << 20  # points to evaluate; beyond, two accesses are assumed to clash
 _EACH = {"min": np.minimum, "max": np.maximum, "and": np.logical_and, "or": np.logical_or}
 
 
@@ -45,7 +45,7 @@ class _Pending:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A statement with its barriers: accesses before its first barrier, those after its last, whether it has one."""
+    """A statement with its barriers: accesses before the first and after the last one, and whether it has one."""
 
     stmt: Stmt
     first: tuple[_Pending, ...]
@@ -55,14 +55,14 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Carried:
-    """From one iteration of the loop `variable` to the one `step` later."""
+    """A step from one iteration of the loop `variable` to the one `step` later."""
 
     variable: str
     step: int
 
 
 def insert_barriers(body: Stmt, shared: frozenset[str], block: tuple[int, int, int]) -> Stmt:
-    """The body of a kernel with the barriers that it needs.
+    """Inserts the barriers that the body of a kernel needs.
 
     Args:
         shared: names of the buffers that threads share.
@@ -118,7 +118,7 @@ class _Insertion:
         return _Placed(replace(loop, body=body), inner.first, last, separates)
 
     def clash(self, before: Sequence[_Pending], after: Sequence[_Pending], carried: _Carried | None = None) -> bool:
-        """Whether two threads may be at one element, one of them writing."""
+        """Tells whether two threads may be at one element, one of them writing."""
         # The tests that look at every point come last.
         return any(
             a.access.buffer == b.access.buffer
@@ -137,7 +137,7 @@ def _same_plain_store(a: _Pending, b: _Pending) -> bool:
 
 
 def _apart(a: _Pending, b: _Pending, carried: _Carried | None) -> bool:
-    """Whether the first indices differ, whatever iteration of the loops around both it is."""
+    """Tells whether the first indices differ in every iteration of the loops around both."""
     # Two threads are at the same iteration of loops around both, but never of loops over threads.
     common = [x for x, y in zip(a.loops, b.loops, strict=False) if x == y and x.kind not in THREAD_TAGS]
     if carried is not None:
@@ -164,7 +164,7 @@ def _apart(a: _Pending, b: _Pending, carried: _Carried | None) -> bool:
 
 
 def _own(a: _Pending, b: _Pending, threads: Mapping[str, int]) -> bool:
-    """Whether both go to the same elements, each of which belongs to one thread."""
+    """Tells whether both go to the same elements, each of which belongs to one thread."""
     if a.access.indices != b.access.indices:
         return False
     used = frozenset().union(*(variables(i) for i in a.access.indices))
@@ -175,7 +175,7 @@ def _own(a: _Pending, b: _Pending, threads: Mapping[str, int]) -> bool:
 
 
 def _belong_to_one(a: _Pending, used: frozenset[str], threads: Mapping[str, int]) -> bool:
-    """Whether no two threads are at one element, over all iterations of the loops around."""
+    """Tells whether no two threads are at one element, over all iterations of the loops around."""
     axes = [
         *threads.items(),
         *((x.variable, x.extent) for x in a.loops if x.variable in used and x.kind not in threads),
@@ -205,7 +205,7 @@ def _belong_to_one(a: _Pending, used: frozenset[str], threads: Mapping[str, int]
 
 
 def grid_of(e: Expr, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """An index or a condition for all points at once; KeyError where it is no arithmetic over loops."""
+    """Evaluates an index or a condition at all points at once; KeyError if it is no arithmetic over loops."""
     if e.op == "const":
         return np.asarray(e.value, np.int64)
     if e.op == "var":

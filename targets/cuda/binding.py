@@ -12,11 +12,11 @@ from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, Seq, Stmt, St
 from targets.accesses import all_accesses
 
 THREADS = 256
-"""Of a block, where there is work for as many."""
+"""Threads of a block, if the work suffices."""
 
 
 def bind_threads(nest: Stmt, known: Mapping[str, Buffer]) -> Stmt:
-    """The nest with its outer loops bound, as far as each of their iterations writes elements of its own.
+    """Binds the outer loops of a nest as far as each of their iterations writes elements of its own.
 
     Args:
         nest: has no thread tags.
@@ -33,9 +33,9 @@ def bind_threads(nest: Stmt, known: Mapping[str, Buffer]) -> Stmt:
         return nest
     threads = min(THREADS, total)
     block, thread = (f"{nest_name(loops)}.{part}" for part in ("block", "thread"))
-    place = var(block) * threads + var(thread)
+    position = var(block) * threads + var(thread)
     values: dict[str, Expr] = {}
-    rest = place
+    rest = position
     # The innermost loop goes from thread to thread, so that neighbours read neighbours.
     for loop in reversed(loops[1:]):
         values[loop.var] = rest % loop.extent
@@ -44,7 +44,7 @@ def bind_threads(nest: Stmt, known: Mapping[str, Buffer]) -> Stmt:
     memo: dict[int, Expr] = {}
     body = map_exprs(inner, lambda e: substitute(e, values, memo))
     if total % threads:
-        body = _guarded(body, place < total)
+        body = _guarded(body, position < total)
     blocks = -(-total // threads)
     return For(block, const(blocks), "blockIdx.x", For(thread, const(threads), "threadIdx.x", body))
 
@@ -54,10 +54,10 @@ def nest_name(loops: list[For]) -> str:
 
 
 def _independent(loop: For, known: Mapping[str, Buffer]) -> bool:
-    """Whether every write to device memory inside has an index that is the loop's variable, or moves with it alone.
+    """Tells whether every write to device memory inside has an index that the loop alone moves.
 
-    That holds for the loops of a stage that are axes of its output as they stand, and for tiles of them; what is not
-    seen to be independent runs in one thread.
+    This holds for loops over axes of a stage's output, and for tiles of them. A loop that is not recognised as
+    independent runs in one thread.
     """
     writes = 0
     for node in walk_stmt(loop.body):
@@ -72,7 +72,7 @@ def _independent(loop: For, known: Mapping[str, Buffer]) -> bool:
 
 
 def _moves_alone(index: Expr, loop: For) -> bool:
-    """Whether different iterations give different indices, wherever the loops inside are."""
+    """Tells whether different iterations give different indices, whatever the values of inner loops."""
     terms = poly(index)
     scale = terms.get((var(loop.var),), 0)
     if not scale or any(loop.var in variables(a) for m in terms for a in m if m != (var(loop.var),)):
@@ -91,7 +91,7 @@ def _moves_alone(index: Expr, loop: For) -> bool:
 
 
 def _reads_own_writes(loop: For, known: Mapping[str, Buffer]) -> bool:
-    """Whether the nest reads, other than to add to it, a buffer in device memory that it writes."""
+    """Tells whether the nest reads, other than to add to it, a buffer in device memory that it writes."""
     nodes = [n for n in walk_stmt(loop) if isinstance(n, Store)]
     written = {n.buffer for n in nodes if n.buffer in known}
     for node in nodes:
@@ -102,7 +102,7 @@ def _reads_own_writes(loop: For, known: Mapping[str, Buffer]) -> bool:
 
 
 def _guarded(stmt: Stmt, condition: Expr) -> Stmt:
-    """The statement where every store is skipped if the condition does not hold."""
+    """Guards every store of the statement by a condition."""
     if isinstance(stmt, (Seq, For, Allocate)):
         return map_children(stmt, lambda child: _guarded(child, condition))
     assert isinstance(stmt, Store), stmt

@@ -1,13 +1,13 @@
 """Tiles filled by the Tensor Memory Accelerator (TMA, `cp.async.bulk.tensor`): one thread asks for a box of an array.
 
-A loop with the pragma `bulk` fills tiles by nests of stores. Those that copy a box of an array,
+A loop with the pragma `bulk` fills tiles by nests of stores. Nests that copy a box of an array,
 
     for ...: tile[i, j] = select(y + i < rows and x + j < columns, source[y + i, x + j], 0)
 
-become one statement. What lies outside of the array the unit fills with zeros, and it lays rows out in the 128-byte
-swizzle that tensor cores read. All it knows of the array is in a tensor map, which launches hand over. A pipelined
-loop gets an mbarrier for each of its tiles: whoever asks for the copies says how many bytes it shall await, and all
-threads wait for a phase of it, which ends when these bytes have arrived (PTX ISA, "Asynchronous copy", "mbarrier").
+become one statement. The unit fills elements outside of the array with zeros, and lays rows out in the 128-byte swizzle
+that tensor cores read. It knows the array by a tensor map only, which launches pass. A pipelined loop gets an mbarrier
+for each of its tiles. The thread that asks for the copies tells it how many bytes to await. All threads wait for a
+phase of it, which ends when these bytes have arrived (PTX ISA, "Asynchronous copy", "mbarrier").
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from targets.cuda.warpgroups import LINE_BYTES, LINES, PRODUCTS
 BEGIN, EXPECT, COPY, ARRIVE = "bulk_begin", "bulk_expect", "bulk_copy", "bulk_arrive"
 """Mbarriers begin; `bulk_expect:n` awaits n bytes; a box is asked for; all threads wait until they have arrived."""
 FENCES = ("bulk_fence_begin", "bulk_fence_proxy")
-"""By which mbarriers that have begun are seen by the TMA unit: begun as such, and through memory."""
+"""Fences that make new mbarriers visible to the TMA unit: as initialised, and through memory."""
 CONVERGE = "bulk_converge"
 """The threads of each warp, which come from a wait or a branch of one of them at different times, go on together."""
 _NAMES = frozenset((BEGIN, EXPECT, COPY, ARRIVE, CONVERGE, *FENCES))
 UNIT_BYTES = 16
-"""Of which rows of an array must be multiples."""
+"""Bytes of which the pitch of an array's rows must be a multiple."""
 MOST_ROWS, MOST_DIMENSIONS = 256, 5
 """Of a box; of an array."""
-_MOST_POINTS = 1 << 23
+_MOST_POINTS = 1 << 23  # points to evaluate; beyond, a nest is assumed to copy no box
 
 
 def is_bulk(stmt: Stmt) -> bool:
-    """Whether a statement concerns copies by the unit."""
+    """Tells whether a statement concerns copies by the unit."""
     return isinstance(stmt, Intrinsic) and stmt.name.partition(":")[0] in _NAMES
 
 
@@ -54,19 +54,19 @@ def is_copy(stmt: Stmt) -> bool:
 
 
 def unasked(stmt: Stmt) -> bool:
-    """Whether a statement is a copy that no mbarrier awaits yet."""
+    """Tells whether a statement is a copy that no mbarrier awaits yet."""
     return isinstance(stmt, Intrinsic) and stmt.name == COPY and len(stmt.inputs) == 1
 
 
 def as_rows(array: Buffer) -> Buffer:
-    """An array with all its dimensions but the last as one."""
+    """Merges all dimensions of an array but the last."""
     *outer, last = (int(e.value) for e in array.shape)
     pitches = None if array.pitches is None else array.pitches[-2:]
     return replace(array, shape=(const(prod(outer)), const(last)), pitches=pitches)
 
 
 def box_of(copy: Intrinsic, tile: Buffer, source: Buffer) -> TensorMap:
-    """The map of a copy's source, whose boxes are rows of one block of a swizzled tile."""
+    """Returns the map of a copy's source, whose boxes are rows of one block of a swizzled tile."""
     if len(copy.inputs[0].indices) < len(source.shape):
         source = as_rows(source)
     rows, columns = (int(e.value) for e in tile.shape[-2:])
@@ -83,7 +83,7 @@ def box_of(copy: Intrinsic, tile: Buffer, source: Buffer) -> TensorMap:
 
 
 def tensor_maps(body: Stmt, params: Sequence[Buffer]) -> tuple[TensorMap, ...]:
-    """The maps that a kernel's copies need, each once."""
+    """Lists the maps that a kernel's copies need, each once."""
     known = {b.name: b for b in params}
     known |= {n.buffer.name: n.buffer for n in walk_stmt(body) if isinstance(n, Allocate)}
     copies = [n for n in walk_stmt(body) if isinstance(n, Intrinsic) and n.name == COPY]
@@ -92,12 +92,12 @@ def tensor_maps(body: Stmt, params: Sequence[Buffer]) -> tuple[TensorMap, ...]:
 
 # ---------------------------------------------------------------------- boxes
 def bulk_copies(stmt: Stmt, arrays: Mapping[str, Buffer]) -> Stmt:
-    """The statement whose loops with the pragma `bulk` fill tiles of tensor cores by the TMA unit.
+    """Lets the TMA unit fill tiles of tensor cores in the loops with the pragma `bulk`.
 
     A nest that copies no box, or from an array whose rows the unit cannot address, stays as it is.
 
     Args:
-        arrays: in device memory.
+        arrays: arrays in device memory, by name.
     """
     if not any(isinstance(n, For) and BULK in dict(n.pragmas) for n in walk_stmt(stmt)):
         return stmt
@@ -108,7 +108,7 @@ def bulk_copies(stmt: Stmt, arrays: Mapping[str, Buffer]) -> Stmt:
 
 
 def _addressable(array: Buffer) -> bool:
-    """Whether the TMA unit can read an array."""
+    """Tells whether the TMA unit can read an array."""
     size = dtype_bytes(array.dtype)
     *outer, last = (int(s.value) for s in array.strides)
     # Two bytes: warpgroups multiply tiles of 16-bit floats alone.
@@ -121,7 +121,7 @@ class _Boxes:
 
     Args:
         tiles: buffers that tensor cores read.
-        arrays: that the unit can read.
+        arrays: arrays that the unit can read, by name.
     """
 
     def __init__(self, tiles: set[str], arrays: Mapping[str, Buffer]) -> None:
@@ -131,7 +131,10 @@ class _Boxes:
         self.simplify = Regrouping(self.ranges)
 
     def stmt(self, stmt: Stmt, marked: bool, once: bool) -> Stmt:
-        """Args: marked: whether it is in a marked loop; once: whether it is run once by each block."""
+        """Rewrites the nests of a statement.
+
+        Args: marked: whether it is in a marked loop; once: whether it is run once by each block.
+        """
         if isinstance(stmt, Seq):
             return Seq(tuple(self.stmt(s, marked, once) for s in stmt.body))
         if isinstance(stmt, Allocate):
@@ -154,7 +157,7 @@ class _Boxes:
         self.simplify.forget()
 
     def copy(self, nest: For) -> Intrinsic | None:
-        """The copy of a box that a nest is; None where it is something else."""
+        """Turns a nest into the copy of a box; None if it is something else."""
         inner: dict[str, int] = {}
         body: Stmt = nest
         while isinstance(body, For):
@@ -190,7 +193,9 @@ class _Boxes:
         )
 
     def in_rows(self, source: Buffer, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
-        """The indices in an array whose dimensions but the last are one, those that a fused loop took apart."""
+        """Returns the indices in an array whose dimensions but the last are merged; indices of a fused loop are
+        recombined.
+        """
         row, scale = const(0), 1
         for index, extent in zip(reversed(indices[:-1]), reversed(source.shape[:-1]), strict=True):
             row, scale = row + index * scale, scale * int(extent.value)
@@ -199,7 +204,7 @@ class _Boxes:
     def begin(
         self, target: Sequence[Expr], indices: Sequence[Expr], inner: Mapping[str, int]
     ) -> tuple[tuple[Expr, ...], tuple[int, int]] | None:
-        """Where a box begins in its array, and the array's dimensions along its rows and columns."""
+        """Returns the start of a box in its array, and the array's dimensions along its rows and columns."""
         base: list[Expr] = []
         sides: dict[int, int] = {}
         for d, index in enumerate(indices):
@@ -214,7 +219,7 @@ class _Boxes:
         return (tuple(base), (sides[0], sides[1])) if len(sides) == 2 else None
 
     def difference(self, index: Expr, target: Expr, inner: Mapping[str, int]) -> Expr | None:
-        """How far an index is beyond another, where none of the loops `inner` changes that; None where they do."""
+        """Returns the distance of two indices if none of the loops `inner` changes it; None otherwise."""
         start = self.simplify(canon(index - target))
         if not variables(start) & inner.keys():
             return start
@@ -229,14 +234,14 @@ class _Boxes:
         return start if same else None
 
     def points(self, names: frozenset[str]) -> dict[str, NDArray[np.int64]] | None:
-        """Loop variables for all their iterations at once; None where these are too many."""
+        """Returns loop variables for all their iterations at once; None if these are too many."""
         extents = {name: int(self.ranges[name].value) for name in sorted(names)}
         if prod(extents.values()) > _MOST_POINTS:
             return None
         return dict(zip(extents, np.indices(tuple(extents.values()), sparse=True), strict=True))
 
     def outside(self, test: Expr, source: Buffer, indices: Sequence[Expr]) -> bool:
-        """Whether a condition holds for all that lies within the array along one of its dimensions."""
+        """Tells whether a condition holds for all positions within the array along one of its dimensions."""
         for extent, index in zip(source.shape, indices, strict=True):
             at = self.points(variables(test) | variables(index)) if variables(index) & variables(test) else None
             if at is None:
@@ -251,21 +256,21 @@ class _Boxes:
 
 
 def _in_rows(array: Buffer) -> bool:
-    """Whether an array's rows lie evenly one after another."""
+    """Tells whether an array's rows follow each other at one distance."""
     strides = [int(s.value) for s in array.strides]
     extents = [int(e.value) for e in array.shape]
     return len(extents) > 2 and all(strides[d] == strides[d + 1] * extents[d + 1] for d in range(len(extents) - 2))
 
 
 def _whole(tile: Buffer) -> bool:
-    """Whether a tile is blocks of rows that a box can fill."""
+    """Tells whether a tile is blocks of rows that a box can fill."""
     *lead, rows, columns = (int(e.value) for e in tile.shape)
     line = LINE_BYTES // dtype_bytes(tile.dtype)
     return prod(lead) == 1 and tile.pitches is None and columns % line == 0 and rows % LINES == 0 and rows <= MOST_ROWS
 
 
 def _covers(store: Store, tile: Buffer, inner: Mapping[str, int]) -> bool:
-    """Whether a store sets every element of its tile, whatever the loops around it are at."""
+    """Tells whether a store sets every element of its tile, whatever the loops around it are at."""
     at = dict(zip(inner, np.indices(tuple(inner.values()), sparse=True), strict=True))
     rows, columns = (int(e.value) for e in tile.shape[-2:])
     try:
@@ -298,11 +303,11 @@ class Ring:
 
     @property
     def nbytes(self) -> int:
-        """That fill a step's tiles."""
+        """Bytes of all tiles of a step."""
         return sum(prod(int(e.value) for e in t.shape) * dtype_bytes(t.dtype) for t in self.tiles)
 
     def slot(self, step: Expr) -> Operand:
-        """The mbarrier of a step, and its phase."""
+        """Returns the mbarrier of a step, and its phase."""
         stages = self.buffer.shape[0]
         indices = (step % stages, step // stages % 2)
         return Operand(self.buffer.name, indices, indices)
@@ -311,7 +316,7 @@ class Ring:
         return [Intrinsic(name, self.slot(const(0)), ()) for name in (BEGIN, *FENCES)]
 
     def started(self, copies: Sequence[Intrinsic], step: Expr) -> list[Stmt]:
-        """The copies of a step's tiles, their bytes awaited before."""
+        """Starts the copies of a step's tiles; their bytes are announced before."""
         slot = self.slot(step)
         awaited = Intrinsic(f"{EXPECT}:{self.nbytes}", slot, (), predicate=copies[0].predicate)
         return [awaited, *(replace(c, inputs=(*c.inputs, slot)) for c in copies)]

@@ -36,18 +36,18 @@ _FENCE_FUNCTIONS = ("fence_begin", "fence_proxy")
 
 
 def _function(dimensions: int) -> str:
-    """The copy of a box of an array of so many dimensions, whose coordinates are given the last dimension first."""
+    """Writes the function that copies a box; it takes so many coordinates, the last dimension first."""
     names = [f"c{i}" for i in range(dimensions)]
     given = ", ".join(f"int {n}" for n in names)
-    places = ", ".join(f"%{i + 3}" for i in range(dimensions))
-    held = ", ".join(f'"r"({n})' for n in names)
+    coordinates = ", ".join(f"%{i + 3}" for i in range(dimensions))
+    operands = ", ".join(f'"r"({n})' for n in names)
     parameters = f"void* to, const TensorMap& map, long long* slot, {given}"
     instruction = f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     return (
         f"__device__ __forceinline__ void copy_box{dimensions}({parameters}) {{\n"
-        f'  asm volatile("{instruction} [%0], [%1, {{{places}}}], [%2];"\n'
+        f'  asm volatile("{instruction} [%0], [%1, {{{coordinates}}}], [%2];"\n'
         f'               ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(&map),\n'
-        f'               "r"((unsigned)__cvta_generic_to_shared(slot)), {held} : "memory");\n}}\n'
+        f'               "r"((unsigned)__cvta_generic_to_shared(slot)), {operands} : "memory");\n}}\n'
     )
 
 
@@ -56,7 +56,7 @@ def _slot(text: KernelText, operand: Operand) -> str:
 
 
 def _by_one(text: KernelText, call: Intrinsic, lines: list[str]) -> None:
-    """Lines that one thread of the block runs."""
+    """Writes lines that one thread of the block runs."""
     tests = ["one_thread()"]
     if call.predicate is not None:
         tests.append(text.values.condition(text.decided(call.predicate)))
@@ -84,16 +84,16 @@ def _expect(text: KernelText, call: Intrinsic) -> None:
 
 
 def _copy(text: KernelText, call: Intrinsic) -> None:
-    """One copy for each block of 64 columns of the tile."""
-    tile, (given, slot) = text.buffers[call.output.buffer], call.inputs
-    source = text.buffers[given.buffer]
+    """Writes one copy for each block of 64 columns of the tile."""
+    tile, (origin, slot) = text.buffers[call.output.buffer], call.inputs
+    source = text.buffers[origin.buffer]
     described = box_of(call, tile, source)
     line = int(tile.shape[-1].value)
     lines = []
     for block in range(int(tile.shape[-3].value)):
         *lead, _, row, column = call.output.indices
         start = text.values.index(text.values.offset(tile, (*lead, const(block), row, column)))
-        *outer, last = given.indices
+        *outer, last = origin.indices
         at = [text.values.index(text.simplify(e)) for e in (last + block * line, *reversed(outer))]
         places = ", ".join([f"{text.names(tile.name)} + {start}", text.names(described.name), _slot(text, slot), *at])
         lines.append(f"copy_box{len(described.shape)}({places});")

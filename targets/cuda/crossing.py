@@ -1,9 +1,9 @@
 """Reductions across threads: every thread has a part of a sum, and all that share a row add theirs up.
 
-Before: `threadIdx.x t: out[i] += part`, where no index of `out` tells the threads apart, so that each would add to the
-same element. After: shuffles within warps, sums of warps by way of shared memory where a row is longer than a warp, and
-one thread that adds the sum to what was there; where that is the initial value, all threads store the sum. Rows that no
-power of two threads make are added up by one thread. TVM: LowerThreadAllreduce.
+Before: `threadIdx.x t: out[i] += part`, where no index of `out` depends on the thread, so that each would add to the
+same element. After: shuffles within warps, sums of warps through shared memory for longer rows, and one thread that
+adds the sum to the earlier value. If that is the initial value, all threads store the sum. One thread sums rows whose
+number of threads is no power of two. TVM: LowerThreadAllreduce.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SHUFFLED = ("float32", "int32")
 
 @dataclass(frozen=True)
 class _Around:
-    """What is around a statement: loops over threads, and buffers with the number of such loops around each."""
+    """The surroundings of a statement: loops over threads, and buffers with the number of such loops around each."""
 
     loops: tuple[For, ...]
     buffers: tuple[tuple[Buffer, int], ...]
 
 
 def reduce_across_threads(stmt: Stmt, known: Sequence[Buffer], block: tuple[int, int, int]) -> Stmt:
-    """The body of a kernel with its reductions across threads lowered.
+    """Lowers the reductions across threads in the body of a kernel.
 
     Args:
         known: buffers in device memory.
@@ -67,7 +67,7 @@ class _Crossing:
         return stmt
 
     def sequence(self, stmts: Sequence[Stmt], around: _Around) -> list[Stmt]:
-        """The statements; an initial value that a reduction across threads begins with is left out."""
+        """Lowers a sequence; an initial value that a reduction across threads begins with is left out."""
         out: list[Stmt] = []
         for init, stmt in zip((None, *stmts), stmts, strict=False):
             found = _only_reduction(stmt)
@@ -78,7 +78,7 @@ class _Crossing:
         return out
 
     def shuffles(self, store: Store, around: _Around, stmt: Stmt) -> bool:
-        """Whether a store inside `stmt` is a reduction across threads that ends with the result in each of them."""
+        """Tells whether a store inside `stmt` is a reduction across threads that leaves the result in each of them."""
         dtype = next(b.dtype for b, _ in reversed(around.buffers) if b.name == store.buffer)
         used = frozenset().union(*(variables(i) for i in store.indices))
         inside = [loop for loop in _loops_to_reduction(stmt) if loop.extent.value > 1]
@@ -174,7 +174,7 @@ class _Crossing:
 
 
 def _only_reduction(stmt: Stmt) -> Store | None:
-    """The one reducing store to a buffer from outside, where nothing but loops over threads is around it."""
+    """Finds the one reducing store to a buffer from outside, with nothing but loops over threads around it."""
     if isinstance(stmt, (For, Allocate)):
         if isinstance(stmt, For) and not stmt.kind.startswith("threadIdx"):
             return None
@@ -185,7 +185,7 @@ def _only_reduction(stmt: Stmt) -> Store | None:
 
 
 def _loops_to_reduction(stmt: Stmt) -> list[For]:
-    """Loops around the store that `_only_reduction` finds; not those of the statements in front of it."""
+    """Lists the loops around the store that `_only_reduction` finds, without those of the statements in front of it."""
     if isinstance(stmt, For):
         return [stmt, *_loops_to_reduction(stmt.body)]
     if isinstance(stmt, Allocate):
@@ -203,13 +203,13 @@ def _is_init(stmt: Stmt | None, reduction: Store) -> bool:
 
 
 def warp_reduce(name: str) -> tuple[str, int]:
-    """Reducer and lanes of an instruction."""
+    """Parses reducer and lanes of an instruction's name."""
     _, reducer, lanes = name.split(":")
     return reducer, int(lanes)
 
 
 def synchronises(stmt: Stmt) -> bool:
-    """Whether all threads must come to a statement together."""
+    """Tells whether all threads must come to a statement together."""
     if not isinstance(stmt, Intrinsic):
         return isinstance(stmt, Barrier)
     together = stmt.name in WARP_INTRINSICS or is_warpgroup_intrinsic(stmt.name) or is_bulk(stmt)

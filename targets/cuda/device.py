@@ -18,9 +18,9 @@ _HARMLESS = (
     *("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_NO_BINARY_FOR_GPU"),
     "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
 )
-"""What the driver says of a call that it refuses; the device works on."""
+"""Errors for a call that the driver refuses; the device works on."""
 _BUS_BYTES = 16
-"""Of a PCI bus id, the zero at its end included."""
+"""Bytes of a PCI bus id, the zero at its end included."""
 
 
 class DeviceLost(RunError):
@@ -34,11 +34,11 @@ class DeviceMemoryError(RunError, MemoryError):
 
 
 class Device(Protocol):
-    """What a kernel needs of a GPU. Work is queued in order; `sync` waits for it.
+    """The operations of a GPU that kernels need. Work is queued in order; `sync` waits for it.
 
     Attributes:
         arch: such as sm_90.
-        l2_bytes: of its second-level cache.
+        l2_bytes: bytes of its second-level cache.
     """
 
     arch: str
@@ -48,14 +48,14 @@ class Device(Protocol):
         """Makes it the device of the calling thread, which need not be the one that made this object."""
 
     def allocate(self, size: int) -> Any:
-        """Memory of so many bytes, freed with the object that stands for it.
+        """Allocates memory of so many bytes, freed with the object that is returned.
 
         Raises:
-            DeviceMemoryError: there is not so much.
+            DeviceMemoryError: the device has too little memory.
         """
 
     def part(self, memory: Any, start: int) -> Any:
-        """Memory from its byte `start` on, as an argument of launches; `memory` must outlive it."""
+        """Returns memory from its byte `start` on, as an argument of launches; `memory` must outlive it."""
 
     def upload(self, memory: Any, array: NDArray[Any]) -> None:
         """Copies a contiguous array to the device."""
@@ -67,17 +67,17 @@ class Device(Protocol):
         """Sets every byte."""
 
     def load(self, cubin: bytes) -> Any:
-        """A module.
+        """Loads a module.
 
         Raises:
             RunError: the device does not take it.
         """
 
     def kernel(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
-        """A kernel of a module, which may ask for so much shared memory at its launch."""
+        """Returns a kernel of a module, whose launches may ask for so much shared memory."""
 
     def tensor_map(self, memory: Any, facts: Mapping[str, Any]) -> Any:
-        """The tensor map of an array in `memory`, as an argument of launches.
+        """Encodes the tensor map of an array in `memory`, as an argument of launches.
 
         Args:
             facts: `dtype`, `shape`, `strides` (bytes, the last dimension's left out), `box` and `swizzle` (bytes).
@@ -91,7 +91,9 @@ class Device(Protocol):
         dynamic_shared_bytes: int,
         arguments: Sequence[Any],
     ) -> Callable[[], None]:
-        """What queues a launch, as often as wanted; its arguments are memory, and tensor maps behind it.
+        """Prepares a launch and returns a function that queues it.
+
+        The function may be called any number of times; arguments are memory, then tensor maps.
 
         Raises (when it is called):
             RunError: the device refuses it, as it has too few registers or too little shared memory for a block.
@@ -99,13 +101,16 @@ class Device(Protocol):
         """
 
     def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
-        """What queues the launches of `start` at once, as often as wanted. Kernels and memory must outlive it."""
+        """Records the launches of `start` and returns a function that queues them at once.
+
+        The function may be called any number of times. Kernels and memory must outlive it.
+        """
 
     def record(self) -> Any:
-        """A mark in the queue."""
+        """Puts a mark into the queue."""
 
     def seconds(self, first: Any, second: Any) -> float:
-        """Time between two marks that were passed."""
+        """Returns the seconds between two marks that were passed."""
 
     def sync(self) -> None:
         """Waits until the queue is empty.
@@ -115,11 +120,11 @@ class Device(Protocol):
         """
 
     def telemetry(self) -> dict[str, float]:
-        """Clock, temperature, power and reasons of slowing down, as far as the driver says."""
+        """Reads clock, temperature, power and reasons of slowing down, as far as the driver reports them."""
 
 
 def encoded(device: Device, maps: Sequence[Mapping[str, Any]], arguments: Sequence[Any]) -> list[Any]:
-    """The tensor maps of a launch whose arrays are `arguments`."""
+    """Encodes the tensor maps of a launch whose arrays are `arguments`."""
     return [device.tensor_map(arguments[facts["argument"]], facts) for facts in maps]
 
 
@@ -259,7 +264,7 @@ class CudaDevice:
         return telemetry(self._bus)
 
     def _value(self, answer: tuple[Any, ...]) -> Any:
-        """What a call of the driver returned, if it succeeded."""
+        """Returns the value of a successful driver call."""
         self._checked(answer)
         return answer[1]
 
@@ -276,11 +281,11 @@ class CudaDevice:
 
 
 class _Launch:
-    """Queues a kernel with arguments that were packed before.
+    """A launch of a kernel with arguments that were packed before.
 
     Args:
-        given: to `cuLaunchKernel`.
-        kept: what must live as long.
+        given: arguments of `cuLaunchKernel`.
+        kept: objects that must live as long.
     """
 
     def __init__(self, device: CudaDevice, given: tuple[Any, ...], kept: tuple[Any, ...]) -> None:
@@ -291,13 +296,13 @@ class _Launch:
 
 
 def _address(memory: Any) -> int:
-    """Of memory on the device, which is an allocation or a part of one."""
+    """Returns the address of memory on the device, which is an allocation or a part of one."""
     return int(getattr(memory, "handle", memory))
 
 
 @cache
 def first_device() -> Device:
-    """The first GPU of this machine; one for the whole process."""
+    """Returns the first GPU of this machine; one object for the whole process."""
     return CudaDevice()
 
 
@@ -305,10 +310,10 @@ __all__ = ["CudaDevice", "Device", "DeviceLost", "DeviceMemoryError", "encoded",
 
 
 def _check_dense(array: NDArray[Any]) -> None:
-    """Refuses an array whose elements do not lie one behind the other, as copies take them.
+    """Refuses an array that is not dense, as copies need it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the array is not dense and row-major.
     """
     if not array.flags.c_contiguous:
         raise ValueError(f"an array must be dense and row-major to be copied, but got strides={array.strides}")

@@ -1,4 +1,4 @@
-"""What is missing on this machine for kernels to be built or run, asked without loading more than the driver itself."""
+"""The driver: reasons why kernels cannot be built or run here, and GPUs, without any other library."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from search_space.extras import sentence
 
 _LIBRARY = "libcuda.so.1"
 CUDA = 13
-"""Major version of NVRTC and the bindings; any driver of it, or of a later one, runs what they make."""
+"""Major version of NVRTC and the bindings; drivers of this version or a later one run their code."""
 
 
 def missing_packages(error: ImportError) -> str:
-    """The sentence for packages that are not installed."""
+    """Returns the sentence for packages that are not installed."""
     return sentence("target cuda", "gpu", error)
 
 
 def library() -> ctypes.CDLL:
-    """The driver.
+    """Loads the driver.
 
     Raises:
-        OSError: there is none.
+        OSError: the machine has no driver.
     """
     return ctypes.CDLL(_LIBRARY)
 
 
 @cache
 def missing_device() -> str:
-    """Why no kernel can be run here, as a sentence; empty where there is a GPU."""
+    """Explains in a sentence why no kernel can be run here; empty if there is a GPU."""
     rule = "target cuda must run on a machine with an NVIDIA GPU"
     try:
         driver = library()
@@ -51,7 +51,7 @@ def missing_device() -> str:
 
 
 def driver_version() -> str:
-    """Of the CUDA that the driver, which is there (`missing_device`), is made for, such as 13.0."""
+    """Returns the version of CUDA that the driver, which exists (`missing_device`), is made for, such as 13.0."""
     version = ctypes.c_int(0)
     _checked(library().cuDriverGetVersion(ctypes.byref(version)))
     return f"{version.value // 1000}.{version.value % 1000 // 10}"
@@ -62,9 +62,9 @@ class Device:
     """A GPU of this machine.
 
     Attributes:
-        target: by which `targets.registry` knows its architecture.
+        target: key of its architecture in `targets.registry`.
         name: the maker's.
-        memory_bytes: of its own memory.
+        memory_bytes: bytes of its own memory.
     """
 
     target: str
@@ -73,7 +73,7 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """The GPUs of this machine, which has some (`missing_device`), in the driver's order."""
+    """Lists the GPUs of this machine, which has some (`missing_device`), in the driver's order."""
     driver, count = library(), ctypes.c_int(0)
     _checked(driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)))
     return [_device(driver, number) for number in range(count.value)]
@@ -106,14 +106,14 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 @cache
 def device_arch() -> str:
-    """Architecture of the first GPU of this machine, which has one (`missing_device`), such as sm_90."""
+    """Returns the architecture of the first GPU of this machine, which has one (`missing_device`), such as sm_90."""
     driver, device = library(), ctypes.c_int(0)
     _checked(driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0))
     return _arch_of(driver, device)
 
 
 def runs_on(built: str, arch: str) -> bool:
-    """Whether machine code for `built` runs on a GPU of `arch`: of the same major version, and not an older one.
+    """Tells whether machine code for `built` runs on a GPU of `arch`: of the same major version, and not an older one.
 
     Code for an architecture with a suffix, such as sm_90a, runs on that one alone.
     """

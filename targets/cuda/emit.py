@@ -1,7 +1,7 @@
 """Device programs as CUDA C++ text for NVRTC.
 
 One function a kernel, no header. Buffers of a thread are arrays whose loops are unrolled, so that they become
-registers; vectorized loops over neighbouring elements become accesses of up to 16 bytes.
+registers. Vectorized loops over neighbouring elements become accesses of up to 16 bytes.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ STATIC_SHARED = 48 * 1024
 MOST_UNROLLED = 32
 """Statements of an unrolled loop, where nothing but the latency of memory asks for it."""
 MOST_OF_TILES = 256
-"""The same where fragments of tiles in shared memory are loaded, whose latency a warp itself must hide."""
+"""Statements of an unrolled loop that loads fragments from shared memory, whose latency a warp itself must hide."""
 COPIED = (4, 8, 16)
 """Bytes that an asynchronous copy may move."""
 IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 LOOP_EMITTERS: dict[str, Callable[[KernelText, For, Intrinsic], bool]] = {}
-"""Of instructions that several steps of an unrolled loop may be one of; False where they cannot."""
+"""Emitters of instructions that several steps of an unrolled loop may share; False if they cannot."""
 
 
 class KernelText(Text[Values]):
-    """One kernel being written.
+    """The text of one kernel as it is written.
 
     Attributes:
-        kernel: what is written.
+        kernel: kernel to write.
     """
 
     def __init__(self, kernel: DeviceKernel) -> None:
@@ -54,7 +54,7 @@ class KernelText(Text[Values]):
         self._registers = {name for name, b in self.buffers.items() if b.scope == "local"}
 
     def function(self) -> str:
-        """The text of the function."""
+        """Writes the kernel: its head, its shared memory and its body."""
         kernel = self.kernel
         params = [self.parameter(b, b.name in kernel.writes) for b in kernel.params]
         params += [f"const __grid_constant__ TensorMap {self.names(each.name)}" for each in kernel.maps]
@@ -152,7 +152,7 @@ class KernelText(Text[Values]):
 
     # ------------------------------------------------------------------ vectors
     def vector(self, loop: For, store: Store) -> None:
-        """A vectorized loop around one store: wide accesses where neighbours are neighbours in memory."""
+        """Writes a vectorized loop around one store, with wide accesses if neighbours are neighbours in memory."""
         if self.copied(store, loop):
             return
         lanes = int(loop.extent.value)
@@ -189,9 +189,9 @@ class KernelText(Text[Values]):
         self.close()
 
     def _lane(self, store: Store, loop: For, lane: int, uniform: bool, loaded: dict[int, tuple[Expr, str]]) -> Store:
-        """What is left to store in a lane, loads that are `loaded` taken from there.
+        """Returns the store of one lane, which reads `loaded` values in place of loads.
 
-        Where the loop's variable does nothing but move accesses along, their offsets need not be simplified again.
+        If the loop's variable does nothing but move accesses along, their offsets need not be simplified again.
         """
         if uniform and self._only_moves(store, loop.var):
             self.values.lane = (loop.var, lane)
@@ -209,7 +209,7 @@ class KernelText(Text[Values]):
         )
 
     def _only_moves(self, store: Store, name: str) -> bool:
-        """Whether a variable is nowhere but in indices, and moves them evenly."""
+        """Tells whether a variable is nowhere but in indices, and moves them evenly."""
         even = self.values.steps_evenly(self.buffers[store.buffer], store.indices, name)
         return even and self._moves(store.value, name)
 
@@ -221,9 +221,9 @@ class KernelText(Text[Values]):
         return e.op != "var" and all(self._moves(a, name) for a in e.operands)
 
     def _source(self, store: Store) -> tuple[Expr, list[Expr]] | None:
-        """Of a store that may be asynchronous copies, the load and the tests under which it is done; None of others.
+        """Returns the load and the conditions of a store that may be an asynchronous copy; None for other stores.
 
-        What is outside of the source is filled with zeros: `select(inside, source, 0)`.
+        Elements outside of the source are filled with zeros: `select(inside, source, 0)`.
         """
         if not self.asynchronous or store.reducer is not None or self.buffers[store.buffer].scope != "shared":
             return None
@@ -236,7 +236,7 @@ class KernelText(Text[Values]):
         return value, tests
 
     def _scattered(self, store: Store) -> bool:
-        """Whether each lane of a vector that is not copied as a whole is a copy."""
+        """Tells whether each lane of a vector that is not copied as a whole is a copy."""
         source = self._source(store)
         return source is not None and dtype_bytes(source[0].dtype) in COPIED
 
@@ -258,11 +258,11 @@ class KernelText(Text[Values]):
         if size not in COPIED:
             return False
         at = {} if loop is None else {loop.var: const(0)}
-        places = []
+        addresses = []
         for buffer, indices in ((target, store.indices), (source, value.args[1:])):
-            places.append(self.values.pointer(buffer, tuple(substitute(i, at) for i in indices) if at else indices))
+            addresses.append(self.values.pointer(buffer, tuple(substitute(i, at) for i in indices) if at else indices))
         inside = self.values.conditions([substitute(t, at) for t in tests])
-        copy = f"copy_async<{size}>({places[0]}, {places[1]}, {inside});"
+        copy = f"copy_async<{size}>({addresses[0]}, {addresses[1]}, {inside});"
         if store.predicate is None:
             self.line(copy)
         else:
@@ -270,11 +270,11 @@ class KernelText(Text[Values]):
         return True
 
     def fresh(self, hint: str) -> str:
-        """An identifier that nothing else has."""
+        """Returns an unused identifier."""
         return self.names(f"{hint}{len(self.names)}")
 
     def width(self, name: str, indices: tuple[Expr, ...], loop: For) -> int:
-        """How many lanes are one access: neighbours in memory that begin at a multiple of their size."""
+        """Counts the lanes of one access: neighbours in memory that begin at a multiple of their size."""
         buffer = self.buffers[name]
         if buffer.scope == "local":
             return 1
@@ -289,7 +289,7 @@ class KernelText(Text[Values]):
         return widths[0] if widths else 1
 
     def _wide_loads(self, value: Expr, loop: For) -> dict[int, tuple[Expr, int, tuple[Expr, ...]]]:
-        """Loads of a value that are done several lanes at a time: expression, lanes, and conditions under which."""
+        """Lists loads of a value that read several lanes at a time: expression, lanes, and conditions."""
         found: dict[int, tuple[Expr, int, tuple[Expr, ...] | None]] = {}
         self._collect(value, loop, (), found)
         return {serial: (e, width, tests) for serial, (e, width, tests) in found.items() if tests is not None}
@@ -339,9 +339,10 @@ class KernelText(Text[Values]):
 
 
 def unrolling(loop: For) -> str:
-    """How far a loop that is a loop is written out: as far as loads that wait for nothing can be under way together.
+    """Returns the pragma for a loop that stays a loop: unrolled as far as independent loads can overlap.
 
-    Where fragments of a tile are loaded inside, further, so that those of later steps come while earlier ones compute.
+    Loops that load fragments of a tile are unrolled further, so that later fragments arrive while earlier ones are
+    used.
     """
     extent, size = int(loop.extent.value), statements(loop.body)
     # Nothing moves across a barrier, so that a second copy of the body would only be more code.
@@ -356,7 +357,7 @@ def unrolling(loop: For) -> str:
 
 
 def statements(stmt: Stmt) -> int:
-    """Stores that a statement comes to where its loops are written out; a vector counts once."""
+    """Counts the stores of a statement after its loops are written out; a vector counts once."""
     if isinstance(stmt, Seq):
         return sum(map(statements, stmt.body))
     if isinstance(stmt, Allocate):
@@ -368,17 +369,17 @@ def statements(stmt: Stmt) -> int:
 
 
 def _emit_warp_reduce(text: KernelText, call: Intrinsic) -> None:
-    """A butterfly: each lane takes the value of the one whose number differs in one bit."""
+    """Writes a butterfly: each lane takes the value of the one whose number differs in one bit."""
     reducer, lanes = warp_reduce(call.name)
     buffer = text.buffers[call.output.buffer]
-    place = text.values.element(buffer, call.output.indices)
+    element = text.values.element(buffer, call.output.indices)
     threads = text.kernel.threads
     # The mask must name lanes that exist; a block may be less than a warp.
     mask = "0xffffffffu" if threads >= 32 else f"{hex((1 << threads) - 1)}u"
     step = lanes // 2
     while step:
-        other = f"__shfl_xor_sync({mask}, {place}, {step})"
-        text.line(f"{place} = {text.values.combine(COMBINE[reducer], place, other, buffer.dtype)};")
+        other = f"__shfl_xor_sync({mask}, {element}, {step})"
+        text.line(f"{element} = {text.values.combine(COMBINE[reducer], element, other, buffer.dtype)};")
         step //= 2
 
 
@@ -386,7 +387,7 @@ INTRINSIC_EMITTERS[WARP_REDUCE] = _emit_warp_reduce
 
 
 def dynamic_shared_bytes(kernel: DeviceKernel) -> int:
-    """Bytes of shared memory that a launch must ask for; 0 where the kernel declares what it needs."""
+    """Returns the bytes of shared memory that a launch must ask for; 0 if the kernel declares what it needs."""
     return kernel.shared_bytes if kernel.shared_bytes > STATIC_SHARED or kernel.alignment > ALIGNMENT else 0
 
 

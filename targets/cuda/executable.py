@@ -84,8 +84,8 @@ class CudaExecutable(Executable):
 
     Args:
         folder: see `Executable`.
-        threads, mapped: of no use here.
-        device: that runs it; by default the first GPU of this machine.
+        threads, mapped: ignored.
+        device: device that runs it; by default the first GPU of this machine.
 
     Raises:
         ExecutableError: also where there is no GPU, or another one than kernels are for.
@@ -130,7 +130,7 @@ class CudaExecutable(Executable):
             return tuple(array.copy() for array in self._made)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each of `iterations` inferences on the inputs of the last call, by the device's clock.
+        """Times each of `iterations` inferences on the inputs of the last call by the device's clock; returns seconds.
 
         Inputs and outputs stay on the device. Where an inference is short, a sample is the mean of a few.
         """
@@ -140,7 +140,7 @@ class CudaExecutable(Executable):
             return self._runner.time(iterations)
 
     def step_seconds(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each step in each of `iterations` inferences, launched one by one: (iterations, steps)."""
+        """Times each step of `iterations` inferences, launched one by one; returns seconds (iterations, steps)."""
         with self._lock:
             self.device.use()
             return self._runner.profile(iterations)

@@ -63,9 +63,11 @@ GPUS: dict[str, Hardware] = {
     "sm_90": _h200("sm_90"),
     "sm_90a": _h200("sm_90a"),
 }
-"""By architecture, the GPU that stands for it; figures of NVIDIA's data sheets."""
+"""Representative GPU of each architecture; figures of NVIDIA's data sheets."""
 
 
 def own_arch(arch: str) -> str:
-    """What code is made for that uses all instructions of a device of `arch`, also those that no later one has."""
+    """Returns the architecture whose code uses all instructions of a device of `arch`, also those that no later one
+    has.
+    """
     return f"{arch}a" if f"{arch}a" in GPUS else arch

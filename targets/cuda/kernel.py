@@ -17,7 +17,7 @@ from targets.cuda.stopwatch import Stopwatch
 _FENCE = 4096
 """Bytes behind a fenced array."""
 _UNTOUCHED = 0xFF
-"""What they hold: NaN in every type that has it."""
+"""Value of the bytes behind a fenced array: NaN in every type that has it."""
 
 
 class CudaKernel(Kernel):
@@ -36,7 +36,7 @@ class CudaKernel(Kernel):
         self.prologues = [self._prepared(p) for p in facts["prologues"]]
 
     def _prepared(self, program: Mapping[str, Any]) -> list[tuple[Any, Mapping[str, Any]]]:
-        """Kernels of a program, and how each is launched."""
+        """Returns the kernels of a program with the facts of their launches."""
         return [
             (self.device.kernel(self._code, launch["name"], launch["dynamic_shared_bytes"]), launch)
             for launch in program["kernels"]
@@ -45,7 +45,7 @@ class CudaKernel(Kernel):
     def ready(
         self, launches: Sequence[tuple[Any, Mapping[str, Any]]], memory: Mapping[str, Any]
     ) -> list[Callable[[], None]]:
-        """What queues the launches of a program, whose arguments are buffers by name and tensor maps of them."""
+        """Prepares the launches of a program, whose arguments are buffers by name and tensor maps of them."""
         out = []
         for kernel, facts in launches:
             arguments = [memory[name] for name in facts["arguments"]]
@@ -64,18 +64,18 @@ class CudaBound(Bound):
 
     Args:
         cold: whether timed runs find the second-level cache filled with something else.
-        fence: bytes behind inputs, which whoever reads them finds to be NaN, and behind outputs, which nobody may
-            write. What lies in front of arrays is not watched.
+        fence: bytes behind inputs, which read as NaN, and behind outputs, which a kernel must not write. Memory in
+            front of arrays is not watched.
 
     Attributes:
-        outputs: on the host; what they hold is copied to the device before a run, so that elements which no kernel
-            writes are seen to keep it.
+        outputs: arrays on the host; they are copied to the device before a run, so that elements that no kernel writes
+            keep their value.
     """
 
     def __init__(self, kernel: CudaKernel, inputs: Sequence[NDArray[Any]], cold: bool, fence: int = 0) -> None:
         self.kernel, self.device, self.cold = kernel, kernel.device, cold
         module = kernel.module
-        given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
+        by_source = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
         copied = [p for p in module.parameters if not p.packed_from]
         # of every array that is copied: its bytes on the host, the fence behind them
         self._host = {p.name: np.zeros(_bytes(p) + fence, np.uint8) for p in copied if p.name in module.outputs}
@@ -87,11 +87,11 @@ class CudaBound(Bound):
         }
         self._between = self._workspace(module.metadata["launches"])
         self.memory |= self._between
-        self._upload(self._inputs, given)
+        self._upload(self._inputs, by_source)
         for name, output in zip(module.outputs, self.outputs, strict=True):
             self._host[name][output.nbytes :] = _UNTOUCHED
         self._upload_outputs()
-        self._pack(given)
+        self._pack(by_source)
         self._launches = kernel.ready(kernel.launches, self.memory)
         # nothing it holds leads back here: memory is to be free when nobody uses it any more, not when cycles are found
         self._stopwatch = Stopwatch(self.device, partial(start_all, self._launches), len(kernel.launches), cold)
@@ -153,11 +153,11 @@ class CudaBound(Bound):
         return ""
 
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
-        """Seconds by the device's clock; see `Stopwatch`."""
+        """Times executions by the device's clock, see `Stopwatch`; returns seconds."""
         return self._stopwatch.time(iterations)
 
     def metrics(self) -> dict[str, float]:
-        """What the kernels take, the most of them, and the state of the device after the runs."""
+        """Returns the greatest use of resources among the kernels, and the state of the device after the runs."""
         kernels = self.kernel.module.metadata["launches"]["kernels"]
         keys = ("registers", "shared_bytes", "spill_bytes")
         most = {key: float(max(k[key] for k in kernels)) for key in keys}
@@ -171,7 +171,7 @@ def start_all(launches: Sequence[Callable[[], None]]) -> None:
 
 
 def _array(parameter: Parameter, data: NDArray[np.uint8]) -> NDArray[Any]:
-    """The array that begins where `data` does."""
+    """Returns the array at the start of `data`."""
     return data[: _bytes(parameter)].view(numpy_dtype(parameter.dtype)).reshape(parameter.shape)
 
 

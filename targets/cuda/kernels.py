@@ -1,4 +1,4 @@
-"""From a loop program to a device program: kernels cut out, memory placed, virtual threads and barriers put in."""
+"""Device programs: kernels cut out of a loop program, memory placed, virtual threads and barriers inserted."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from targets.cuda.vthreads import inject_vthreads
 from targets.cuda.warpgroups import lower_warpgroups, uses_warpgroups, with_proxies
 from targets.cuda.warps import lower_warps
 
-MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)  # limits of CUDA along x, y and z, as those of threads
 MOST_THREADS = (1024, 1024, 64)
 PRIVATE = "local"
 
 
 def device_program(program: LoopProgram, limits: GpuLimits, name: str = "kernel") -> DeviceProgram:
-    """Kernels that compute a concrete loop program.
+    """Splits a concrete loop program into kernels.
 
-    Every nest at the root becomes a kernel; what one leaves for the next lies in device memory. Nests with no thread
-    tags are spread over threads where their iterations are independent.
+    Every nest at the root becomes a kernel; results for the next one are in device memory. Nests with no thread tags
+    are spread over threads where their iterations are independent.
 
     Raises:
-        BuildError: what no GPU, or not this one, can run.
+        BuildError: the program cannot run on any GPU, or not on this one.
         VerifyError: the program breaks the grammar of loop programs.
     """
     verify(program)
@@ -67,7 +67,7 @@ def _identifier(name: str) -> str:
 
 
 def _pruned(stmt: Stmt) -> Stmt:
-    """The statement without loops that never run."""
+    """Removes loops that never run."""
     return Seq(()) if isinstance(stmt, For) and not stmt.extent.value else map_children(stmt, _pruned)
 
 
@@ -124,7 +124,7 @@ def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) 
 
 
 def _dims(body: Stmt) -> tuple[Dim, Dim]:
-    """Blocks, and threads of a block: of each tag, as many as its longest loop has."""
+    """Counts blocks, and threads of a block: for each tag, those of its longest loop."""
     sizes = dict.fromkeys(THREAD_TAGS, 1)
     for node in walk_stmt(body):
         if isinstance(node, For) and node.kind in THREAD_TAGS:
@@ -134,7 +134,7 @@ def _dims(body: Stmt) -> tuple[Dim, Dim]:
 
 
 def _placed(buffers: list[Buffer]) -> tuple[tuple[Buffer, int], ...]:
-    """Buffers in shared memory one after another."""
+    """Places buffers in shared memory one after another."""
     out: list[tuple[Buffer, int]] = []
     start = 0
     for buffer in buffers:
@@ -145,7 +145,7 @@ def _placed(buffers: list[Buffer]) -> tuple[tuple[Buffer, int], ...]:
 
 
 def _scoped(stmt: Stmt) -> Stmt:
-    """The statement with buffers that are not shared made private to a thread.
+    """Makes buffers that are not shared private to a thread.
 
     Raises:
         BuildError: such a buffer that several threads write.
@@ -165,7 +165,7 @@ def _scoped(stmt: Stmt) -> Stmt:
 
 
 def _writer_tags(stmt: Stmt, name: str, tags: tuple[str, ...] = ()) -> Iterator[str]:
-    """Thread tags between a buffer's allocation and statements that write it."""
+    """Lists thread tags between a buffer's allocation and statements that write it."""
     if isinstance(stmt, For) and stmt.kind in THREAD_TAGS and stmt.extent.value > 1:
         tags = (*tags, stmt.kind)
     for child in children(stmt):

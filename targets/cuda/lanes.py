@@ -1,9 +1,9 @@
-"""Which thread does which part of a tile: squares of 2 x 2 neighbours among a warp's lanes, not whole rows.
+"""Assignment of threads to a tile: squares of 2 x 2 neighbours among a warp's lanes, in place of whole rows.
 
 Before: `threadIdx.y y: threadIdx.x x: ...`, lanes along x. After: the loops as they are, and in their body x and y of a
-square in every four lanes. A vector of 8 or 16 bytes comes from shared memory in parts of a warp, and two parts at once
-where neighbouring lanes (those whose numbers differ in bit 0, or all in bit 1) read the same: so both factors of a
-product do, where only the one that lanes along x share did. CUTLASS: RowMajorInterleaved<2>.
+square in every four lanes. Shared memory delivers a vector of 8 or 16 bytes in parts of a warp. It delivers two parts
+at once if neighbouring lanes (those whose numbers differ in bit 0, or all in bit 1) read the same. In squares both
+factors of a product meet this, in rows only the factor that lanes along x share. CUTLASS: RowMajorInterleaved<2>.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from search_space.ir.stmt import Allocate, For, Intrinsic, Stmt, map_children, m
 
 
 def in_squares(stmt: Stmt, block: tuple[int, int, int]) -> Stmt:
-    """The statement with the threads of its tile in squares, where all of a block work on one tile in shared memory.
+    """Puts the threads of a tile into squares, if all threads of a block work on one tile in shared memory.
 
     Args:
         block: threads along x, y and z.
@@ -31,7 +31,7 @@ def in_squares(stmt: Stmt, block: tuple[int, int, int]) -> Stmt:
 
 
 def _pair(stmt: Stmt, block: tuple[int, int, int]) -> tuple[For, For] | None:
-    """The loops over a tile's threads along y and x, one right inside the other, that may be put in squares."""
+    """Returns the loops over a tile's threads along y and x, directly nested, that may be put into squares."""
     x, y, z = block
     if z != 1 or x % 4 or y % 2 or not isinstance(stmt, For) or not isinstance(stmt.body, For):
         return None
@@ -47,7 +47,7 @@ def _pair(stmt: Stmt, block: tuple[int, int, int]) -> tuple[For, For] | None:
 
 
 def _places(y: Expr, x: Expr, width: int) -> tuple[Expr, Expr]:
-    """Where in the tile the thread (y, x) of `width` in a row works, along y and along x."""
+    """Returns the position in the tile, along y and x, of the thread (y, x) of `width` in a row."""
     return x // 2 % 2 + y // 2 * 2, x % 2 + (y % 2 * (width // 4) + x // 4) * 2
 
 

@@ -9,7 +9,7 @@ from targets.cuda.prelude import RESERVED
 
 
 class Names(Identifiers):
-    """Identifiers of a kernel, apart from what its text calls."""
+    """Identifiers of a kernel; they differ from the functions that its text calls."""
 
     RESERVED = RESERVED
     SECOND = 1

@@ -1,4 +1,4 @@
-"""Whole networks on a GPU: a cubin for each module, and every launch as plain data."""
+"""Linked networks on a GPU: a cubin for each module, and every launch as plain data."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from targets.cuda.executable import FORMAT
 def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     """Writes the cubins of a network; see `Target.link`.
 
-    The manifest has `launches`, of each step those of its kernels in order, and `packing`, what makes packed constants
-    once. An argument is a place: a space, a number and bytes beyond it, as in `targets.base.Place`.
+    The manifest has `launches`, for each step those of its kernels in order, and `packing`, launches that pack
+    constants once. An argument is a place: a space, a number and bytes beyond it, as in `targets.base.Place`.
 
     Raises:
         BuildError: an array that does not begin where kernels may read it in vectors.
@@ -26,18 +26,21 @@ def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str
         (folder / file).write_bytes(module.object_code)  # which nobody maps
         modules.append({"file": file, "sha256": hashlib.sha256(module.object_code).hexdigest()})
     packing, launches, workspace = [], [], 0
-    for made in plan.packings:
-        module = plan.modules[made.module]
-        parameter = next(p for p in module.parameters if p.name == made.name)
+    for packing_step in plan.packings:
+        module = plan.modules[packing_step.module]
+        parameter = next(p for p in module.parameters if p.name == packing_step.name)
         packed = [p.name for p in module.parameters if p.packed_from]
-        places = {made.name: made.result, **dict(zip(parameter.packed_from, made.sources, strict=True))}
-        prologue = module.metadata["prologues"][packed.index(made.name)]
-        packing += list(_launches(made.module, prologue, places, target))
+        positions = {
+            packing_step.name: packing_step.result,
+            **dict(zip(parameter.packed_from, packing_step.sources, strict=True)),
+        }
+        prologue = module.metadata["prologues"][packed.index(packing_step.name)]
+        packing += list(_launches(packing_step.module, prologue, positions, target))
         workspace = max(workspace, _workspace_bytes(prologue, target))
     for step in plan.calls:
         module = plan.modules[step.module]
-        places = dict(zip((p.name for p in module.parameters), step.arguments, strict=True))
-        launches.append(list(_launches(step.module, module.metadata["launches"], places, target)))
+        positions = dict(zip((p.name for p in module.parameters), step.arguments, strict=True))
+        launches.append(list(_launches(step.module, module.metadata["launches"], positions, target)))
         workspace = max(workspace, _workspace_bytes(module.metadata["launches"], target))
     return {
         "kind": FORMAT.kind,
@@ -52,16 +55,16 @@ def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str
 def _launches(
     number: int, program: Mapping[str, Any], places: Mapping[str, Place], target: Target
 ) -> Iterator[dict[str, Any]]:
-    """The launches of a program whose buffers lie at `places`; its workspace is that of all programs, in turn."""
+    """Lists the launches of a program whose buffers are at `places`; all programs in turn use the same workspace."""
     known = {**places, **_workspace(program, target)}
     for launch in program["kernels"]:
         arguments = [known[name] for name in launch["arguments"]]
-        for place in arguments:
-            begin = place.number * (place.space not in ("input", "output")) + place.beyond
+        for argument in arguments:
+            begin = argument.number * (argument.space not in ("input", "output")) + argument.beyond
             if begin % target.alignment:
                 raise BuildError(
                     f"arrays of a kernel must begin at multiples of {target.alignment} bytes, but one of "
-                    f"{launch['name']} begins {begin} bytes into {place.space}"
+                    f"{launch['name']} begins {begin} bytes into {argument.space}"
                 )
         yield {
             "module": number,
@@ -70,17 +73,17 @@ def _launches(
             "block": launch["block"],
             "dynamic_shared_bytes": launch["dynamic_shared_bytes"],
             "tensor_maps": launch["tensor_maps"],
-            "arguments": [[place.space, place.number, place.beyond] for place in arguments],
+            "arguments": [[argument.space, argument.number, argument.beyond] for argument in arguments],
         }
 
 
 def _workspace(program: Mapping[str, Any], target: Target) -> dict[str, Place]:
-    """Buffers between the kernels of a program, one after another."""
-    places, start = {}, 0
+    """Places the buffers between the kernels of a program, one after another."""
+    workspace, start = {}, 0
     for name, nbytes in program["workspace"]:
-        places[name] = Place("workspace", start)
+        workspace[name] = Place("workspace", start)
         start += _spaced(nbytes, target)
-    return places
+    return workspace
 
 
 def _workspace_bytes(program: Mapping[str, Any], target: Target) -> int:

@@ -22,11 +22,11 @@ class NetworkRunner:
     """The kernels of a network, their constants and their memory on a device.
 
     Args:
-        device: that runs it.
-        cubins: of the modules, by number.
+        device: device that runs the network.
+        cubins: cubins of the modules, by number.
         manifest: `launches`, `packing` and `memory` as `targets.cuda.network.link` gives them.
         weights: all constants.
-        inputs, outputs: of the network.
+        inputs, outputs: parameters of the network.
 
     Raises:
         RunError: the device does not take a module, or has too little memory.
@@ -80,18 +80,21 @@ class NetworkRunner:
         self._replay = self.device.recorded(self._start)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each inference by the device's clock, transfers not included; see `Stopwatch`."""
+        """Times each inference by the device's clock, without transfers, see `Stopwatch`; returns seconds."""
         return self._watch().time(iterations)
 
     def profile(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each step, launched one by one: (iterations, steps)."""
+        """Times each step, launched one by one; returns seconds (iterations, steps)."""
         parts = [partial(start_all, launches) for launches in self._steps]
         watch = self._watch()
         laps = [watch.laps(parts) for _ in range(iterations)]
         return np.array(laps).reshape(iterations, len(parts))
 
     def _watch(self) -> Stopwatch:
-        """Times what is recorded; it does not lead back here, so that memory is free as soon as nobody uses it."""
+        """Returns the timer of a recorded inference.
+
+        It has no reference to this runner, so memory is free once the runner is unused.
+        """
         if self._replay is None:
             self.run()
         if self._stopwatch is None:

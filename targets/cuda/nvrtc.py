@@ -1,4 +1,4 @@
-"""CUDA C++ to machine code with NVRTC, which needs no GPU and no driver, and what each kernel takes by its report."""
+"""Compilation of CUDA C++ with NVRTC, which needs no GPU and no driver, and its report on each kernel's resources."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class MissingCompiler(BuildError):
 
 @dataclass(frozen=True)
 class Resources:
-    """What a thread or a block of a kernel takes.
+    """Resources of a thread or a block of a kernel.
 
     Attributes:
-        registers: of a thread.
+        registers: registers of a thread.
         shared_bytes: declared by the kernel.
-        stack_bytes: of a thread, in local memory.
+        stack_bytes: bytes of a thread's stack, in local memory.
         spill_bytes: stored and loaded because registers did not suffice.
     """
 
@@ -40,10 +40,10 @@ class Resources:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code, and what each kernel takes, by name.
+    """Machine code, and the resources of each kernel, by name.
 
     Attributes:
-        notes: what the assembler says of products of warpgroups: that it makes them wait where the text does not.
+        notes: remarks of the assembler on products of warpgroups: it makes them wait where the text does not.
     """
 
     cubin: bytes
@@ -61,7 +61,7 @@ def _binding() -> Any:
 
 
 def compile_cubin(text: str, arch: str) -> Compiled:
-    """Machine code of `text` for `arch`, such as sm_90.
+    """Compiles `text` to machine code for `arch`, such as sm_90.
 
     Raises:
         BuildError: NVRTC does not take the text; MissingCompiler where it is not installed.
@@ -76,7 +76,7 @@ def compile_cubin(text: str, arch: str) -> Compiled:
 
 
 def compile_ptx(text: str, arch: str) -> str:
-    """The text as PTX for `arch`.
+    """Compiles `text` to PTX for `arch`.
 
     Raises:
         BuildError: NVRTC does not take the text.
@@ -89,14 +89,14 @@ def compile_ptx(text: str, arch: str) -> str:
 
 
 def version() -> str:
-    """Of NVRTC."""
+    """Returns the version of NVRTC."""
     major, minor = _checked(_binding().nvrtcVersion())
     return f"{major}.{minor}"
 
 
 def read_report(log: str) -> dict[str, Resources]:
-    """What the assembler says of each kernel."""
-    found: dict[str, Resources] = {}
+    """Parses the assembler's report on each kernel."""
+    resources: dict[str, Resources] = {}
     name, stack = "", (0, 0, 0)
     for line in log.splitlines():
         if entry := _FUNCTION.search(line):
@@ -105,13 +105,13 @@ def read_report(log: str) -> dict[str, Resources]:
             stack = (int(frame[1]), int(frame[2]), int(frame[3]))
         elif name and (used := _USED.search(line)):
             shared = _SHARED.search(line)
-            found[name] = Resources(int(used[1]), int(shared[1]) if shared else 0, stack[0], stack[1] + stack[2])
+            resources[name] = Resources(int(used[1]), int(shared[1]) if shared else 0, stack[0], stack[1] + stack[2])
             name = ""
-    return found
+    return resources
 
 
 def _compile(text: str, options: list[str]) -> tuple[Any, str]:
-    """The compiled program, to be destroyed by the caller, and the log."""
+    """Compiles a program, to be destroyed by the caller; also returns the log."""
     nvrtc = _binding()
     try:
         (program,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
@@ -139,7 +139,7 @@ def _destroy(program: Any) -> None:
 
 
 def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The results of a call, its status taken off."""
+    """Returns the results of a call without its status."""
     status, *results = answer
     if status != _binding().nvrtcResult.NVRTC_SUCCESS:
         raise BuildError(f"NVRTC must answer, but said {status.name}")

@@ -1,7 +1,7 @@
 """Arguments of a launch as the driver takes them, packed once; tensor maps, encoded where the driver may write them.
 
-Both lie in memory of our own. `cuTensorMapEncodeTiled` wants a map at a multiple of 64 bytes, which objects of Python
-do not promise, and packing arguments for each launch would cost more than to launch.
+Both lie in memory of our own. `cuTensorMapEncodeTiled` needs a map at a multiple of 64 bytes, which Python's objects do
+not guarantee. Packing arguments for each launch would cost more than the launch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Map:
     """An encoded tensor map.
 
     Attributes:
-        address: of its 128 bytes on the host.
+        address: address of its 128 bytes on the host.
         bytes: a view of them.
     """
 
@@ -37,12 +37,12 @@ class Map:
 
 
 def encode(library: Any, address: int, facts: Mapping[str, Any]) -> Map:
-    """The tensor map of an array.
+    """Encodes the tensor map of an array.
 
     Args:
         library: the driver, as `ctypes` loads it.
-        address: of the array on the device.
-        facts: as `Device.tensor_map` has them; the driver counts dimensions from the last.
+        address: address of the array on the device.
+        facts: facts of `Device.tensor_map`; the driver counts dimensions from the last.
 
     Raises:
         RunError: the driver refuses them.
@@ -79,7 +79,7 @@ class Arguments:
         values: addresses on the device, and maps.
 
     Attributes:
-        address: of the pointers to each of them, which `cuLaunchKernel` takes.
+        address: address of the pointers to each of them, which `cuLaunchKernel` takes.
     """
 
     def __init__(self, values: Sequence[int | Map]) -> None:

@@ -1,19 +1,19 @@
 """Pipelined loops: tiles of the next steps are copied into shared memory while one is worked on.
 
 Before: `for k [pipeline=n]: {fill tile from k; work on tile}`. After: n tiles, the first n - 1 filled in front of the
-loop. Every step waits until its tile is there and nobody works on the one before any more, starts to fill that one for
-n - 1 steps later, and works: one barrier a step. Copies from device memory are asynchronous (`cp.async`), each step's a
-group of its own. TVM: InjectSoftwarePipeline.
+loop. Every step waits until its tile is there and no thread works on the one before any more. It then starts to fill
+that one for n - 1 steps later, and works: one barrier a step. Copies from device memory are asynchronous (`cp.async`),
+each step's a group of its own. TVM: InjectSoftwarePipeline.
 
-Products of warpgroups are asynchronous, too. With three tiles or more, those of a step go on while the next
-step's begin: a step waits for those of the step before, whose tile is filled again after the next barrier, so n - 2
+Products of warpgroups are asynchronous, too. With three tiles or more, products of a step overlap with those of the
+next one. A step waits for the products of the step before, whose tile is filled again after the next barrier, so n - 2
 steps ahead.
 
 Tiles that the TMA unit fills (`bulk.py`) are asked for at the same places, by one thread. A step waits for their
 arrival behind its barrier, after the next have been asked for.
 
-Loops that are not pipelined are filled by such copies, too, between two barriers: they take no registers, and write
-zeros where there is no element, with no branch that later loads would have to wait behind.
+Loops that are not pipelined are filled by such copies, too, between two barriers. The copies take no registers. They
+write zeros where there is no element, without a branch that later loads would wait for.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ASYNC = "async"
 
 
 def pipelined(stmt: Stmt) -> Stmt:
-    """The statement with its pipelined loops rewritten.
+    """Rewrites the pipelined loops of a statement.
 
     Raises:
         BuildError: tiles that are made of other tiles, or used before they are filled.
@@ -62,7 +62,7 @@ def pipelined(stmt: Stmt) -> Stmt:
 
 
 def _filled(loop: For) -> Stmt:
-    """The loop with what fills its tiles as copies, where these come first in a step, from memory."""
+    """Turns the filling of a loop's tiles into copies, if it comes first in a step and reads no other tile."""
     tiles: list[Buffer] = []
     others: list[Buffer] = []
     parts = _flat(loop.body, tiles, others)
@@ -81,13 +81,13 @@ def _filled(loop: For) -> Stmt:
 
 
 class _Filling:
-    """What fills the tiles of a loop: groups of asynchronous copies, the TMA unit, or both.
+    """The filling of a loop's tiles: groups of asynchronous copies, the TMA unit, or both.
 
     Args:
-        fills: the statements that do.
-        tiles: of the loop.
+        fills: statements that fill tiles.
+        tiles: tiles of the loop.
         loop: its variable.
-        stages: tiles of each that there are.
+        stages: number of copies of each tile.
     """
 
     def __init__(self, fills: Sequence[Stmt], tiles: Sequence[Buffer], loop: str, stages: int) -> None:
@@ -96,7 +96,7 @@ class _Filling:
         self.ring = Ring.of(loop, stages, [t for t in tiles if t.name in by_unit]) if by_unit else None
 
     def started(self, fills: Sequence[Stmt], step: Expr, name: str) -> list[Stmt]:
-        """The fills of a step, as copies that arrive later."""
+        """Starts the fills of a step, as copies that arrive later."""
         copies = [s for s in fills if isinstance(s, Intrinsic) and is_copy(s)]
         out = self.ring.started(copies, step) if self.ring is not None and copies else []
         return [*out, _group(seq(*(s for s in fills if not is_copy(s))), name)] if self.grouped else out
@@ -105,18 +105,18 @@ class _Filling:
         return [] if self.ring is None else self.ring.arrived(step)
 
     def around(self, stmt: Stmt) -> Stmt:
-        """The statement with its mbarriers."""
+        """Puts the mbarriers around a statement."""
         return stmt if self.ring is None else Allocate(self.ring.buffer, seq(*self.ring.begun(), stmt))
 
 
 def _divided(parts: Sequence[Stmt], names: set[str]) -> tuple[list[Stmt], list[Stmt]]:
-    """The statements that fill tiles, and those that work on them."""
+    """Separates the statements that fill tiles from the ones that work on them."""
     fills = [s for s in parts if any(a.write and a.buffer in names for a in all_accesses(s))]
     return fills, [s for s in parts if s not in fills]
 
 
 def _filled_first(parts: Sequence[Stmt], fills: Sequence[Stmt], names: set[str]) -> bool:
-    """Whether the fills come first, and no tile is made of others."""
+    """Tells whether the fills come first, and no tile is computed from others."""
     reads = any(a.buffer in names for s in fills for a in all_accesses(s) if not a.write)
     return not reads and list(parts[: len(fills)]) == list(fills)
 
@@ -164,7 +164,7 @@ def _rewritten(loop: For, stages: int) -> Stmt:
 
 
 def _flat(stmt: Stmt, tiles: list[Buffer], others: list[Buffer]) -> list[Stmt]:
-    """The statements of a loop's body in order, what is allocated around them taken out."""
+    """Lists the statements of a loop's body in order, and takes out the allocations around them."""
     if isinstance(stmt, Seq):
         return [p for s in stmt.body for p in _flat(s, tiles, others)]
     if isinstance(stmt, Allocate) and (stmt.buffer.scope == "shared" or not _only_around_one(stmt)):
@@ -174,7 +174,7 @@ def _flat(stmt: Stmt, tiles: list[Buffer], others: list[Buffer]) -> list[Stmt]:
 
 
 def _only_around_one(stmt: Allocate) -> bool:
-    """Whether no tile is allocated inside."""
+    """Tells whether no tile is allocated inside."""
     return not any(isinstance(n, Allocate) and n.buffer.scope == "shared" for n in walk_stmt(stmt.body))
 
 
@@ -183,7 +183,7 @@ def _group(stmt: Stmt, name: str) -> Stmt:
 
 
 def _at(fills: Sequence[Stmt], loop: For, step: Expr, names: set[str], tile: Expr, inside: Expr | bool) -> list[Stmt]:
-    """The fills of a step into a tile, where there is such a step."""
+    """Returns the fills of a step into a tile, if there is such a step."""
     memo: dict[int, Expr] = {}
     out = [_tiled(map_exprs(f, lambda e: substitute(e, {loop.var: step}, memo)), names, tile) for f in fills]
     if isinstance(inside, bool):
@@ -201,7 +201,7 @@ def _only_where(stmt: Stmt, condition: Expr) -> Stmt:
 
 
 def _tiled(stmt: Stmt, names: set[str], tile: Expr) -> Stmt:
-    """The statement with one more index, the tile's number, wherever it is at one of the tiles."""
+    """Adds an index, the tile's number, to every access to one of the tiles."""
 
     for name in sorted(names):
         stmt = indexed(stmt, name, tile)

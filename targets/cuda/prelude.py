@@ -1,4 +1,4 @@
-"""What the text of every kernel begins with: types and small functions, written out so that no header is read."""
+"""The head of every kernel's text: types and small functions, written out so that no header is read."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ PARTS = {
     "proxy_fence(": _PROXY,
     "swizzle(": _SWIZZLE,
 }
-"""By what shows in a text that it needs them."""
+"""Parts by the name in a text that needs them."""
 _WORDS = (
     "Tile Vec alignas alignof and and_eq asm auto bfloat_t bitand bitor blockDim blockIdx bool break case "
     "catch char class compl const const_cast constexpr continue copies_but copy_async decltype default "
@@ -127,9 +127,9 @@ _WORDS = (
     "void volatile warpSize wchar_t while xor xor_eq "
 )
 RESERVED = frozenset(_WORDS.split()) | set(CALLS.values())
-"""Names that no variable may have: C++ keywords, and what the text calls."""
+"""Names that no variable may have: C++ keywords, and functions that the text calls."""
 
 
 def prelude(text: str) -> str:
-    """The parts that `text` uses."""
+    """Writes the parts that `text` uses."""
     return "".join(part for name, part in PARTS.items() if name in text)

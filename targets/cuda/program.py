@@ -1,8 +1,8 @@
 """Device programs: a loop program cut into kernels, each with its grid, its block and its barriers.
 
-A kernel's body is a statement of `search_space.ir.stmt`. A loop with a thread tag does not iterate: its variable is the
-index of the thread or block that runs it, the same for all loops with that tag, and threads past its extent skip its
-body. Buffers of scope `shared` belong to a block, `local` ones to a thread, all others are device memory.
+A kernel's body is a statement of `search_space.ir.stmt`. A loop with a thread tag does not iterate. Its variable is the
+index of the thread or block that runs it, the same for all loops with that tag. Threads past its extent skip its body.
+Buffers of scope `shared` belong to a block, `local` ones to a thread, all others are device memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TensorMap:
 
     Attributes:
         buffer: the array.
-        shape: in elements; what lies outside is zero.
+        shape: shape in elements; elements outside are zero.
         strides: bytes between neighbours along each dimension but the last.
         box: elements that one copy moves; rows are swizzled within `swizzle` bytes.
     """
@@ -52,17 +52,17 @@ class TensorMap:
 
 @dataclass(frozen=True, eq=False)
 class DeviceKernel:
-    """One launch.
+    """One launch of a kernel.
 
     Attributes:
         name: a C identifier, unique in the program.
         grid: blocks along x, y and z.
         block: threads of a block along x, y and z.
         params: buffers in device memory that it takes pointers of, in order.
-        writes: names of those that it writes.
-        body: what every thread runs; holds the barriers.
+        writes: names of the buffers that it writes.
+        body: statement that every thread runs; contains the barriers.
         shared: its buffers in shared memory, and the byte where each begins.
-        maps: of arrays that it has copied by the TMA unit; arguments behind the pointers.
+        maps: maps of arrays that the TMA unit copies; arguments behind the pointers.
     """
 
     name: str
@@ -76,7 +76,7 @@ class DeviceKernel:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return math.prod(self.block)
 
     @property
@@ -90,12 +90,12 @@ class DeviceKernel:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block."""
+        """Bytes of shared memory of a block."""
         return max((start + buffer_bytes(buffer) for buffer, start in self.shared), default=0)
 
     @property
     def barriers(self) -> int:
-        """Barriers in the text of the body, not those that are run."""
+        """Barriers in the text of the body; a barrier in a loop counts once."""
         return sum(isinstance(node, Barrier) for node in walk_stmt(self.body))
 
     def extent(self, tag: str) -> int:
@@ -110,11 +110,11 @@ class DeviceKernel:
 
 @dataclass(frozen=True, eq=False)
 class DeviceProgram:
-    """What computes a loop program on a device.
+    """The kernels that compute a loop program on a device.
 
     Attributes:
-        program: that it was made of.
-        kernels: launched one after another; each sees what those before it wrote.
+        program: loop program that the kernels compute.
+        kernels: kernels, launched one after another; each sees the results of the earlier ones.
         workspace: buffers in device memory that one kernel writes for another.
         prologues: make packed constants before the first launch.
     """
@@ -134,10 +134,10 @@ def _dim(dim: Dim) -> str:
 
 
 def alignment(buffer: Buffer) -> int:
-    """Bytes at a multiple of which a buffer begins."""
+    """Returns the bytes at a multiple of which a buffer begins."""
     return SWIZZLE_ALIGNMENT if buffer.swizzled else ALIGNMENT
 
 
 def allocated(stmt: Stmt, scope: str) -> list[Buffer]:
-    """Buffers of a scope that are allocated in a statement, in order."""
+    """Lists the buffers of a scope that are allocated in a statement, in order."""
     return [n.buffer for n in walk_stmt(stmt) if isinstance(n, Allocate) and n.buffer.scope == scope]

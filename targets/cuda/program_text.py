@@ -11,7 +11,7 @@ from targets.cuda.program import DeviceProgram
 
 
 def emit_program(program: DeviceProgram) -> str:
-    """The text of all kernels, prologues first.
+    """Writes the text of all kernels, prologues first.
 
     Raises:
         BuildError: an expression or an instruction that there is no text for.

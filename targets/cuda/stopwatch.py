@@ -1,4 +1,4 @@
-"""Timing of whatever is queued on a device: by its own marks, without gaps between runs, warm or cold."""
+"""Timing of work on a device: by its own marks, without gaps between runs, warm or cold."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ GROUP_SECONDS = 50e-6
 MOST_RUNS = 16
 LEAD_BYTES = 512 << 20
 LEAD_SECONDS = 100e-6
-"""How long the device takes at least to fill `LEAD_BYTES`: meanwhile the host queues runs with no gap between them."""
+"""Lower bound of the seconds that a device takes to fill `LEAD_BYTES`; meanwhile the host queues runs without gaps."""
 QUEUE_SECONDS = 8e-6
 """The host's time for one launch or mark."""
 
 _SCRATCH: WeakKeyDictionary[Device, Any] = WeakKeyDictionary()
-"""What a device fills, one for all that is timed there: finals hold many kernels at a time."""
+"""Memory that a device fills, one for all that is timed there: finals hold many kernels at a time."""
 _LAST: WeakKeyDictionary[Device, float] = WeakKeyDictionary()
-"""When a device was last known to be timed, in seconds of the host."""
+"""Last time that a device was certainly timed, in seconds of the host."""
 IDLE_SECONDS, WAKE_SECONDS = 1.0, 0.05
-"""After so long with nothing to do a GPU may have lowered its clock, and is kept busy for so long before it is timed.
+"""Seconds of idleness after which a GPU may have lowered its clock, and seconds of work that raise it again.
 
-A search builds for seconds between two batches; the first candidates of a batch would seem slow, and be given up. So is
-the device that a process times for the first time.
+A search builds for seconds between two batches. Without a wake-up the first candidates of a batch would seem slow, and
+be rejected. The device is woken before its first timing in a process, too.
 """
 
 
 class Stopwatch:
-    """Times one piece of work.
+    """A timer of one piece of work.
 
     Args:
-        device: that the work is queued on.
+        device: device that the work is queued on.
         start: queues the work once.
-        launches: kernels that it comes to.
+        launches: number of kernels of the work.
         cold: whether runs find the second-level cache filled with something else.
     """
 
@@ -52,9 +52,9 @@ class Stopwatch:
         self._runs = 0  # of a warm sample; not known yet
 
     def time(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each of so many runs; those of short warm ones are means of a few.
+        """Returns the seconds of each of so many runs; of short warm runs, each value is the mean of a few.
 
-        So are the first ones, which are done again: a mark may take longer than what stands between two of them, and a
+        The first runs are repeated in this way, too. A mark may take longer than the work between two marks, and a
         candidate's first sample alone counts.
         """
         seconds = self._samples(iterations)
@@ -88,7 +88,7 @@ class Stopwatch:
         return np.array([device.seconds(a, b) / runs for a, b in marks], np.float64)
 
     def laps(self, parts: Sequence[Callable[[], None]]) -> NDArray[np.float64]:
-        """Seconds of each of the parts that the work consists of, one after another, beginning with cold caches."""
+        """Returns the seconds of each part of the work, one part after another, beginning with cold caches."""
         self._wake()
         self._lead((self.launches + len(parts) + 1) * QUEUE_SECONDS)
         marks = [self.device.record()]
@@ -108,17 +108,17 @@ class Stopwatch:
             self._lead(WAKE_SECONDS)
 
     def _filled(self) -> Any:
-        """Memory that is larger than the second-level cache."""
+        """Returns memory that is larger than the second-level cache."""
         if self.device not in _SCRATCH:
             _SCRATCH[self.device] = self.device.allocate(max(LEAD_BYTES, 2 * self.device.l2_bytes))
         return _SCRATCH[self.device]
 
     def _lead(self, seconds: float) -> None:
-        """Keeps the device busy while the host queues what is to be timed."""
+        """Keeps the device busy while the host queues the work to time."""
         for _ in range(int(seconds / LEAD_SECONDS) + 1):
             self.device.fill(self._filled(), 0)
 
 
 def _runs_of(seconds: NDArray[np.float64]) -> int:
-    """Runs whose mean is to be a sample, where one takes about so long."""
+    """Returns the number of runs whose mean is a sample, given the seconds of runs."""
     return max(1, min(MOST_RUNS, round(GROUP_SECONDS / max(float(np.median(seconds)), 1e-9))))

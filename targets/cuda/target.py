@@ -24,8 +24,8 @@ class CudaTarget(Target):
     """Code for one architecture of NVIDIA GPUs.
 
     Args:
-        arch: as NVRTC names it.
-        name: of the target, as records have it.
+        arch: architecture by NVRTC's name.
+        name: name of the target in records.
     """
 
     alignment = ALIGNMENT
@@ -43,16 +43,16 @@ class CudaTarget(Target):
         return GPUS[self.arch]
 
     def device_program(self, program: LoopProgram, name: str = "kernel") -> DeviceProgram:
-        """The program as kernels with their barriers, from which text is written and which the emulator runs.
+        """Splits a program into kernels with barriers, from which text is written and which the emulator runs.
 
         Raises:
-            BuildError: what this GPU cannot run.
+            BuildError: a program that this GPU cannot run.
         """
         return device_program(program, self.limits, name)
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
-        made = self.device_program(program, name)
-        text = emit_program(made)
+        device_code = self.device_program(program, name)
+        text = emit_program(device_code)
         compiled = compile_cubin(text, self.arch)
         return Module.of(
             program,
@@ -64,16 +64,16 @@ class CudaTarget(Target):
                 "nvrtc": version(),
                 "source": text,
                 "notes": list(compiled.notes),
-                "launches": launches(made, compiled.resources),
-                "prologues": [launches(p, compiled.resources) for p in made.prologues],
+                "launches": launches(device_code, compiled.resources),
+                "prologues": [launches(p, compiled.resources) for p in device_code.prologues],
             },
         )
 
     def load(self, module: Module) -> Kernel:
-        """The module on the first GPU of this machine.
+        """Loads a module on the first GPU of this machine.
 
         Raises:
-            RunError: there is none, or it does not take the module.
+            RunError: the machine has no GPU, or the GPU does not take the module.
         """
         from targets.cuda.kernel import CudaKernel
 
@@ -98,7 +98,7 @@ class CudaTarget(Target):
         }
 
     def assembly(self, module: Module) -> str:
-        """PTX of the kernels."""
+        """Returns the PTX of the kernels."""
         return compile_ptx(module.metadata["source"], module.metadata["arch"])
 
     def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class CudaTarget(Target):
 
 
 def launches(program: DeviceProgram, resources: dict[str, Resources]) -> dict[str, Any]:
-    """What a program's launches are, as plain data.
+    """Describes the launches of a program as plain data.
 
     Raises:
         BuildError: the assembler's report says nothing of a kernel.
@@ -144,13 +144,13 @@ def _launch(kernel: DeviceKernel, resources: Resources) -> dict[str, Any]:
 
 
 def _described(each: TensorMap, argument: int) -> dict[str, Any]:
-    """A tensor map as plain data; `argument` is the number of the array among the launch's."""
+    """Describes a tensor map as plain data; `argument` is the number of the array among the launch's."""
     facts = {"dtype": each.dtype, "shape": list(each.shape), "strides": list(each.strides), "box": list(each.box)}
     return {"argument": argument, **facts, "swizzle": each.swizzle}
 
 
 def resources_table(module: Module) -> str:
-    """What each kernel takes, a line each."""
+    """Formats the resources of each kernel, a line each."""
     lines = [f"# compiled for {module.metadata['arch']} by NVRTC {module.metadata['nvrtc']}"]
     programs = [*module.metadata["prologues"], module.metadata["launches"]]
     for kernel in (k for p in programs for k in p["kernels"]):
@@ -164,7 +164,7 @@ def resources_table(module: Module) -> str:
 
 @cache
 def get_target(spec: str = "cuda") -> CudaTarget:
-    """`cuda` (an H200) or `cuda:ARCH`, such as `cuda:sm_90`.
+    """Returns the target `cuda` (an H200) or `cuda:ARCH`, such as `cuda:sm_90`.
 
     Raises:
         ValueError: an architecture that is not known here.

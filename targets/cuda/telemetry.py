@@ -1,4 +1,4 @@
-"""What NVIDIA's management library says of a GPU: how fast it runs, how warm it is, why it is slowed down."""
+"""State of a GPU by NVIDIA's management library: clocks, temperature, and reasons of slowing down."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import cache
 from typing import Any
 
 _LIBRARY = "libnvidia-ml.so.1"
-_SM_CLOCK, _MEMORY_CLOCK = 1, 2
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # of nvmlClockType_t
 _SLOWED = 0x8 | 0x20 | 0x40 | 0x80  # hardware, software thermal, hardware thermal, power brake
 
 
 @cache
 def _library() -> Any:
-    """None where it is not there: a record then has no such figures."""
+    """Loads the library; None if it is missing: a record then has no such figures."""
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -23,7 +23,7 @@ def _library() -> Any:
 
 
 def _handle(name: str) -> ctypes.c_void_p | None:
-    """Of a GPU by its PCI bus id, its UUID or its number on this machine; None where there is none."""
+    """Returns the handle of a GPU by its PCI bus id, its UUID or its number on this machine; None if unknown."""
     library, handle = _library(), ctypes.c_void_p()
     if library is None:
         return None
@@ -37,7 +37,7 @@ def _handle(name: str) -> ctypes.c_void_p | None:
 
 
 def gpu_name() -> str:
-    """Of the first GPU of this machine that CUDA may see; empty where there is none."""
+    """Returns the name of the first GPU of this machine that CUDA may see; empty if there is no such GPU."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
     handle, name = _handle(first) if first else None, ctypes.create_string_buffer(96)
     if handle is None:
@@ -46,7 +46,7 @@ def gpu_name() -> str:
 
 
 def telemetry(bus: str) -> dict[str, float]:
-    """Of a GPU: `sm_mhz`, `memory_mhz`, `celsius`, `watts`, and `slowed`, 1 where heat or power hold it back.
+    """Reads `sm_mhz`, `memory_mhz`, `celsius`, `watts`, and `slowed`, 1 if heat or power slow the GPU down.
 
     Args:
         bus: its PCI bus id, by which CUDA and the library mean the same GPU; their numbers differ where CUDA may see
@@ -59,17 +59,17 @@ def telemetry(bus: str) -> dict[str, float]:
     def ask(
         function: str, *arguments: int, kind: type[ctypes.c_uint | ctypes.c_ulonglong] = ctypes.c_uint
     ) -> int | None:
-        """None where this GPU, or this version of the library, does not tell."""
+        """Asks the library for a number; None if this GPU, or this version of the library, does not tell."""
         value, call = kind(0), getattr(library, function, None)
         return value.value if call is not None and call(handle, *arguments, ctypes.byref(value)) == 0 else None
 
     library = _library()
-    found = {
+    readings = {
         "sm_mhz": ask("nvmlDeviceGetClockInfo", _SM_CLOCK),
         "memory_mhz": ask("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
         "celsius": ask("nvmlDeviceGetTemperature", 0),
     }
-    figures = {name: float(value) for name, value in found.items() if value is not None}
+    figures = {name: float(value) for name, value in readings.items() if value is not None}
     if (milliwatts := ask("nvmlDeviceGetPowerUsage")) is not None:
         figures["watts"] = milliwatts * 1e-3
     if (reasons := ask("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)) is not None:

@@ -25,9 +25,9 @@ C_TYPES = {
     "int64": "long long",
     "bool": "bool",
 }
-"""How elements are kept in memory."""
+"""Types of elements in memory."""
 CALLS = {**FUNCTIONS, "sigmoid": "sigmoid", "rsqrt": "rsqrtf"}
-"""Math functions; what CUDA does not bring stands in `prelude`."""
+"""Math functions; `prelude` defines the ones that CUDA lacks."""
 HALVES = {"float16": ("from_half", "to_half"), "bfloat16": ("from_bfloat", "to_bfloat")}
 _EXTREMES = {"min": "min_nan", "max": "max_nan"}
 _INTEGERS = {"floordiv": "floor_div", "mod": "floor_mod"}
@@ -35,7 +35,7 @@ _BITS = {"shl": "(int)((unsigned)({a}) << ({b} & 31))", "shr": "(({a}) >> ({b} &
 
 
 class Values(values.Values):
-    """Writes expressions, of loads and lanes of vectors, too.
+    """A writer of expressions, of loads and lanes of vectors, too.
 
     Attributes:
         replaced: loads that are at hand already, by serial; they must stay alive.
@@ -70,7 +70,7 @@ class Values(values.Values):
         return self.rounded(f"{text if '.' in text or 'e' in text else text + '.0'}f", dtype)
 
     def quotient(self, op: str, a: Expr, by: int) -> str:
-        """Unsigned, a multiplication and a shift."""
+        """Writes an unsigned division, which is a multiplication and a shift."""
         unsigned = "unsigned long long" if self.wide else "unsigned"
         symbol = "/" if op == "floordiv" else "%"
         return f"({self.index_type})(({unsigned}){self.index(a)} {symbol} {by}u{self.suffix})"
@@ -91,13 +91,13 @@ class Values(values.Values):
         raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
 
     def joined(self, texts: Sequence[str], symbol: str, *tests: Expr) -> str:
-        """Where all can be computed whatever the first says, with no branch between them."""
+        """Joins conditions without a branch between them, if all can be evaluated independently of the first one."""
         if not any(node.op == "load" for test in tests for node in walk(test)):
             symbol = symbol[0]
         return super().joined(texts, symbol) if len(texts) > 1 else texts[0]
 
     def conditions(self, tests: Sequence[Expr]) -> str:
-        """Text of a bool: whether all hold."""
+        """Writes a bool that is true if all conditions hold."""
         return self.joined([self.condition(t) for t in tests], "&&", *tests) if tests else "true"
 
     def reduced(self, op: str, old: str, text: str, dtype: str) -> str:
@@ -107,12 +107,12 @@ class Values(values.Values):
 
     # ------------------------------------------------------------------ places
     def steps_evenly(self, buffer: Buffer, indices: tuple[Expr, ...], name: str) -> bool:
-        """Whether neighbours along a loop are equally far apart, so that one offset serves all `lane`s."""
+        """Tells whether neighbours along a loop are equally far apart, so that one offset serves all `lane`s."""
         step = (var(name),)
         return not any(name in variables(a) for m in poly(self.offset(buffer, indices)) if m != step for a in m)
 
     def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        """The offset, in the vector's `lane` if there is one."""
+        """Returns the offset, in the vector's `lane` if there is one."""
         offset = self.offset(buffer, indices)
         if self.lane is None:
             return offset
@@ -129,26 +129,26 @@ class Values(values.Values):
         return f"({self.names(buffer.name)} + {moving})[{known}]" if moving else f"{self.names(buffer.name)}[{known}]"
 
     def pointer(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        """Text of the address of an element."""
+        """Writes the address of an element."""
         return " + ".join(part for part in (self.names(buffer.name), *self._parts(buffer, indices)) if part)
 
     def _parts(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[str, str]:
-        """Of an offset into device memory, what changes at run time, and what is a number where loops are written out.
+        """Splits an offset into device memory into a part that changes at run time, and one known in unrolled loops.
 
-        Apart, for one 64-bit address then serves all accesses of an unrolled loop; they differ in their immediates.
+        If they are apart, one 64-bit address serves all accesses of an unrolled loop; they differ in their immediates.
         """
-        place = self.place(buffer, indices)
+        offset = self.place(buffer, indices)
         if buffer.swizzled:  # whole rows of 16 bytes are: what lies beside an element in them still does
-            return "", f"swizzle({self.index(place)})"
-        terms = poly(place)
+            return "", f"swizzle({self.index(offset)})"
+        terms = poly(offset)
         known = {m: c for m, c in terms.items() if all(variables(a) <= self.unrolled for a in m)}
         if buffer.scope != "global" or not known or len(known) == len(terms):
-            return "", self.index(place)
+            return "", self.index(offset)
         return self.sum({m: c for m, c in terms.items() if m not in known}), self.sum(known)
 
 
 def byte_dot(a: str, b: str) -> str:
-    """Unsigned bytes of a word times signed ones of another, added up."""
+    """Writes the sum of products of the unsigned bytes of a word with the signed bytes of another."""
     left = (f"(int)((unsigned)({a}) >> {at} & 255u)" for at in (0, 8, 16, 24))
     right = (f"((int)((unsigned)({b}) >> {at} & 255u ^ 128u) - 128)" for at in (0, 8, 16, 24))
     return f"({' + '.join(f'{x} * {y}' for x, y in zip(left, right, strict=True))})"

@@ -1,7 +1,7 @@
 """Virtual threads: loops of kind `vthread` are moved inward, so that all of them go through a serial loop together.
 
-Before: `vthread v: for k: {fill shared; use(v)}`. After: `for k: {fill shared; for v: use(v)}`, unrolled. A thread so
-does the work of several, spread over the tile, and what they share is fetched once. Buffers of a thread that are
+Before: `vthread v: for k: {fill shared; use(v)}`. After: `for k: {fill shared; for v: use(v)}`, unrolled. So a thread
+does the work of several, spread over the tile, and data that they share are fetched once. Buffers of a thread that are
 allocated inside get one more dimension. TVM: InjectVirtualThread.
 """
 
@@ -31,7 +31,7 @@ _SUNK_THROUGH = ("serial", *THREAD_TAGS)
 
 
 def inject_vthreads(stmt: Stmt) -> Stmt:
-    """The statement with its virtual threads next to each other, as unrolled loops.
+    """Moves virtual threads next to each other, as unrolled loops.
 
     Raises:
         BuildError: a padded buffer that differs between virtual threads.
@@ -43,15 +43,15 @@ def inject_vthreads(stmt: Stmt) -> Stmt:
 
 
 def _different(body: Stmt, variable: str) -> frozenset[str]:
-    """Buffers allocated in `body` whose contents differ between virtual threads."""
+    """Finds the buffers allocated in `body` whose contents differ between virtual threads."""
     inside = {n.buffer.name for n in walk_stmt(body) if isinstance(n, Allocate)}
     # What is made of a buffer that differs differs, too: until no more are found.
-    found: set[str] = set()
+    different: set[str] = set()
     while True:
-        before = len(found)
-        _spread(body, {variable}, found, inside)
-        if len(found) == before:
-            return frozenset(found)
+        before = len(different)
+        _spread(body, {variable}, different, inside)
+        if len(different) == before:
+            return frozenset(different)
 
 
 def _spread(body: Stmt, names: set[str], found: set[str], inside: set[str]) -> None:
@@ -65,7 +65,7 @@ def _spread(body: Stmt, names: set[str], found: set[str], inside: set[str]) -> N
 
 
 class _Injection:
-    """Moves one loop over virtual threads inward."""
+    """A rewriter that moves one loop over virtual threads inward."""
 
     def __init__(self, loop: For, different: frozenset[str]) -> None:
         self.loop, self.different = loop, different
@@ -86,14 +86,14 @@ class _Injection:
         return replace(self.loop, body=stmt)
 
     def depends(self, stmt: Stmt) -> bool:
-        """Whether virtual threads do different things in `stmt`."""
+        """Tells whether virtual threads do different things in `stmt`."""
         if any(self.loop.var in variables(e) for e in expressions(stmt)):
             return True
         return any(access.buffer in self.different for access in all_accesses(stmt))
 
 
 def indexed(stmt: Stmt, name: str, index: Expr) -> Stmt:
-    """The statement with one more index, the first, wherever it reads or writes the buffer `name`."""
+    """Adds a first index wherever a statement reads or writes the buffer `name`."""
     memo: dict[int, Expr] = {}
 
     def visit(node: Expr) -> Expr | None:

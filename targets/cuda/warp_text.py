@@ -1,8 +1,8 @@
 """CUDA text of the tensor cores' instructions: `ldmatrix` and `mma.sync`.
 
-A matrix of `ldmatrix` is 8 rows of 16 bytes, of which a lane gets 4 bytes: two numbers of 16 bits, four of 8, or one of
-32. Only matrices of 16-bit numbers can be transposed on the way. Factors of tfloat32 are rounded when they are loaded,
-once for all products of them.
+A matrix of `ldmatrix` is 8 rows of 16 bytes, of which a lane gets 4 bytes. These are two numbers of 16 bits, four of 8,
+or one of 32. Only matrices of 16-bit numbers can be transposed on the way. Factors of tfloat32 are rounded when they
+are loaded, once for all products of them.
 """
 
 from __future__ import annotations
@@ -25,37 +25,41 @@ _PTX |= {"float32": "f32", "int32": "s32", TFLOAT32: "tf32"}
 
 
 def _address(text: KernelText, operand: Operand, row: str, column: str) -> str:
-    """A row of 16 bytes of a tile, where `row` and `column` are C texts of what is added to the tile's first element.
+    """Writes the address of a row of 16 bytes of a tile.
+
+    `row` and `column` are C texts, added to the position of the tile's first element.
 
     Raises:
         BuildError: rows that do not begin at a multiple of 16 bytes.
     """
     buffer = text.buffers[operand.buffer]
-    place = text.values.offset(buffer, operand.elements)
-    start = text.simplify(substitute(place, {"#0": 0, "#1": 0}))
-    terms = dict(poly(place))
+    offset = text.values.offset(buffer, operand.elements)
+    start = text.simplify(substitute(offset, {"#0": 0, "#1": 0}))
+    terms = dict(poly(offset))
     pitch, step = (terms.get((var(name),), 0) for name in ("#0", "#1"))
     width = ALIGNMENT // dtype_bytes(buffer.dtype)
     aligned = all(c % width == 0 for c in poly(start).values()) and pitch % width == 0
-    if buffer.scope != "shared" or step != 1 or not aligned or _mixed(place):
-        raise BuildError(f"rows of a tile must begin at multiples of 16 bytes, but {operand.buffer} is read at {place}")
+    if buffer.scope != "shared" or step != 1 or not aligned or _mixed(offset):
+        raise BuildError(
+            f"rows of a tile must begin at multiples of 16 bytes, but {operand.buffer} is read at {offset}"
+        )
     return f"{text.names(buffer.name)} + {text.values.index(start)} + {row} * {pitch} + {column}"
 
 
 def _element(text: KernelText, operand: Operand, row: str, column: str) -> str:
-    """One element of a tile."""
+    """Writes one element of a tile."""
     buffer = text.buffers[operand.buffer]
     lanes = {"#0": row, "#1": column}
-    place = text.values.offset(buffer, operand.elements)
-    start = text.simplify(substitute(place, dict.fromkeys(lanes, 0)))
-    steps = [f"{lanes[name]} * {poly(place).get((var(name),), 0)}" for name in lanes]
-    if _mixed(place):
-        raise BuildError(f"elements of a tile must lie evenly, but {operand.buffer} is read at {place}")
+    offset = text.values.offset(buffer, operand.elements)
+    start = text.simplify(substitute(offset, dict.fromkeys(lanes, 0)))
+    steps = [f"{lanes[name]} * {poly(offset).get((var(name),), 0)}" for name in lanes]
+    if _mixed(offset):
+        raise BuildError(f"elements of a tile must lie evenly, but {operand.buffer} is read at {offset}")
     return f"{text.names(buffer.name)}[{' + '.join([text.values.index(start), *steps])}]"
 
 
 def _mixed(place: Expr) -> bool:
-    """Whether an element's place moves with the tile's rows or columns in any but the plain way."""
+    """Tells whether an element's offset depends on the tile's rows or columns in any but a linear way."""
     alone = {(var(name),) for name in ("#0", "#1")}
     return any(any("#" in str(atom) for atom in m) for m in poly(place) if m not in alone)
 
@@ -67,7 +71,7 @@ def _registers(text: KernelText, operand: Operand, count: int) -> list[str]:
 
 
 def _load_left(mma: Mma, text: KernelText, call: Intrinsic) -> None:
-    """Four matrices of 8 rows: rows 8 apart first, then the second half of the depth."""
+    """Loads four matrices of 8 rows: rows 8 apart first, then the second half of the depth."""
     (tile,) = call.inputs
     place = _address(text, tile, f"{LANE} % 16", f"{LANE} / 16 * {mma.depth // 2}")
     registers = _registers(text, call.output, 4)
@@ -78,7 +82,7 @@ def _load_left(mma: Mma, text: KernelText, call: Intrinsic) -> None:
 
 
 def _load_right(mma: Mma, text: KernelText, call: Intrinsic) -> None:
-    """Two matrices, the halves of the depth; transposed where the depth runs along the columns of memory."""
+    """Loads two matrices, the halves of the depth; transposed if the depth runs along the columns of memory."""
     (tile,) = call.inputs
     registers = _registers(text, call.output, 2)
     if mma.dtypes[1] == TFLOAT32:
@@ -87,11 +91,11 @@ def _load_right(mma: Mma, text: KernelText, call: Intrinsic) -> None:
             text.line(f"{register} = tfloat32({element});")
         return
     if mma.turned:
-        place = _address(text, tile, f"{LANE} % 8", f"{LANE} / 8 % 2 * {mma.depth // 2}")
+        address = _address(text, tile, f"{LANE} % 8", f"{LANE} / 8 % 2 * {mma.depth // 2}")
         function = "load_matrices2"
     else:
-        place, function = _address(text, tile, f"{LANE} % 16", "0"), "load_transposed2"
-    text.line(f"{function}({', '.join(registers)}, {place});")
+        address, function = _address(text, tile, f"{LANE} % 16", "0"), "load_transposed2"
+    text.line(f"{function}({', '.join(registers)}, {address});")
 
 
 def _load_pairs(mma: Mma, text: KernelText, loop: For, call: Intrinsic) -> bool:
@@ -122,7 +126,7 @@ def _load_pairs(mma: Mma, text: KernelText, loop: For, call: Intrinsic) -> bool:
 
 
 def _multiply(mma: Mma, text: KernelText, call: Intrinsic) -> None:
-    """The four registers of the sums, added to in place."""
+    """Multiplies fragments into the four registers of the sums, in place."""
     left, right, out = (_PTX[d] for d in mma.dtypes)
     sums = _registers(text, call.output, 4)
     factors = [*_registers(text, call.inputs[0], 4), *_registers(text, call.inputs[1], 2)]

@@ -32,16 +32,16 @@ __device__ __forceinline__ Tile matrix_descriptor(const void* tile, unsigned lea
 
 
 def _function(wgmma: Wgmma) -> str:
-    """The instruction as a function of its sums and two descriptors; the right factor lies across the reduction."""
+    """Writes the instruction as a function of its sums and two descriptors; the right factor is MN-major."""
     count, kind = ROWS * wgmma.columns // THREADS, _PTX[wgmma.dtype]
     sums = ", ".join(f"%{i}" for i in range(count))
-    held = ", ".join(f'"+f"(sums[{i}])' for i in range(count))
+    operands = ", ".join(f'"+f"(sums[{i}])' for i in range(count))
     return (
         f"__device__ __forceinline__ void {function_name(wgmma)}(float* sums, Tile a, Tile b) {{\n"
         f'  asm volatile("{{.reg .pred add; setp.ne.b32 add, %{count + 2}, 0; "\n'
         f'               "wgmma.mma_async.sync.aligned.m{ROWS}n{wgmma.columns}k{DEPTH}.f32.{kind}.{kind} '
         f'{{{sums}}}, %{count}, %{count + 1}, add, 1, 1, 0, 1;}}"\n'
-        f'               : {held} : "l"(a), "l"(b), "r"(1));\n}}\n'
+        f'               : {operands} : "l"(a), "l"(b), "r"(1));\n}}\n'
     )
 
 
@@ -50,7 +50,7 @@ def function_name(wgmma: Wgmma) -> str:
 
 
 def _tile(text: KernelText, operand: Operand, across: bool) -> str:
-    """The descriptor of a factor's tile."""
+    """Writes the descriptor of a factor's tile."""
     buffer = text.buffers[operand.buffer]
     start = text.values.offset(buffer, operand.indices)
     found = descriptor(buffer, operand, across, start, text.simplify)
@@ -66,7 +66,7 @@ def _multiply(wgmma: Wgmma, text: KernelText, call: Intrinsic) -> None:
 
 
 def _fence(text: KernelText, call: Intrinsic) -> None:
-    """The compiler must not keep the sums elsewhere than where the instructions find them."""
+    """Writes a fence in front of products; it makes the compiler keep the sums in the instructions' registers."""
     text.line(f"hold({text.names(call.output.buffer)});")
     text.line("wgmma_fence();")
 
@@ -76,7 +76,7 @@ def _commit(text: KernelText, call: Intrinsic) -> None:
 
 
 def _wait(text: KernelText, call: Intrinsic) -> None:
-    """Nor must it use them before the instructions are done."""
+    """Writes a wait for products; it keeps the compiler from using the sums before."""
     left = int(call.name.partition(":")[2])
     text.line(f"wgmma_wait<{left}>();")
     if not left:

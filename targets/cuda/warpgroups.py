@@ -1,14 +1,15 @@
-"""What instructions of warpgroups need around them: tiles laid out as they read them, waiting, and fences.
+"""Lowering of warpgroup instructions: swizzled tiles, waits and fences.
 
-`wgmma` reads both factors from shared memory through descriptors (PTX ISA, "Shared Memory Matrix Layout"): rows of 128
-bytes, one after another, whose 8 parts of 16 bytes are exchanged by the row's number (128-byte swizzle), so that
-neither rows nor columns of 8 x 8 matrices meet in a bank. Here a tile of more than 64 columns is cut into such blocks:
+`wgmma` reads both factors from shared memory through descriptors (PTX ISA, "Shared Memory Matrix Layout"). They
+describe rows of 128 bytes, one after another. The row's number permutes the 8 parts of 16 bytes of a row (128-byte
+swizzle). So neither rows nor columns of 8 x 8 matrices meet in a bank. Here a tile of more than 64 columns is cut into
+such blocks:
 
     alloc a: float16[128, 128] in shared      ->      alloc a: float16[2, 128, 64] in shared, swizzled
 
-The instructions are asynchronous. Around each nest of them stand a fence, which orders what threads wrote to the sums'
-registers, and the end of their group with a wait for it. Barriers get a fence, too, by which tensor cores see what
-threads wrote to shared memory. All of this is in the device program, so that the emulator finds what is missing.
+The instructions are asynchronous. In front of each nest of them is a fence, which orders writes of threads to the sums'
+registers. Behind it is the end of their group, with a wait for it. Barriers get a fence, too, by which tensor cores see
+the threads' writes to shared memory. All of this is in the device program, so that the emulator detects omissions.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ def uses_warpgroups(stmt: Stmt) -> bool:
 
 
 def is_warpgroup_intrinsic(name: str) -> bool:
-    """Whether all threads of a warpgroup come to an instruction together."""
+    """Tells whether all threads of a warpgroup come to an instruction together."""
     return name in PRODUCTS or name in (FENCE, COMMIT) or name.partition(":")[0] == WAIT
 
 
 def waits(stmt: Stmt) -> bool:
-    """Whether a statement waits for products."""
+    """Tells whether a statement waits for products."""
     return isinstance(stmt, Intrinsic) and stmt.name.partition(":")[0] == WAIT
 
 
 def lower_warpgroups(stmt: Stmt) -> Stmt:
-    """The statement with swizzled tiles, and the fences and waits around its products.
+    """Rewrites tiles as swizzled ones, and inserts fences and waits around products.
 
     Raises:
         BuildError: a tile that is no whole number of swizzled blocks.
@@ -72,13 +73,13 @@ def lower_warpgroups(stmt: Stmt) -> Stmt:
 
 
 def with_proxies(stmt: Stmt) -> Stmt:
-    """The statement whose barriers make what threads wrote to shared memory seen by tensor cores."""
+    """Extends the barriers of a statement: tensor cores see earlier writes of threads to shared memory."""
     return replace(stmt, proxy=True) if isinstance(stmt, Barrier) else map_children(stmt, with_proxies)
 
 
 # ---------------------------------------------------------------------- waiting
 def _grouped(stmt: Stmt) -> Stmt:
-    """The statement with each nest of nothing but products between a fence and a wait."""
+    """Puts each nest of nothing but products between a fence and a wait."""
     # Products into the same sums follow one another by themselves: one fence and one wait serve a whole nest.
     if _only_products(stmt):
         (sums,) = {n.output.buffer: n.output for n in walk_stmt(stmt) if isinstance(n, Intrinsic)}.values()
@@ -157,10 +158,10 @@ class _Swizzling:
 # ---------------------------------------------------------------------- descriptors
 @dataclass(frozen=True)
 class Descriptor:
-    """How tensor cores find a factor's tile.
+    """The position and layout of a factor's tile for tensor cores.
 
     Attributes:
-        start: of the tile, in elements from the buffer's first, the exchange of parts left out.
+        start: start of the tile, in elements from the buffer's first, before swizzling.
         leading: bytes from one block to the next, of a tile that lies across the reduction; 16 where not used.
         stride: bytes from 8 rows to the next 8.
     """
@@ -171,7 +172,7 @@ class Descriptor:
 
 
 def descriptor(buffer: Buffer, operand: Operand, across: bool, start: Expr, simplify: Regrouping) -> Descriptor:
-    """The descriptor of a factor's tile in a swizzled buffer.
+    """Describes a factor's tile in a swizzled buffer.
 
     Args:
         across: whether the reduction runs across rows of memory (MN-major) rather than along them (K-major).
@@ -190,6 +191,6 @@ def descriptor(buffer: Buffer, operand: Operand, across: bool, start: Expr, simp
 
 
 def encode(place: int, leading: int, stride: int) -> int:
-    """The 64 bits of a descriptor with 128-byte swizzle, for a tile at byte `place` of shared memory."""
+    """Encodes a descriptor with 128-byte swizzle, for a tile at byte `place` of shared memory, in 64 bits."""
     # All in units of 16 bytes; bit 62 says 128-byte swizzle.
     return (place & 0x3FFFF) >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | 1 << 62

@@ -1,8 +1,8 @@
 """Matrices that warps hold: buffers of scope `warp` become arrays of each lane, as the instructions' fragments say.
 
 Before: `alloc c: float32[32, 16] in warp; mma(&c[16, 8], ...); threadIdx.x lane: y[...] = c[i, j]`. After: `alloc c:
-float32[2, 2, 4] in local; mma(&c[1, 1, 0], ...); threadIdx.x lane: y[...] = c[i // 16, j // 8, register]`. Elements of
-less than 4 bytes lie several to a register, so only instructions take them. TVM: LowerWarpMemory.
+float32[2, 2, 4] in local; mma(&c[1, 1, 0], ...); threadIdx.x lane: y[...] = c[i // 16, j // 8, register]`. A register
+holds several elements of less than 4 bytes, so only instructions access them. TVM: LowerWarpMemory.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ HELD = WARP_INTRINSICS | {w.product.name for w in WGMMAS}
 
 
 def lower_warps(stmt: Stmt) -> Stmt:
-    """The statement with every buffer of scope `warp` as an array of each lane.
+    """Turns every buffer of scope `warp` into an array of each lane.
 
     Raises:
-        BuildError: an element that a thread reads and another lane holds, or statements that are not known on such
-            buffers.
+        BuildError: an element that a thread reads and another lane holds, or unsupported statements on such buffers.
     """
     fragments: dict[str, Fragment] = {}
     for node in walk_stmt(stmt):
@@ -43,7 +42,7 @@ def lower_warps(stmt: Stmt) -> Stmt:
 
 
 def registers(fragment: Fragment, dtype: str) -> int:
-    """Registers of a lane that one fragment takes."""
+    """Returns the registers of a lane that one fragment takes."""
     return fragment.registers * min(WORD, dtype_bytes(dtype)) // WORD
 
 
@@ -96,7 +95,7 @@ class _Lowering:
         return Allocate(Buffer(buffer.name, shape, dtype, "local"), self.stmt(stmt.body))
 
     def tile(self, name: str, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The indices of the tile that holds an element."""
+        """Returns the indices of the tile that contains an element."""
         *lead, row, column = indices
         rows, columns = self.fragments[name].shape
         return (*lead, self.simplify(row // rows), self.simplify(column // columns))
@@ -108,7 +107,7 @@ class _Lowering:
         return Operand(operand.buffer, at, at)
 
     def element(self, node: Expr) -> Expr | None:
-        """The read of one element, by the lane that holds it."""
+        """Rewrites the read of one element for the lane that holds it."""
         if node.op != "load" or node.args[0] not in self.buffers:
             return None
         name, indices = node.args[0], node.args[1:]
@@ -126,7 +125,7 @@ class _Lowering:
         return load(name, [*self.tile(name, indices), register], node.dtype)
 
     def fill(self, loop: For) -> Stmt | None:
-        """Loops over a whole tile that set it to a number: each lane does so with its registers."""
+        """Rewrites loops over a whole tile that set it to a number: each lane sets its registers."""
         inner = loop.body
         if not isinstance(inner, For) or not isinstance(inner.body, Store) or inner.body.buffer not in self.buffers:
             return None

@@ -1,1 +1,1 @@
-"""The VTA accelerator: instructions, simulators of what they compute and how long they take."""
+"""The VTA accelerator: instructions, a functional simulator and a timing simulator."""

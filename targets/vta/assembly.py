@@ -5,7 +5,7 @@
     ALU.SHR     uops=48:50 loops=1x448 dst=0,1 src=0,1 imm=8
     FINISH
 
-Pads are top, bottom, left, right; pairs are factors of the outer and the inner loop. What is left out is 0 (sizes and
+Pads are top, bottom, left, right; pairs are factors of the outer and the inner loop. Omitted operands are 0 (sizes and
 loops 1, but x), and a `;` comes before the tokens.
 """
 
@@ -35,12 +35,12 @@ class AssemblyError(ValueError):
 
 
 def print_stream(stream: Sequence[Instruction]) -> str:
-    """The text of instructions, one a line."""
+    """Formats instructions as text, one a line."""
     return "".join(print_instruction(instruction) + "\n" for instruction in stream)
 
 
 def print_instruction(instruction: Instruction) -> str:
-    """The text of one instruction; all that differs from its default stands there."""
+    """Formats one instruction; operands equal to their defaults are omitted."""
     head, operands = _operands(instruction)
     line = f"{head:<11} {' '.join(operands)}".rstrip()
     flags = [flag for flag in FLAGS if getattr(instruction, flag)]
@@ -48,7 +48,7 @@ def print_instruction(instruction: Instruction) -> str:
 
 
 def _operands(instruction: Instruction) -> tuple[str, list[str]]:
-    """Name and operands."""
+    """Returns name and operands of an instruction."""
     if isinstance(instruction, Load | Store):
         name = _name(MEMORIES, instruction.memory)
         operands = [f"{key}={getattr(instruction, field)}" for key, field in MEMORY_KEYS.items()]
@@ -78,5 +78,5 @@ def _operands(instruction: Instruction) -> tuple[str, list[str]]:
 
 
 def _name(names: Sequence[str], number: int) -> str:
-    """The name of a number, or the number itself where it has none."""
+    """Returns the name of a number, or the number itself if it has no name."""
     return names[number] if 0 <= number < len(names) else str(number)

@@ -1,4 +1,4 @@
-"""Builds streams as VTA's runtime does: micro-kernels kept on the chip, tokens put onto instructions, memory filled."""
+"""A builder of streams in the manner of VTA's runtime: cached micro-kernels, tokens on instructions, initial memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, STORE_MODULE, mod
 
 
 class BuilderError(ValueError):
-    """Something that no stream can hold."""
+    """A violation of the limits of a stream."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Program:
 class Builder:
     """A stream in the making.
 
-    Tokens follow VTA's runtime: `pop` is carried by the next instruction of that module and `push` by its last one, or
-    by an instruction that does nothing where that one has the bit already. Micro-kernels are recorded once; the buffer
-    on the chip is a cache of them that fills from the start, and restarts at 0 when it is full.
+    Tokens follow VTA's runtime. The next instruction of a module carries its `pop`, the last one its `push`. If the
+    last one has that bit already, an instruction that does nothing carries it. Micro-kernels are recorded once. The
+    buffer on the chip is a cache of them that fills from the start, and restarts at 0 when it is full.
     """
 
     def __init__(self, hardware: VtaHardware) -> None:
-        """An empty stream on an empty memory."""
+        """Creates an empty stream on an empty memory."""
         self.hardware = hardware
         self._rows: list[list[int]] = []
         self._of: list[int] = []
@@ -63,25 +63,27 @@ class Builder:
         return start // element_bytes
 
     def load(self, memory: int, sram: int, dram: int, y: int, x: int, stride: int, **pads: int) -> int:
-        """A transfer to the chip."""
+        """Appends a transfer to the chip."""
         return self._append(
             LOAD, memory=memory, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride, **pads
         )
 
     def store(self, sram: int, dram: int, y: int, x: int, stride: int) -> int:
-        """A transfer from the accumulator to memory."""
+        """Appends a transfer from the accumulator to memory."""
         return self._append(STORE, memory=OUT, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride)
 
     def gemm(self, uops: NDArray[np.int64], **fields: int) -> int:
-        """Micro-operations (count, 3) of the GEMM unit in two loops."""
+        """Appends micro-operations (count, 3) of the GEMM unit in two loops."""
         return self._kernel(GEMM, uops, fields)
 
     def alu(self, uops: NDArray[np.int64], **fields: int) -> int:
-        """Micro-operations (count, 3) of the ALU in two loops."""
+        """Appends micro-operations (count, 3) of the ALU in two loops."""
         return self._kernel(ALU, uops, fields)
 
     def rows(self, rows: Sequence[list[int]], module: int) -> int:
-        """Instructions of one module whose fields are given, in the order of `isa.NAMES`; the number of the last."""
+        """Appends instructions of one module by their fields, in the order of `isa.NAMES`; returns the number of the
+        last.
+        """
         self._rows += rows
         self._of += [module] * len(rows)
         self._last[module] = len(self._rows) - 1
@@ -113,7 +115,7 @@ class Builder:
             self.load(UOP, 0, 0, 1, count, count)
 
     def fetch(self, kernel: int) -> tuple[int, int]:
-        """Where recorded micro-operations are on the chip, after loading them where needed."""
+        """Returns the range of recorded micro-operations on the chip, after loading them if needed."""
         if kernel in self._cached:
             return self._cached[kernel]
         count = self._uop_starts[kernel + 1] - self._uop_starts[kernel]
@@ -125,11 +127,11 @@ class Builder:
         return begin, end
 
     def module(self, instruction: int) -> int:
-        """The module that runs an instruction."""
+        """Returns the module that runs an instruction."""
         return self._of[instruction]
 
     def order(self, first: int, second: int) -> None:
-        """A token from one instruction to a later one of a neighbouring module.
+        """Adds a token from one instruction to a later one of a neighbouring module.
 
         Tokens between two modules must be asked for in the order of both instructions; each instruction gives and
         takes one a neighbour.
@@ -139,7 +141,7 @@ class Builder:
         self._rows[second][COLUMN["pop_prev" if taker > giver else "pop_next"]] = 1
 
     def push(self, giver: int, taker: int) -> None:
-        """A token from module `giver`, after all it was given so far, to module `taker`."""
+        """Adds a token from module `giver`, after all its instructions so far, to module `taker`."""
         flag = "push_next" if taker > giver else "push_prev"
         index = self._last.get(giver)
         if index is None or self._rows[index][COLUMN[flag]] or self._pending[giver]:
@@ -154,7 +156,7 @@ class Builder:
         self._pending[taker][flag] = 1
 
     def finish(self, after: int | None = None) -> Program:
-        """The stream, ended, and its memory; the end waits for the store `after`."""
+        """Ends the stream and returns it with its memory; the end waits for the store `after`."""
         for module in (LOAD_MODULE, STORE_MODULE):
             if self._pending[module]:
                 self._noop(module)
@@ -174,16 +176,16 @@ class Builder:
 
     @property
     def uop_base(self) -> int:
-        """Where micro-operations begin in memory, behind everything else, counted in micro-operations."""
+        """Position in memory where micro-operations begin, behind everything else, counted in micro-operations."""
         return -(-self._end // 4)
 
     def _noop(self, module: int) -> int:
-        """An instruction that carries tokens only."""
+        """Appends an instruction that carries tokens only."""
         opcode, memory = {LOAD_MODULE: (LOAD, INP), COMPUTE_MODULE: (LOAD, UOP), STORE_MODULE: (STORE, OUT)}[module]
         return self._append(opcode, memory=memory)
 
     def _append(self, opcode: int, **fields: int) -> int:
-        """A new instruction with the tokens that wait for it; its number."""
+        """Appends a new instruction with the tokens that wait for it; returns its number."""
         row = [0] * len(NAMES)
         row[0] = opcode
         for name, value in fields.items():
@@ -198,6 +200,6 @@ class Builder:
         return len(self._rows) - 1
 
     def _kernel(self, opcode: int, uops: NDArray[np.int64], fields: dict[str, int]) -> int:
-        """An instruction whose micro-operations are fetched first if the chip does not hold them."""
+        """Appends an instruction; its micro-operations are fetched first if the chip does not hold them."""
         begin, end = self.fetch(self.micro_kernel(uops))
         return self._append(opcode, **({"iter_out": 1, "iter_in": 1} | fields), uop_begin=begin, uop_end=end)

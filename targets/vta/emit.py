@@ -1,11 +1,11 @@
 """Loop programs to streams: nests of loops around one statement become instructions, buffers get places on the chip.
 
-A nest that copies to a buffer is a LOAD, zeros in the accumulator and products of tiles are GEMM, element-wise work on
-accumulators that goes out to memory is ALU and STORE. Loops around nests run here, so a stream is as long as the work.
-Virtual threads have buffers of their own and are interleaved: one copies operands and multiplies them, then the other
-does; so a thread's operands need not wait for those of the next. Which instructions must wait for which follows
-from the buffers they touch: a token is given where the last of one module that touches a buffer is followed by one of
-another module that touches it too, and one of the two writes; so loop-carried dependences need no care of their own.
+A nest that copies to a buffer is a LOAD; zeros in the accumulator and products of tiles are GEMM. Element-wise work on
+accumulators whose result goes to memory is ALU and STORE. Loops around nests run here, so a stream is as long as the
+work. Virtual threads have buffers of their own and are interleaved: one copies operands and multiplies them, then the
+other does. So a thread's operands need not wait for those of the next. Dependences follow from the buffers that
+instructions touch. A token is given if two modules touch a buffer one after the other, and one of the two writes. So
+loop-carried dependences need no care of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from targets.vta.nests import Nest
 from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, MODULES, STORE_MODULE
 
 MOST_INSTRUCTIONS = 1 << 15
-"""Of a stream: whatever takes more has tiles that are much too small, and would take seconds to simulate."""
+"""Instructions of a stream, at most: a longer one has tiles that are much too small, and takes seconds to simulate."""
 
 Thread = tuple[int, int]
 """Number of a virtual thread, and how many there are."""
@@ -51,7 +51,7 @@ class Kernel:
 
 
 def emit(program: LoopProgram, hardware: VtaHardware) -> Kernel:
-    """The stream of a concrete loop program.
+    """Emits the stream of a concrete loop program.
 
     Raises:
         BuildError: the program holds something that no instruction does, or too much for a buffer.
@@ -76,12 +76,12 @@ class _Emitter:
         self.last_store: int | None = None
 
     def kernel(self) -> Kernel:
-        places = {buffer.name: self.place(buffer) for buffer in self.program.params}
+        addresses = {buffer.name: self.place(buffer) for buffer in self.program.params}
         order = self.executions(self.program.body, {}, (0, 1), [])
         of: dict[int, list[Execution]] = {}
         for execution in order:
             of.setdefault(id(execution[0]), []).append(execution)
-        leaves = Leaves(self.program, self.hardware, self.builder, places, self.chip)
+        leaves = Leaves(self.program, self.hardware, self.builder, addresses, self.chip)
         segments = {
             leaf: leaves.segments(
                 Nest.of(executions[0][0], [env for _, env, _ in executions]),
@@ -96,10 +96,10 @@ class _Emitter:
             for segment in segments[leaf]:
                 self.append(segment, done[leaf])
             done[leaf] += 1
-        return Kernel(self.builder.finish(self.last_store), places, self.builder.uop_base * 4)
+        return Kernel(self.builder.finish(self.last_store), addresses, self.builder.uop_base * 4)
 
     def place(self, buffer: Buffer) -> int:
-        """The byte in memory at which a tensor begins."""
+        """Allocates a tensor and returns its first byte in memory."""
         if buffer.pitches is not None:
             raise BuildError(f"`{buffer.name}` must be dense, but got pitches={buffer.pitches}")
         size, width = int(buffer.size.value), np.dtype(buffer.dtype).itemsize
@@ -108,7 +108,7 @@ class _Emitter:
 
     # ------------------------------------------------------------------ the order of things
     def executions(self, stmt: Stmt, env: dict[str, int], thread: Thread, into: list[Execution]) -> list[Execution]:
-        """Nests in the order in which they run. `thread`: number of the virtual thread, and how many there are."""
+        """Lists nests in execution order. `thread`: number of the virtual thread, and how many there are."""
         if is_nest(stmt):
             into.append((stmt, env, thread))
         elif isinstance(stmt, Seq):
@@ -134,7 +134,7 @@ class _Emitter:
         return into
 
     def parts(self, thread: Sequence[Execution]) -> list[list[Execution]]:
-        """Parts of a virtual thread, each up to where it copies operands once more."""
+        """Splits a virtual thread into parts, each up to where it copies operands once more."""
         parts: list[list[Execution]] = []
         for loads, run in groupby(thread, self.loads):
             if not parts or (loads and any(map(self.loads, parts[-1]))):
@@ -143,7 +143,7 @@ class _Emitter:
         return parts
 
     def loads(self, execution: Execution) -> bool:
-        """Whether a nest copies operands to the chip, which the load module does."""
+        """Tells whether a nest copies operands to the chip, which the load module does."""
         stmt = execution[0]
         while isinstance(stmt, For):
             stmt = stmt.body
@@ -171,7 +171,7 @@ class _Emitter:
             )
 
     def append(self, segment: Segment, execution: int) -> None:
-        """A segment's instructions of one execution, with tokens for what they must wait for."""
+        """Appends a segment's instructions of one execution, and tokens for the instructions that they wait for."""
         rows, module = segment.rows[execution], segment.module
         if segment.kernels is not None:
             rows[0][_BEGIN], rows[0][_END] = self.builder.fetch(segment.kernels[execution])
@@ -198,7 +198,7 @@ _NEIGHBOURS = {
     COMPUTE_MODULE: (LOAD_MODULE, STORE_MODULE),
     STORE_MODULE: (COMPUTE_MODULE,),
 }
-"""What loads write is never stored, so these two need not wait for each other."""
+"""Modules that exchange tokens. Loaded buffers are never stored, so load and store need not wait for each other."""
 _READ = len(MODULES)
 _BEGIN, _END = COLUMN["uop_begin"], COLUMN["uop_end"]
 

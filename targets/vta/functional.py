@@ -1,4 +1,4 @@
-"""Executes a stream on simulated buffers and DRAM: what it computes, exactly, and how much it does."""
+"""The functional simulator: executes a stream on simulated buffers and DRAM, exactly, and counts its work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from targets.vta.verify import index_problem, static_problems
 
 @cache
 def _compiled(hardware: VtaHardware) -> tuple[Compiled, Any, Any]:
-    """The native code for a configuration: itself, its order of instructions and its execution."""
+    """Compiles the native code for a configuration: itself, its order of instructions and its execution."""
     code = Compiled(functional_module(hardware))
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     order = ctypes.CFUNCTYPE(integer, integer, pointer, pointer, pointer)(code.address(ORDER))
@@ -31,14 +31,14 @@ def _compiled(hardware: VtaHardware) -> tuple[Compiled, Any, Any]:
 
 
 class FunctionalSimulator:
-    """Buffers of one accelerator, which keep what they hold from stream to stream; one thread runs a stream at a time.
+    """Buffers of one accelerator, which persist from stream to stream; one thread runs a stream at a time.
 
     Attributes:
         hardware: its configuration.
     """
 
     def __init__(self, hardware: VtaHardware) -> None:
-        """Empty buffers: all zeros."""
+        """Creates empty buffers: all zeros."""
         h = self.hardware = hardware
         self._lock = threading.Lock()
         self._pairs = max(1, h.block_in // 2)
@@ -58,8 +58,8 @@ class FunctionalSimulator:
 
         Raises:
             Deadlock: modules wait for tokens that never come.
-            IllegalStream: another rule is broken. Where only the indices that micro-operations make are wrong, what
-                ran before has taken effect.
+            IllegalStream: another rule is broken. If only indices of micro-operations are wrong, earlier instructions
+                have taken effect.
         """
         if dram.dtype != np.uint8 or dram.ndim != 1 or not dram.flags.c_contiguous or not dram.flags.writeable:
             raise ValueError(f"`dram` must be a contiguous array of bytes, but got {dram.dtype} {dram.shape}")
@@ -82,7 +82,7 @@ class FunctionalSimulator:
         return counters(table, self.hardware)
 
     def fill(self, value: int) -> None:
-        """Sets every byte of the buffers, so that what an earlier stream has left there is of no use to the next."""
+        """Sets every byte of the buffers, so that results of earlier streams are of no use to the next."""
         byte = np.array([value], np.uint8)
         lanes = min(2, self.hardware.block_in)  # the others stay 0
         with self._lock:

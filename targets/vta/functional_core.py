@@ -1,8 +1,8 @@
 """The functional simulator's inner loops as LLVM, made for one configuration's block sizes.
 
-Numbers of inp and wgt are kept widened to 16 bits on the simulated chip, weights as [pair of inputs][output][2]: one
-micro-operation is then a few products of 16-bit pairs added to 32 bits, which x86 (pmaddwd) and others have as one
-instruction. Fields and indices must have been verified, but for those that micro-operations make: these are held
+Numbers of inp and wgt are widened to 16 bits on the simulated chip, weights as [pair of inputs][output][2]. One
+micro-operation is then a few products of 16-bit pairs added to 32 bits. On x86 (pmaddwd) and others that is one
+instruction. Fields and indices must have been verified, except indices that micro-operations compute. These are checked
 against the buffers here, an instruction at a time.
 """
 
@@ -23,7 +23,7 @@ MOST_SHUFFLED = 256  # pairs of weights that one shuffle brings into the order o
 
 
 def functional_module(hardware: VtaHardware) -> ir.Module:
-    """A module with `vta_run` and `vta_order`."""
+    """Builds a module with `vta_run` and `vta_order`."""
     module = new_module("vta_functional")
     _order(module)
     _Core(module, hardware).run()
@@ -31,7 +31,7 @@ def functional_module(hardware: VtaHardware) -> ir.Module:
 
 
 def _order(module: ir.Module) -> None:
-    """vta_order(n, table, modules, order): executes tokens alone, each module as far as it gets, load first.
+    """Emits vta_order(n, table, modules, order): executes tokens alone, each module as far as it gets, load first.
 
     Returns how many instructions can run; their numbers are in `order`.
     """
@@ -41,16 +41,16 @@ def _order(module: ir.Module) -> None:
 
     def advance(number: int) -> None:
         """Moves a module's head on to its next instruction, or to the end."""
-        place = c.variable(c.add(c.take(heads, i64(number)), i64(1)))
+        following = c.variable(c.add(c.take(heads, i64(number)), i64(1)))
 
         def other() -> Value:
-            inside = c.is_(c.get(place), "<", c["n"])
-            index = c.build.select(inside, c.get(place), i64(0))
+            inside = c.is_(c.get(following), "<", c["n"])
+            index = c.build.select(inside, c.get(following), i64(0))
             return c.build.and_(inside, c.is_(c.take(c["modules"], index), "!=", i64(number)))
 
         with c.while_(other):
-            c.set(place, c.add(c.get(place), i64(1)))
-        c.put(heads, i64(number), c.get(place))
+            c.set(following, c.add(c.get(following), i64(1)))
+        c.put(heads, i64(number), c.get(following))
 
     for number in range(3):
         with c.when(c.is_(c["n"], ">", i64(0))):
@@ -60,7 +60,7 @@ def _order(module: ir.Module) -> None:
         for number in range(3):
 
             def free(number: int = number) -> Value:
-                """Whether the head exists and finds its tokens."""
+                """Tests whether the head exists and finds its tokens."""
                 head = c.take(heads, i64(number))
                 can = c.is_(head, "<", c["n"])
                 row = c.mul(c.build.select(can, head, i64(0)), i64(len(NAMES)))
@@ -104,11 +104,11 @@ class _Core:
         self.row: Value = None
 
     def field(self, name: str) -> Value:
-        """A field of the present instruction."""
+        """Reads a field of the present instruction."""
         return self.c.take(self.c["table"], self.c.add(self.row, i64(COLUMN[name])))
 
     def run(self) -> None:
-        """The loop over instructions."""
+        """Emits the loop over instructions."""
         c = self.c
         result = c.variable(i64(-1))
         position = c.variable(i64(0))
@@ -117,7 +117,7 @@ class _Core:
             self.row = c.mul(index, i64(len(NAMES)))
 
             def checked(body: Callable[[], None], opcode: int) -> Callable[[], None]:
-                """The body, once the indices are known to be inside."""
+                """Guards the body by a test that the indices are inside."""
 
                 def run() -> None:
                     with c.when(c.build.not_(self.inside(opcode))):
@@ -140,7 +140,7 @@ class _Core:
         c.done(c.get(result))
 
     def uop(self, index: Value) -> list[Value]:
-        """dst, src and wgt of a micro-operation."""
+        """Decodes dst, src and wgt of a micro-operation."""
         word = self.c.build.zext(self.c.take(self.c["uop"], index, I32), I64)
         fields, low = [], 0
         for _, width in uop_widths(self.h):
@@ -150,7 +150,7 @@ class _Core:
         return fields
 
     def inside(self, opcode: int) -> Value:
-        """Whether all indices of the loops are in their buffers; leaves the largest ones in `fault`."""
+        """Tests whether all indices of the loops are in their buffers; leaves the largest ones in `fault`."""
         c = self.c
         most = [c.variable(i64(-1)) for _ in range(3)]
         some = c.is_(c.mul(self.field("iter_out"), self.field("iter_in")), ">", i64(0))
@@ -176,7 +176,7 @@ class _Core:
         return good
 
     def loops(self, names: tuple[str, ...], body: Callable[[list[Value]], None]) -> None:
-        """The loop nest of GEMM and ALU around `body`, which gets the indices."""
+        """Emits the loop nest of GEMM and ALU around `body`, which gets the indices."""
         c = self.c
         factors = {(name, loop): self.field(f"{name}_{loop}") for name in names for loop in ("out", "in")}
         begin, end, inner = self.field("uop_begin"), self.field("uop_end"), self.field("iter_in")
@@ -186,7 +186,7 @@ class _Core:
                 body([c.add(field, start) for field, start in zip(self.uop(index), base, strict=False)])
 
     def gemm(self) -> None:
-        """acc[dst] += inp[src] * transpose(wgt[wgt]), or zero."""
+        """Emits acc[dst] += inp[src] * transpose(wgt[wgt]), or zero."""
         c = self.c
         reset = c.is_(self.field("reset"), "!=", i64(0))
         zero = ir.Constant(self.vector, None)
@@ -197,7 +197,7 @@ class _Core:
                 self.loops(("dst", "src", "wgt"), self.multiply)
 
     def multiply(self, at: list[Value]) -> None:
-        """One micro-operation of GEMM."""
+        """Emits one micro-operation of GEMM."""
         c, b, batch, out = self.c, self.c.build, self.h.batch, self.h.block_out
         single = ir.VectorType(I32, out)
         halves, wide = ir.VectorType(I16, 2 * out), ir.VectorType(I32, 2 * out)
@@ -220,7 +220,7 @@ class _Core:
             c.put(c["acc"], c.add(target, i64(n)), sums[n], align=4)
 
     def alu(self) -> None:
-        """acc[dst] = operation(acc[dst], imm or acc[src])."""
+        """Emits acc[dst] = operation(acc[dst], imm or acc[src])."""
         c = self.c
 
         def with_imm(emit: Callable[[Value, Value, Value], Value]) -> None:
@@ -248,16 +248,16 @@ class _Core:
         c.cases(c.add(c.mul(self.field("alu_op"), i64(2)), self.field("use_imm")), bodies)
 
     def rows(self, size: int, element: Callable[[Value, Value], None], zero: Callable[[Value], None] | None) -> None:
-        """The elements of a transfer: `element(sram, dram bytes)` for data, `zero(sram)` for pads."""
+        """Emits the loops over a transfer's elements: `element(sram, dram bytes)` for data, `zero(sram)` for pads."""
         c = self.c
         x_size, stride = self.field("x_size"), self.field("x_stride")
-        place = c.variable(self.field("sram_base"))
+        position = c.variable(self.field("sram_base"))
 
         def pad(count: Value) -> None:
             assert zero is not None
             with c.range(i64(0), count):
-                zero(c.get(place))
-                c.set(place, c.add(c.get(place), i64(1)))
+                zero(c.get(position))
+                c.set(position, c.add(c.get(position), i64(1)))
 
         with c.when(c.is_(x_size, ">", i64(0))):
             width = c.add(self.field("x_pad_0"), x_size, self.field("x_pad_1"))
@@ -266,18 +266,18 @@ class _Core:
             with c.range(i64(0), self.field("y_size")) as y:
                 if zero:
                     pad(self.field("x_pad_0"))
-                start, first = c.add(self.field("dram_base"), c.mul(y, stride)), c.get(place)
+                start, first = c.add(self.field("dram_base"), c.mul(y, stride)), c.get(position)
                 with c.range(i64(0), x_size) as x:
                     source = c.at(c["dram"], c.mul(c.add(start, x), i64(size)), I8)
                     element(c.add(first, x), source)
-                c.set(place, c.add(first, x_size))
+                c.set(position, c.add(first, x_size))
                 if zero:
                     pad(self.field("x_pad_1"))
             if zero:
                 pad(c.mul(width, self.field("y_pad_1")))
 
     def load(self) -> None:
-        """DRAM to a buffer."""
+        """Emits transfers from DRAM to a buffer."""
         c, b, h = self.c, self.c.build, self.h
         accumulator, bytes_ = self.vector, ir.VectorType(I8, self.lanes)
 
@@ -328,7 +328,7 @@ class _Core:
         c.cases(self.field("memory"), bodies)
 
     def widened_pair(self, source: Value, index: Value) -> Value:
-        """Two neighbouring bytes as 16-bit numbers; where a block has one input only, the second is 0."""
+        """Loads two neighbouring bytes as 16-bit numbers; if a block has one input only, the second is 0."""
         b, pair = self.c.build, ir.VectorType(I16, 2)
         if self.h.block_in > 1:
             place = self.c.at(source, self.c.mul(index, i64(2)), I8)
@@ -337,7 +337,7 @@ class _Core:
         return b.insert_element(ir.Constant(pair, None), one, i64(0))
 
     def store(self) -> None:
-        """Low bytes of the accumulator to DRAM."""
+        """Emits transfers of the accumulator's low bytes to DRAM."""
         c, b = self.c, self.c.build
         kind = ir.VectorType(I8, self.lanes)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from search_space import strict_json
 
-WORD_BITS = 64
-ITERATION_BITS = 14
+WORD_BITS = 64  # an instruction has two words
+ITERATION_BITS = 14  # of the fields `iter_out` and `iter_in`
 MOST_CYCLES, SLOWEST_RATE, FASTEST_CLOCK = 1 << 24, 1 / 1024, 1e12
 """Largest timing constant, fewest bytes a cycle and most cycles a second: far from what is built, and near enough for
 every sum of cycles to fit 64 bits."""
@@ -23,21 +23,23 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True)
 class VtaHardware:
-    """One VTA design; the defaults are the PYNQ's, and `dma_row_latency`, `wgt_bytes_per_cycle` and
-    `host_cycles` are fitted to its measured layers by benchmarks/vta_calibration.py (see docs/vta.md).
+    """A VTA design; the defaults are the PYNQ's.
 
-    Sizes are given as log2, as in VTA's own configuration files. BATCH x BLOCK_IN x BLOCK_OUT is what one
-    micro-operation of the GEMM unit multiplies: inp [BATCH][BLOCK_IN], wgt [BLOCK_OUT][BLOCK_IN] and
-    acc [BATCH][BLOCK_OUT] are one element each.
+    `dma_row_latency`, `wgt_bytes_per_cycle` and `host_cycles` are fitted to the PYNQ's measured layers by
+    benchmarks/vta_calibration.py (see docs/vta.md).
+
+    Sizes are given as log2, as in VTA's own configuration files. One micro-operation of the GEMM unit multiplies BATCH
+    x BLOCK_IN x BLOCK_OUT: inp [BATCH][BLOCK_IN], wgt [BLOCK_OUT][BLOCK_IN] and acc [BATCH][BLOCK_OUT] are one element
+    each.
 
     Attributes:
-        name: of the design.
+        name: name of the design.
         log_inp_width, log_wgt_width, log_acc_width: log2 bits of a number; only int8, int8 and int32 are simulated.
         log_batch, log_block_in, log_block_out: log2 of the block sizes.
         log_uop_buffer, log_inp_buffer, log_wgt_buffer, log_acc_buffer: log2 bytes of the on-chip buffers.
         clock_hz: cycles a second.
         queue_depth: instructions that the queue of each module holds.
-        token_limit: tokens a dependency queue counts to; what is pushed beyond is lost.
+        token_limit: tokens a dependency queue counts to; further ones are lost.
         fetch_latency: cycles until the first instruction arrives.
         fetch_interval: cycles between instructions, 16 bytes over a port of 64 bits.
         gemm_latency, alu_latency, noop_latency: cycles of an instruction besides its micro-operations.
@@ -45,9 +47,10 @@ class VtaHardware:
         alu_tensor_interval, alu_imm_interval: the same for the ALU, with a tensor or a number as second operand.
         dma_latency: cycles before the first row of a transfer.
         dma_row_latency: cycles that each row of a transfer adds.
-        dma_bytes_per_cycle: of the memory port that the modules share: 64 bits.
-        wgt_bytes_per_cycle: at most so many of weights, whose buffer takes them more slowly than the port gives them.
-        host_cycles: what the host adds to every run: it writes the instructions, starts the device and waits for it.
+        dma_bytes_per_cycle: bytes a cycle of the memory port that the modules share: 64 bits.
+        wgt_bytes_per_cycle: upper bound for weights, whose buffer takes them more slowly than the port delivers.
+        host_cycles: cycles that the host adds to every run: it writes the instructions, starts the device and waits for
+            it.
     """
 
     name: str = "pynq"
@@ -109,7 +112,7 @@ class VtaHardware:
         self._check_times()
 
     def _check_fields(self) -> None:
-        """Every index must fit the bits that the instructions have for it."""
+        """Checks that every index fits the bits that the instructions have for it."""
         uop = {"dst": self.acc_bits, "src": self.src_bits, "wgt": self.wgt_bits}
         gemm = [2 * self.acc_bits, 2 * self.inp_bits, 2 * self.wgt_bits]
         head = 8 + self.uop_bits + (self.uop_bits + 1) + 2 * ITERATION_BITS
@@ -242,7 +245,7 @@ class VtaHardware:
 
     @property
     def shape(self) -> VtaHardware:
-        """The same blocks and buffers under no name and with default times: what decides over results."""
+        """Design of equal blocks and buffers, without a name and with default times: all that affects results."""
         logs = {field.name: getattr(self, field.name) for field in fields(self) if field.name.startswith("log_")}
         return VtaHardware(name="", **logs)
 
@@ -261,11 +264,11 @@ class VtaHardware:
         return f"vta:{','.join(changed)}" if changed else "vta"
 
     def seconds(self, cycles: float) -> float:
-        """What `cycles` take."""
+        """Converts cycles to seconds."""
         return cycles / self.clock_hz
 
     def with_blocks(self, batch: int, block_in: int, block_out: int) -> VtaHardware:
-        """This design with another block, and its buffers halved as often as the instructions' fields need.
+        """Returns this design with another block, and its buffers halved as often as the instructions' fields need.
 
         Raises:
             ConfigurationError: a size that is no power of two, or a block no buffer can hold.
@@ -286,12 +289,12 @@ class VtaHardware:
         return replace(self, name=f"{self.name}-{batch}x{block_in}x{block_out}", **changed, **sizes)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, every field by name."""
+        """Converts the design to plain data, every field by name."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> VtaHardware:
-        """The configuration `to_json` gave; what is missing has its default.
+        """Makes a configuration from plain data of `to_json`; missing fields have their defaults.
 
         Raises:
             ConfigurationError: an unknown key, or a rule is broken.
@@ -304,7 +307,7 @@ class VtaHardware:
 
     @staticmethod
     def from_spec(text: str) -> VtaHardware:
-        """The design `FIELD=VALUE,FIELD=VALUE`, all other fields as the PYNQ's.
+        """Parses a design `FIELD=VALUE,FIELD=VALUE`, all other fields as the PYNQ's.
 
         Raises:
             ConfigurationError: a value that is no number, an unknown field, or a rule is broken.
@@ -319,7 +322,7 @@ class VtaHardware:
         return VtaHardware.from_json(data)
 
     def key(self) -> str:
-        """The configuration as one line of text, to compare and to cache by."""
+        """Formats the configuration as one line of text, to compare and to cache by."""
         return json.dumps(self.to_json(), sort_keys=True)
 
 

@@ -1,8 +1,8 @@
 """VTA's instructions and micro-operations: dataclasses, columns of fields, and the bits of both.
 
-An instruction is 128 bits, two little-endian words. A stream exists in three forms that convert into each other:
-a list of dataclasses for people, an array of words (instructions, 2) for the machine, and a table of fields
-(instructions, fields) for programs that look at many instructions at once.
+An instruction is 128 bits, two little-endian words. A stream has three forms that convert into each other. People use a
+list of dataclasses, the machine an array of words (instructions, 2). Programs that analyse many instructions at once
+use a table of fields (instructions, fields).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EncodingError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """What every instruction has: tokens taken before it starts and given when it ends."""
+    """The tokens that every instruction takes before it starts and gives when it ends."""
 
     pop_prev: int = 0
     pop_next: int = 0
@@ -118,13 +118,13 @@ CLASSES: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
 
 FLAGS = tuple(field.name for field in fields(Instruction))
 NAMES: tuple[str, ...] = ("opcode", *dict.fromkeys(field.name for kind in CLASSES for field in fields(kind)))
-"""Columns of a table of fields; what an instruction does not have is 0."""
+"""Columns of a table of fields; fields that an instruction lacks are 0."""
 COLUMN = {name: number for number, name in enumerate(NAMES)}
 
 
 @dataclass(frozen=True)
 class Bits:
-    """Where a field stands."""
+    """The position of a field in an instruction."""
 
     name: str
     word: int
@@ -144,17 +144,17 @@ class Bits:
 
 
 def _consecutive(word: int, low: int, widths: Sequence[tuple[str, int]]) -> list[Bits]:
-    """Fields that follow each other from bit `low` on."""
-    found = []
+    """Places fields one after another from bit `low` on."""
+    placed = []
     for name, width in widths:
-        found.append(Bits(name, word, low, width, signed=name == "imm"))
+        placed.append(Bits(name, word, low, width, signed=name == "imm"))
         low += width
-    return found
+    return placed
 
 
 @cache
 def layout(opcode: int, hardware: VtaHardware) -> tuple[Bits, ...]:
-    """All fields of an opcode; indices are as wide as the buffers of `hardware` are deep."""
+    """Lists all fields of an opcode; indices are as wide as the buffers of `hardware` are deep."""
     head = _consecutive(0, 0, [("opcode", 3), *((flag, 1) for flag in FLAGS)])
     if opcode in (LOAD, STORE):
         first = _consecutive(0, 7, [("memory", 3), ("sram_base", 16), ("dram_base", 32)])
@@ -176,7 +176,7 @@ def layout(opcode: int, hardware: VtaHardware) -> tuple[Bits, ...]:
 
 @cache
 def limits(hardware: VtaHardware) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Smallest and largest value of every column for each opcode, 0 for what it does not have: (opcodes, fields)."""
+    """Returns smallest and largest value of every column for each opcode, 0 for missing fields: (opcodes, fields)."""
     least, most = np.zeros((2, len(CLASSES), len(NAMES)), np.int64)
     for opcode in range(len(CLASSES)):
         for bits in layout(opcode, hardware):
@@ -185,7 +185,7 @@ def limits(hardware: VtaHardware) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def to_table(stream: Sequence[Instruction]) -> Table:
-    """The fields of instructions as columns named by `NAMES`: (instructions, fields)."""
+    """Converts instructions to a table of fields with columns named by `NAMES`: (instructions, fields)."""
     table = np.zeros((len(stream), len(NAMES)), np.int64)
     for row, instruction in zip(table, stream, strict=True):
         row[0] = CLASSES.index(type(instruction))
@@ -195,7 +195,7 @@ def to_table(stream: Sequence[Instruction]) -> Table:
 
 
 def from_table(table: Table) -> list[Instruction]:
-    """The instructions that a table holds.
+    """Converts a table to instructions.
 
     Raises:
         EncodingError: an unknown opcode.
@@ -211,7 +211,7 @@ def from_table(table: Table) -> list[Instruction]:
 
 
 def encode_table(table: Table, hardware: VtaHardware) -> Words:
-    """The words of instructions given as a table: (instructions, 2).
+    """Encodes a table of instructions as words: (instructions, 2).
 
     Raises:
         EncodingError: an unknown opcode, or a value that does not fit its field.
@@ -233,21 +233,21 @@ def encode_table(table: Table, hardware: VtaHardware) -> Words:
 
 
 def misfits(table: Table, hardware: VtaHardware) -> list[tuple[int, str]]:
-    """Fields whose values do not fit their bits, of instructions whose opcode is known: instruction and message."""
+    """Lists fields whose values do not fit their bits, of instructions with valid opcodes: instruction and message."""
     least, most = limits(hardware)
     known = (table[:, 0] >= 0) & (table[:, 0] < len(CLASSES))
     opcodes = np.where(known, table[:, 0], 0)
     wrong = ((table < least[opcodes]) | (table > most[opcodes])) & known[:, None]
-    found = []
+    messages = []
     for index, number in np.argwhere(wrong).tolist():
         opcode, name, value = opcodes[index], NAMES[number], table[index, number]
         bounds = f"between {least[opcode, number]} and {most[opcode, number]}"
-        found.append((index, f"`{name}` of {OPCODES[opcode]} must be {bounds}, but got {name}={value}"))
-    return found
+        messages.append((index, f"`{name}` of {OPCODES[opcode]} must be {bounds}, but got {name}={value}"))
+    return messages
 
 
 def decode_table(words: Words, hardware: VtaHardware) -> Table:
-    """The fields of encoded instructions; of an unknown opcode only the flags are read."""
+    """Decodes words to a table of fields; of an unknown opcode only the flags are read."""
     if words.ndim != 2 or words.shape[1] != 2 or words.dtype != np.uint64:
         raise EncodingError(f"`words` must be uint64 (instructions, 2), but got {words.dtype} {words.shape}")
     table = np.zeros((len(words), len(NAMES)), np.int64)
@@ -265,7 +265,7 @@ def decode_table(words: Words, hardware: VtaHardware) -> Table:
 
 
 def encode(stream: Sequence[Instruction], hardware: VtaHardware) -> Words:
-    """The words of instructions: (instructions, 2).
+    """Encodes instructions as words: (instructions, 2).
 
     Raises:
         EncodingError: a value that does not fit its field.
@@ -274,7 +274,7 @@ def encode(stream: Sequence[Instruction], hardware: VtaHardware) -> Words:
 
 
 def decode(words: Words, hardware: VtaHardware) -> list[Instruction]:
-    """The instructions that words stand for.
+    """Decodes words to instructions.
 
     Raises:
         EncodingError: an unknown opcode.
@@ -283,7 +283,7 @@ def decode(words: Words, hardware: VtaHardware) -> list[Instruction]:
 
 
 def encode_uops(uops: NDArray[np.int64], hardware: VtaHardware) -> NDArray[np.uint32]:
-    """Micro-operations as words of 32 bits.
+    """Encodes micro-operations as words of 32 bits.
 
     Args:
         uops: dst, src and wgt of each: (micro-operations, 3).

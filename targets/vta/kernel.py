@@ -21,17 +21,17 @@ from targets.vta.tokens import token_problems
 from targets.vta.verify import static_problems
 
 _UNWRITTEN = 0xA5
-"""What memory holds that nobody wrote: an output that a stream leaves out is noticed."""
+"""Byte that fills memory without data, so that a missing write to an output is detected."""
 
 
 def words_of(module: Module) -> Words:
-    """The instructions of a module: (instructions, 2)."""
+    """Returns the instructions of a module: (instructions, 2)."""
     count: int = module.metadata["instructions"]
     return np.frombuffer(module.object_code, np.uint64, 2 * count).reshape(-1, 2)
 
 
 class VtaKernel(Kernel):
-    """A module whose stream is decoded, keeps the rules that need no execution, and comes to its end.
+    """A module with a decoded stream that terminates and keeps the rules that need no execution.
 
     Raises:
         RunError: a stream that is cut off or breaks a rule.
@@ -55,16 +55,16 @@ class VtaKernel(Kernel):
 
     @cached_property
     def timing(self) -> Timing:
-        """What the timing simulator says of the stream; the data have no influence on it."""
+        """Result of the timing simulator for the stream; it does not depend on the data."""
         return simulate(self.table, self.hardware, verified=True)
 
     @property
     def seconds(self) -> float:
-        """Of one run."""
+        """Seconds of one run."""
         return self.hardware.seconds(self.timing.cycles)
 
     def metrics(self) -> dict[str, float]:
-        """What a stream comes to besides its time, for records; shares are of all cycles, the host's included."""
+        """Returns figures of a stream besides its time, for records; shares are of all cycles, the host's included."""
         timing = self.timing
         cycles = max(timing.cycles, 1)
         compute = timing.gemm_cycles + timing.reset_cycles + timing.alu_cycles
@@ -84,12 +84,12 @@ class VtaKernel(Kernel):
 
 @cache
 def _simulator(shape: VtaHardware) -> FunctionalSimulator:
-    """One for all kernels of a design: a stream writes what it reads."""
+    """Returns one simulator for all kernels of a design: every stream reads only data that it has written."""
     return FunctionalSimulator(shape)
 
 
 def _dram_bytes(table: Table, hardware: VtaHardware) -> int:
-    """Bytes that a stream moves between DRAM and the chip, its own instructions not counted."""
+    """Counts the bytes that a stream moves between DRAM and the chip, without its own instructions."""
     moved = counters(table, hardware)
     return moved.inp_bytes + moved.wgt_bytes + moved.acc_bytes + moved.uop_bytes + moved.out_bytes
 
@@ -113,19 +113,19 @@ class VtaBound(Bound):
         self.feed(inputs, _UNWRITTEN)
 
     def view(self, name: str) -> NDArray[Any]:
-        """A tensor where it lies in the image."""
+        """Returns a tensor as a view of the image."""
         parameter: Parameter = self._parameters[name]
         place, size = self._place(name)
         return self.dram[place : place + size].view(numpy_dtype(parameter.dtype)).reshape(parameter.shape)
 
     def _place(self, name: str) -> tuple[int, int]:
-        """First byte of a tensor in the image, and how many it has."""
+        """Returns the first byte of a tensor in the image, and the number of its bytes."""
         parameter = self._parameters[name]
         size = int(np.prod(parameter.shape)) * numpy_dtype(parameter.dtype).itemsize
         return self.kernel.module.metadata["places"][name], size
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
-        """One execution, simulated bit for bit.
+        """Runs the stream once, simulated bit for bit, and returns the output.
 
         Raises:
             RunError: an index that micro-operations make leaves its buffer.
@@ -138,7 +138,7 @@ class VtaBound(Bound):
         return self.outputs[0]
 
     def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
-        """Puts inputs in place, and overwrites what earlier streams have left on the chip."""
+        """Puts inputs in place, and overwrites results of earlier streams on the chip."""
         for parameter, array in zip(self.kernel.module.sources, inputs, strict=True):
             self.view(parameter.name)[...] = array
         self._wanted = self.dram.copy()
@@ -148,7 +148,7 @@ class VtaBound(Bound):
         return self.outputs[0]
 
     def damage(self) -> str:
-        """Every byte of DRAM is known but those of outputs."""
+        """Describes in a sentence which bytes of DRAM besides the outputs the stream has changed; empty if none."""
         changed = self.dram != self._wanted
         for name in self.kernel.module.outputs:
             place, size = self._place(name)
@@ -159,7 +159,7 @@ class VtaBound(Bound):
         return f"a stream must write to its output alone, but it changed {int(changed.sum())} bytes, first byte {first}"
 
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
-        """Seconds by the timing simulator, the same each time."""
+        """Returns the seconds by the timing simulator, equal for all executions."""
         return np.full(iterations, self.kernel.seconds)
 
     def metrics(self) -> dict[str, float]:

@@ -23,7 +23,7 @@ from targets.vta.transfers import Dimension, Transfer, transfers, zeros
 
 MEMORY = {"input": INP, "weight": WGT, "accumulator": ACC}
 _SWAPPED = {"add": ADD, "min": MIN, "max": MAX, "mul": MUL}
-_LARGEST_IMMEDIATE = (1 << 15) - 1
+_LARGEST_IMMEDIATE = (1 << 15) - 1  # the field `imm` has 16 bits, one of them the sign
 _PADS = [COLUMN[name] for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")]
 _PLACE = [COLUMN[name] for name in ("sram_base", "dram_base", "y_size", "x_size", "x_stride")]
 
@@ -42,12 +42,12 @@ class ChipBuffer:
         return self.buffer.name
 
     def copies(self, threads: Ints) -> Ints:
-        """Number of the copy that each execution uses: (executions,), of (executions, 2)."""
+        """Returns the number of the copy that each execution uses: (executions,), from threads (executions, 2)."""
         found: Ints = threads[:, 0] * self.threads // threads[:, 1]
         return found
 
     def starts(self, threads: Ints) -> Ints:
-        """Where these copies begin: (executions,)."""
+        """Returns the start of these copies: (executions,)."""
         found: Ints = self.base + self.copies(threads) * self.elements
         return found
 
@@ -70,10 +70,10 @@ class Segment:
 
 
 class Leaves:
-    """Makes nests into segments.
+    """A converter of nests to segments.
 
     Args:
-        program: that they are of.
+        program: program that contains the nests.
         hardware: the design.
         builder: records micro-kernels.
         places: byte of each tensor in DRAM.
@@ -93,7 +93,9 @@ class Leaves:
         self.elements = elements_of(hardware)
 
     def segments(self, nest: Nest, threads: Ints) -> list[Segment]:
-        """The instructions of a nest; `threads`: number of the virtual thread, and how many there are: (executions, 2).
+        """Converts a nest to instructions.
+
+        `threads`: number of the virtual thread, and how many there are: (executions, 2).
 
         Raises:
             BuildError: it holds something that no instruction does.
@@ -112,7 +114,7 @@ class Leaves:
 
     # ------------------------------------------------------------------ transfers
     def load(self, nest: Nest, body: Store, threads: Ints) -> list[Segment]:
-        """A copy to the chip, zeros where a condition fails."""
+        """Emits a copy to the chip, zeros where a condition fails."""
         value, conditions = body.value, []
         if value.op == "select":
             condition, value, otherwise = value.args
@@ -141,7 +143,7 @@ class Leaves:
         origin: int,
         kind: tuple[int, int],
     ) -> list[list[list[int]]]:
-        """Rows of the transfers that a nest makes.
+        """Converts a nest to the rows of its transfers.
 
         Args:
             sides: the places on the chip and in memory, in numbers.
@@ -195,7 +197,7 @@ class Leaves:
 
     # ------------------------------------------------------------------ the compute module
     def reset(self, nest: Nest, body: Store, threads: Ints) -> list[Segment]:
-        """Accumulators set to zero."""
+        """Emits the zeroing of accumulators."""
         chip = self.chip[body.buffer]
         place = self.place(nest, flat(chip.buffer, body.indices), chip, threads)
         nothing = Linear(np.zeros_like(place.base), np.zeros_like(place.steps))
@@ -203,7 +205,7 @@ class Leaves:
         return [Segment(COMPUTE_MODULE, rows, kernels, [(chip.name, chip.copies(threads).tolist())])]
 
     def products(self, nest: Nest, body: Intrinsic, threads: Ints) -> list[Segment]:
-        """Products of tiles."""
+        """Emits products of tiles."""
         h = self.hardware
         if get_intrinsic(body.name).extents != (h.batch, h.block_out, h.block_in):
             raise BuildError(f"products must be of {h.batch}x{h.block_out}x{h.block_in}, but got {body.name}")
@@ -215,16 +217,16 @@ class Leaves:
                 raise BuildError(f"`{operand.buffer}` must be in the {scope} memory")
             self.check_tile(operand)
         chips = [self.chip[operand.buffer] for operand in operands]
-        places = [
+        operands_at = [
             self.place(nest, flat(chip.buffer, operand.indices), chip, threads)
             for chip, operand in zip(chips, operands, strict=True)
         ]
-        rows, kernels = self.compute(nest, places, GEMM, {})
+        rows, kernels = self.compute(nest, operands_at, GEMM, {})
         touched = [(chip.name, chip.copies(threads).tolist()) for chip in chips]
         return [Segment(COMPUTE_MODULE, rows, kernels, touched[:1], touched)]
 
     def check_tile(self, operand: Operand) -> None:
-        """An instruction's tile must be one whole element: its last two dimensions, in their order."""
+        """Checks that an instruction's tile is one whole element: its last two dimensions, in their order."""
         h = self.hardware
         chip = self.chip[operand.buffer].buffer
         rows = {
@@ -237,16 +239,16 @@ class Leaves:
             raise BuildError(f"`{chip.name}` must end in a tile of {rows[chip.scope]}, but got {tile}")
 
     def ending(self, nest: Nest, body: Store, threads: Ints) -> list[Segment]:
-        """Element-wise work on accumulators, in place, which then go out to memory."""
+        """Emits element-wise work on accumulators, in place, and their transfer to memory."""
         target = self.program.buffers[body.buffer]
         if target.dtype != "int8" or body.value.op != "cast":
             raise BuildError(f"what goes out must be cast to int8, but got {target.dtype}: {body.value}")
         chain, source = _chain(body.value.args[0])
         chip = self.accumulator(source)
         element = self.elements[ACC]
-        place = flat(chip.buffer, source.args[1:])
+        index = flat(chip.buffer, source.args[1:])
         mine = (chip.name, chip.copies(threads).tolist())
-        here = self.place(nest, place, chip, threads)
+        here = self.place(nest, index, chip, threads)
         segments = []
         for code, operand in chain:
             reads, fields, there = [mine], {"alu_op": code}, here
@@ -259,19 +261,19 @@ class Leaves:
             nothing = Linear(np.zeros_like(here.base), np.zeros_like(here.steps))
             rows, kernels = self.compute(nest, [here, there, nothing], ALU, fields)
             segments.append(Segment(COMPUTE_MODULE, rows, kernels, [mine], reads))
-        sides, origin = (place, flat(target, body.indices)), self.places[target.name] // element
+        sides, origin = (index, flat(target, body.indices)), self.places[target.name] // element
         stored = self.copies(nest, sides, element, bounds([], nest), chip.starts(threads), origin, (STORE, OUT))
         return [*segments, Segment(STORE_MODULE, stored, reads=[mine])]
 
     def accumulator(self, load: Expr) -> ChipBuffer:
-        """The buffer that an element-wise operand is in."""
+        """Returns the buffer that contains an element-wise operand."""
         chip = self.chip.get(load.args[0])
         if chip is None or chip.buffer.scope != "accumulator":
             raise BuildError(f"what goes out must be in the accumulator, but got {load}")
         return chip
 
     def place(self, nest: Nest, index: Expr, chip: ChipBuffer, threads: Ints) -> Linear:
-        """Elements of a buffer that a nest goes through; loops within an element have no steps."""
+        """Returns the elements of a buffer that a nest visits; loops within an element have no steps."""
         element = self.elements[MEMORY[chip.buffer.scope]]
         found = nest.linear(index, chip.name)
         inside = found.steps < element
@@ -281,7 +283,7 @@ class Leaves:
     def compute(
         self, nest: Nest, places: Sequence[Linear], opcode: int, fields: Mapping[str, int]
     ) -> tuple[list[list[list[int]]], list[int]]:
-        """One instruction an execution, and its micro-kernel.
+        """Emits one instruction an execution, and its micro-kernel.
 
         Args:
             places: destination, source and weight.
@@ -303,11 +305,11 @@ class Leaves:
             for name, value in ({**folded.fields(), **fields}).items():
                 if opcode == GEMM or not name.startswith("wgt"):
                     row[COLUMN[name]] = value
-            known: dict[tuple[int, ...], int] = {}
+            kernel_of_base: dict[tuple[int, ...], int] = {}
             for execution, base in zip(members.tolist(), map(tuple, bases[members].tolist()), strict=True):
-                if base not in known:
-                    known[base] = self.builder.micro_kernel(folded.uops + np.array(base, np.int64))
-                rows[execution], kernels[execution] = [row.copy()], known[base]
+                if base not in kernel_of_base:
+                    kernel_of_base[base] = self.builder.micro_kernel(folded.uops + np.array(base, np.int64))
+                rows[execution], kernels[execution] = [row.copy()], kernel_of_base[base]
         return rows, kernels
 
 
@@ -317,7 +319,7 @@ def elements_of(hardware: VtaHardware) -> dict[int, int]:
 
 
 def _rows(moves: Iterable[Transfer], kind: tuple[int, int]) -> tuple[Ints, Ints]:
-    """Fields of transfers (transfers, fields), and which of them read or write memory: 1 or 0."""
+    """Returns fields of transfers (transfers, fields), and 1 for those that access memory, 0 for the rest."""
     found = list(moves)
     rows = np.zeros((len(found), len(NAMES)), np.int64)
     rows[:, 0], rows[:, COLUMN["memory"]] = kind
@@ -328,7 +330,7 @@ def _rows(moves: Iterable[Transfer], kind: tuple[int, int]) -> tuple[Ints, Ints]
 
 
 def _chain(value: Expr) -> tuple[list[tuple[int, int | Expr]], Expr]:
-    """Element-wise work as operations in place, first to last, and the accumulator they begin with.
+    """Splits element-wise work into operations in place, first to last, and the accumulator they begin with.
 
     Raises:
         BuildError: work that is no chain of min, max, add, multiply and shift.

@@ -22,7 +22,7 @@ class Loop:
 
     @property
     def sums(self) -> bool:
-        """Whether it stays at one destination."""
+        """True if all iterations have one destination, so that they sum."""
         return self.steps[0] == 0
 
 
@@ -40,7 +40,7 @@ class Folded:
     uops: NDArray[np.int64]
 
     def fields(self) -> dict[str, int]:
-        """By the names of the instruction's fields; weights of the ALU have none."""
+        """Returns the loops by the names of the instruction's fields; the ALU has no field for weights."""
         loops = {"out": self.outer, "in": self.inner}
         found = {f"iter_{name}": loop.extent for name, loop in loops.items()}
         for place, operand in enumerate(("dst", "src", "wgt")):
@@ -49,15 +49,15 @@ class Folded:
 
 
 def fold(loops: Sequence[Loop], base: tuple[int, int, int], widest: tuple[int, int, int]) -> Folded:
-    """As few micro-operations as may be: the longest loops become the instruction's own.
+    """Folds loops into as few micro-operations as possible: the longest loops become the instruction's own.
 
-    Of loops left over those that sum stand outside, so that neighbouring micro-operations differ in their destination:
+    Of the other loops, those that sum are outermost, so that neighbouring micro-operations differ in their destination:
     hardware with a pipeline needs that. The order of sums does not matter, as integers wrap.
 
     Args:
         loops: outermost first.
         base: destination, source and weight of the first operation.
-        widest: what each step must be below to fit the instruction's fields.
+        widest: exclusive upper bounds of each step, so that it fits the instruction's fields.
     """
     left = _merged([loop for loop in loops if loop.extent > 1])
     able = [
@@ -85,7 +85,7 @@ def fold(loops: Sequence[Loop], base: tuple[int, int, int], widest: tuple[int, i
 
 
 def _merged(loops: list[Loop]) -> list[Loop]:
-    """Loops that go on where another ends, made one with it."""
+    """Merges each loop that continues where another ends with that one."""
     loops = list(loops)
     merged = True
     while merged:

@@ -22,7 +22,7 @@ Value = Any
 
 
 def i64(value: int) -> Value:
-    """A constant."""
+    """Returns a constant of 64 bits."""
     return ir.Constant(I64, value)
 
 
@@ -30,7 +30,7 @@ class Code:
     """A function under construction; numbers are int64 unless said otherwise."""
 
     def __init__(self, module: ir.Module, name: str, arguments: str, result: Value = I64) -> None:
-        """A function of arguments `name` (int64) or `name*` (pointer), given in one text."""
+        """Starts a function of arguments `name` (int64) or `name*` (pointer), listed in one text."""
         names = arguments.split()
         kinds = [POINTER if name.endswith("*") else I64 for name in names]
         self.function = ir.Function(module, ir.FunctionType(result, kinds), name)
@@ -39,7 +39,7 @@ class Code:
         self.arguments = {name.rstrip("*"): value for name, value in zip(names, self.function.args, strict=True)}
 
     def __getitem__(self, name: str) -> Value:
-        """An argument."""
+        """Returns an argument."""
         return self.arguments[name]
 
     def done(self, value: Value | None = None) -> None:
@@ -51,26 +51,26 @@ class Code:
         ir.IRBuilder(self.entry).branch(self.function.blocks[1])
 
     def variable(self, value: Value) -> Value:
-        """A new variable with a value; `get` and `set` use it."""
+        """Creates a variable with a value; `get` and `set` access it."""
         place = self._allocate(value.type)
         self.build.store(value, place)
         return place
 
     def _allocate(self, kind: Value) -> Value:
-        """A place on the stack, as a pointer to whatever one likes."""
+        """Allocates stack memory for a value of type `kind`; the pointer may be read as any type."""
         place = ir.IRBuilder(self.entry).alloca(kind)
         place.type = POINTER
         return place
 
     def array(self, count: int, value: int = 0) -> Value:
-        """A new small array with the same value everywhere."""
+        """Creates a small array with the same value everywhere."""
         place = self._allocate(ir.ArrayType(I64, count))
         for number in range(count):
             self.put(place, i64(number), i64(value))
         return place
 
     def get(self, place: Value, kind: Value = I64) -> Value:
-        """A variable's value."""
+        """Reads a variable."""
         return self.build.load(place, typ=kind)
 
     def set(self, place: Value, value: Value) -> None:
@@ -78,11 +78,11 @@ class Code:
         self.build.store(value, place)
 
     def at(self, base: Value, index: Value, kind: Value = I64) -> Value:
-        """The address of element `index`."""
+        """Returns the address of element `index`."""
         return self.build.gep(base, [index], source_etype=kind)
 
     def take(self, base: Value, index: Value, kind: Value = I64, align: int | None = None) -> Value:
-        """Element `index` of an array."""
+        """Reads element `index` of an array."""
         return self.build.load(self.at(base, index, kind), align=align, typ=kind)
 
     def put(self, base: Value, index: Value, value: Value, align: int | None = None) -> None:
@@ -90,27 +90,27 @@ class Code:
         self.build.store(value, self.at(base, index, value.type), align=align)
 
     def add(self, *values: Value) -> Value:
-        """The sum."""
+        """Returns the sum."""
         total = values[0]
         for value in values[1:]:
             total = self.build.add(total, value)
         return total
 
     def mul(self, left: Value, right: Value) -> Value:
-        """The product."""
+        """Returns the product."""
         return self.build.mul(left, right)
 
     def largest(self, left: Value, right: Value) -> Value:
-        """The larger one."""
+        """Returns the larger of two signed integers."""
         return self.build.select(self.is_(left, ">", right), left, right)
 
     def is_(self, left: Value, relation: str, right: Value) -> Value:
-        """A comparison of signed integers."""
+        """Compares signed integers."""
         return self.build.icmp_signed(relation, left, right)
 
     @contextmanager
     def while_(self, condition: Callable[[], Value]) -> Iterator[Value]:
-        """A loop; yields the block to branch to in order to leave it."""
+        """Emits a loop; yields the block to branch to in order to leave it."""
         head, body, after = (self.function.append_basic_block(name) for name in ("head", "body", "after"))
         self.build.branch(head)
         self.build.position_at_end(head)
@@ -123,7 +123,7 @@ class Code:
 
     @contextmanager
     def range(self, begin: Value, end: Value, step: int = 1) -> Iterator[Value]:
-        """A counted loop; yields the counter."""
+        """Emits a counted loop; yields the counter."""
         counter = self.variable(begin)
         with self.while_(lambda: self.is_(self.get(counter), "<", end)):
             value = self.get(counter)
@@ -132,7 +132,7 @@ class Code:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """A block that runs only if the condition holds."""
+        """Emits a block that runs only if the condition holds."""
         with self.build.if_then(condition):
             yield
 
@@ -150,7 +150,7 @@ class Code:
 
 
 def new_module(name: str) -> ir.Module:
-    """A module for this host."""
+    """Creates a module for this host."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = ir.Module(name)
@@ -177,5 +177,5 @@ class Compiled:
         self._linked = LinkedObjects([machine.emit_object(parsed)], symbols)
 
     def address(self, name: str) -> int:
-        """Where a function's code is."""
+        """Returns the address of a function's code."""
         return self._linked.address(name)

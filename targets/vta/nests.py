@@ -37,7 +37,7 @@ _NAMES = {name: getattr(np, name) for name in _FUNCTIONS.values()}
 
 
 def integer(expr: Expr) -> Integer:
-    """Index arithmetic as a function of the loop variables, each a number or an array.
+    """Compiles index arithmetic to a function of the loop variables, each a number or an array.
 
     Raises:
         BuildError: an operation that indices do not have.
@@ -66,14 +66,14 @@ class Linear:
 
     Attributes:
         base: its value where these begin: (executions,).
-        steps: how much it grows with each: (executions, loops).
+        steps: increment per iteration of each loop: (executions, loops).
     """
 
     base: Ints
     steps: Ints
 
     def over(self, element: int, loops: Sequence[bool]) -> Linear:
-        """In elements instead of numbers; `loops`: those outside of an element.
+        """Converts numbers to elements; `loops`: those outside of an element.
 
         Raises:
             BuildError: a place within an element.
@@ -101,7 +101,7 @@ class Nest:
 
     @staticmethod
     def of(stmt: Stmt, executions: Sequence[Mapping[str, int]]) -> Nest:
-        """The loops of a perfect nest, and what is in it.
+        """Makes the nest of a perfect nest of loops.
 
         Args:
             executions: values of the loops around it.
@@ -118,7 +118,9 @@ class Nest:
         return Nest(tuple(names), tuple(extents), stmt, around, len(executions))
 
     def values(self, expr: Expr) -> Ints:
-        """`expr` with all loops at 0, each at 1 if it goes so far, all at the end: (executions, loops + 2)."""
+        """Evaluates `expr` with all loops at 0, each alone at 1 (if it gets there), all at the end: (executions, loops
+        + 2).
+        """
         points = np.zeros((len(self.names), 2 + len(self.names)), np.int64)
         for loop, extent in enumerate(self.extents):
             points[loop, 1 + loop] = min(1, extent - 1)
@@ -127,10 +129,10 @@ class Nest:
         return np.broadcast_to(np.asarray(found, np.int64), (self.executions, points.shape[1]))
 
     def linear(self, expr: Expr, what: str) -> Linear:
-        """An index by its steps.
+        """Converts an index to its steps.
 
         Raises:
-            BuildError: it is not a sum of multiples of the loops.
+            BuildError: the index is not a sum of multiples of the loops.
         """
         found = self.values(expr)
         base, last = found[:, 0], found[:, -1]
@@ -141,7 +143,7 @@ class Nest:
 
 
 def flat(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
-    """Where an element lies in a buffer, in numbers from its start."""
+    """Returns the offset of an element in a buffer, in numbers from its start."""
     return total([i * s for i, s in zip(indices, buffer.strides, strict=True)]) if indices else const(0)
 
 
@@ -158,7 +160,7 @@ class Interval:
 
 
 def bounds(conditions: Sequence[Expr], nest: Nest) -> Ints:
-    """The part of each loop in which all `conditions` hold, each of which may depend on one loop of the nest.
+    """Computes the part of each loop in which all `conditions` hold; each may depend on one loop of the nest.
 
     Returns:
         First and one past the last: (executions, loops, 2).
@@ -194,14 +196,14 @@ def bounds(conditions: Sequence[Expr], nest: Nest) -> Ints:
 
 
 def conjuncts(condition: Expr) -> list[Expr]:
-    """The parts of a conjunction."""
+    """Splits a conjunction into its parts."""
     if condition.op == "and":
         return [part for arg in condition.args for part in conjuncts(arg)]
     return [condition]
 
 
 def alike(columns: Ints) -> list[tuple[tuple[int, ...], Ints]]:
-    """Distinct rows of (executions, columns), each with the executions that have it."""
+    """Groups executions by rows of (executions, columns): each distinct row with the executions that have it."""
     if not columns.shape[1] or (columns == columns[0]).all():
         return [(tuple(columns[0].tolist()), np.arange(len(columns)))]
     rows, inverse = np.unique(columns, axis=0, return_inverse=True)

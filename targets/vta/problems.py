@@ -1,4 +1,4 @@
-"""What can be wrong with a stream, and how it is said."""
+"""Problems of a stream, and the exceptions that report them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Problem:
     """One broken rule.
 
     Attributes:
-        index: of the instruction; -1 for the stream as a whole.
+        index: number of the instruction; -1 for the stream as a whole.
         message: the rule and the value.
         endless: whether all that is wrong is that a module waits for ever.
     """
@@ -21,7 +21,7 @@ class Problem:
     endless: bool = False
 
     def __str__(self) -> str:
-        """The message, with the instruction in front."""
+        """Formats the message, with the instruction in front."""
         return f"instruction {self.index}: {self.message}" if self.index >= 0 else self.message
 
 
@@ -40,5 +40,5 @@ class Deadlock(IllegalStream):
 
 
 def refusal(problems: Sequence[Problem]) -> IllegalStream:
-    """The exception for what was found: a `Deadlock` where nothing else is wrong."""
+    """Makes the exception for problems: a `Deadlock` if all of them are endless waits."""
     return (Deadlock if all(problem.endless for problem in problems) else IllegalStream)(problems)

@@ -1,7 +1,7 @@
-"""What VTA's instructions mean: which module runs them, the tokens between modules, what they touch and compute.
+"""Semantics of VTA's instructions: their modules, the tokens between these, their accesses and their results.
 
-The simulators, the checkers and whatever emits instructions all read these definitions. They follow VTA's functional
-simulator; a table of fields is what `isa.to_table` gives.
+The simulators, the checkers and the emitters read these definitions. They follow VTA's functional simulator; a table of
+fields is made by `isa.to_table`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODULES = ("load", "compute", "store")
 
 TOKEN_QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 POPS = ((-1, 1), (0, 3), (2, -1))
-"""The token queue that `pop_prev` and `pop_next` of each module take from; -1 where there is no neighbour."""
+"""The token queue that `pop_prev` and `pop_next` of each module take from; -1 without a neighbour."""
 PUSHES = ((-1, 0), (1, 2), (3, -1))
 """The token queue that `push_prev` and `push_next` of each module give to."""
 
@@ -31,12 +31,12 @@ LOADABLE = (UOP, WGT, INP, ACC, ACC_8BIT)
 
 
 def column(table: Table, name: str) -> Indices:
-    """One field of all instructions: (instructions,)."""
+    """Returns one field of all instructions: (instructions,)."""
     return table[:, COLUMN[name]]
 
 
 def module_of(opcode: int, memory: int) -> int:
-    """The module that runs an instruction."""
+    """Returns the module that runs an instruction."""
     if opcode == STORE:
         return STORE_MODULE
     return LOAD_MODULE if opcode == LOAD and memory in (INP, WGT) else COMPUTE_MODULE
@@ -46,7 +46,7 @@ _MODULES = np.array([[module_of(opcode, memory) for memory in range(8)] for opco
 
 
 def modules(table: Table) -> Indices:
-    """The module that runs each instruction: (instructions,)."""
+    """Returns the module that runs each instruction: (instructions,)."""
     of: Indices = _MODULES[column(table, "opcode") & 7, column(table, "memory") & 7]
     return of
 
@@ -58,7 +58,7 @@ class Memory:
     Attributes:
         sram: name of the buffer on the chip.
         depth: elements of the buffer.
-        sram_bytes, dram_bytes: of an element, in the buffer and in DRAM.
+        sram_bytes, dram_bytes: bytes of an element, in the buffer and in DRAM.
     """
 
     sram: str
@@ -68,7 +68,7 @@ class Memory:
 
 
 def memories(hardware: VtaHardware) -> dict[int, Memory]:
-    """What each number of a memory stands for."""
+    """Describes the memory of each number."""
     acc = hardware.acc_depth, hardware.acc_bytes
     return {
         UOP: Memory("uop", hardware.uop_depth, hardware.uop_bytes, hardware.uop_bytes),
@@ -81,7 +81,7 @@ def memories(hardware: VtaHardware) -> dict[int, Memory]:
 
 
 def of_memory(table: Table, values: dict[int, int]) -> Indices:
-    """A number of each instruction's memory, 0 for what has none: (instructions,)."""
+    """Looks up a number for each instruction's memory, 0 for instructions without one: (instructions,)."""
     lookup = np.zeros(8, np.int64)
     for memory, value in values.items():
         lookup[memory] = value
@@ -89,30 +89,30 @@ def of_memory(table: Table, values: dict[int, int]) -> Indices:
 
 
 def is_transfer(table: Table) -> NDArray[np.bool_]:
-    """Whether an instruction moves data; without elements in a row it does nothing, pads included."""
+    """Tells which instructions move data; without elements in a row they do nothing, pads included."""
     opcode = column(table, "opcode")
     moves: NDArray[np.bool_] = ((opcode == LOAD) | (opcode == STORE)) & (column(table, "x_size") > 0)
     return moves
 
 
 def row_elements(table: Table) -> Indices:
-    """Elements that each row of a transfer covers on the chip, pads included: (instructions,)."""
+    """Counts the elements that each row of a transfer covers on the chip, pads included: (instructions,)."""
     return column(table, "x_pad_0") + column(table, "x_size") + column(table, "x_pad_1")
 
 
 def sram_elements(table: Table) -> Indices:
-    """Elements that a transfer covers on the chip, pads included: (instructions,)."""
+    """Counts the elements that a transfer covers on the chip, pads included: (instructions,)."""
     rows = column(table, "y_pad_0") + column(table, "y_size") + column(table, "y_pad_1")
     return np.where(is_transfer(table), rows * row_elements(table), 0)
 
 
 def dram_elements(table: Table) -> Indices:
-    """Elements that a transfer moves: (instructions,)."""
+    """Counts the elements that a transfer moves: (instructions,)."""
     return np.where(is_transfer(table), column(table, "x_size") * column(table, "y_size"), 0)
 
 
 def iterations(table: Table) -> Indices:
-    """Micro-operations that each GEMM or ALU instruction executes: (instructions,)."""
+    """Counts the micro-operations that each GEMM or ALU instruction executes: (instructions,)."""
     uops = column(table, "uop_end") - column(table, "uop_begin")
     count: Indices = column(table, "iter_out") * column(table, "iter_in") * np.maximum(uops, 0)
     return count
@@ -120,7 +120,7 @@ def iterations(table: Table) -> Indices:
 
 @dataclass(frozen=True)
 class Counters:
-    """What a stream does: bytes as the functional simulator of VTA counts them, and micro-operations.
+    """Work of a stream: bytes as the functional simulator of VTA counts them, and micro-operations.
 
     Pads are not counted, an element of ACC_8BIT counts as one of ACC, and resets are no work.
     """
@@ -136,7 +136,7 @@ class Counters:
 
 
 def counters(table: Table, hardware: VtaHardware) -> Counters:
-    """The counters of a whole stream."""
+    """Counts the work of a whole stream."""
     opcode, memory, reset = column(table, "opcode"), column(table, "memory"), column(table, "reset") > 0
     sizes = memories(hardware)
     elements, executed = dram_elements(table), iterations(table)
@@ -163,8 +163,8 @@ class Operation:
     """One operation of the ALU on int32 vectors that wrap around.
 
     Attributes:
-        name: in assembly.
-        compute: on NumPy arrays, the reference.
+        name: name in assembly.
+        compute: function on NumPy arrays, the reference.
         emit: the same as LLVM instructions: (builder, x, y) to the result.
     """
 
@@ -174,14 +174,14 @@ class Operation:
 
 
 def _shift(x: NDArray[np.int32], y: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Right by y >= 0, left by -y else, the amount taken modulo 32."""
+    """Shifts right by y >= 0, left by -y else, the amount taken modulo 32."""
     amount = np.where(y >= 0, y, np.negative(y)) & np.int32(31)
     left = np.left_shift(x.view(np.uint32), amount.view(np.uint32)).view(np.int32)
     return np.where(y >= 0, np.right_shift(x, amount), left)
 
 
 def _emit_shift(b: Any, x: Any, y: Any) -> Any:
-    """The same as `_shift`."""
+    """Emits `_shift`."""
     zero, mask = y.type([0] * y.type.count), y.type([31] * y.type.count)
     right = b.icmp_signed(">=", y, zero)
     amount = b.and_(b.select(right, y, b.sub(zero, y)), mask)

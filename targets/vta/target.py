@@ -31,7 +31,7 @@ class VtaTarget(Target):
 
     Args:
         vta: the design.
-        name: of the target, as records have it.
+        name: name of the target in records.
     """
 
     simulated = True
@@ -82,7 +82,7 @@ class VtaTarget(Target):
         return VtaKernel(module)
 
     def assembly(self, module: Module) -> str:
-        """Where the tensors are, and the instructions with their tokens, one a line."""
+        """Formats the positions of the tensors, and the instructions with their tokens, one a line."""
         facts = module.metadata
         hardware = VtaHardware.from_json(facts["hardware"])
         lines = [f"# {module.name} on {hardware.name}: {facts['instructions']} instructions"]
@@ -99,13 +99,13 @@ class VtaTarget(Target):
 
 
 def _description(module: Module) -> str:
-    """Where an exported module's tensors lie in DRAM, and for which design it is."""
+    """Describes the positions of an exported module's tensors in DRAM, and its design."""
     tensors = [{"name": p.name, "shape": p.shape, "dtype": p.dtype} for p in module.parameters]
     return json.dumps({"tensors": tensors, "outputs": module.outputs, **module.metadata}, indent=2) + "\n"
 
 
 def hardware_of(vta: VtaHardware, name: str) -> Hardware:
-    """What sketch rules and the roofline need to know of a design."""
+    """Describes a design for sketch rules and the roofline."""
     buffers = (1 << vta.log_inp_buffer, 1 << vta.log_wgt_buffer, 1 << vta.log_acc_buffer)
     return Hardware(
         name=name,
@@ -127,11 +127,11 @@ def hardware_of(vta: VtaHardware, name: str) -> Hardware:
 
 
 def design(variant: str) -> VtaHardware:
-    """The design that a target's name asks for.
+    """Returns the design that a target's name asks for.
 
     Args:
         variant: empty or `pynq`; `BxIxO`, the PYNQ with blocks of that batch, input and output channels;
-            `FIELD=VALUE,FIELD=VALUE` for fields of `VtaHardware`; or a JSON file of them.
+            `FIELD=VALUE,FIELD=VALUE` of `VtaHardware`; or a JSON file of fields.
 
     Raises:
         ValueError: none of these, or a configuration that no VTA can have.
@@ -162,7 +162,7 @@ def design(variant: str) -> VtaHardware:
 
 @cache
 def get_target(spec: str = "vta") -> VtaTarget:
-    """`vta` (a PYNQ), `vta:BxIxO` with other blocks, `vta:FIELD=VALUE`, or `vta:FILE.json`; see `design`."""
+    """Returns `vta` (a PYNQ), `vta:BxIxO` with other blocks, `vta:FIELD=VALUE`, or `vta:FILE.json`; see `design`."""
     _, _, variant = spec.partition(":")
     return VtaTarget(design(variant), spec)
 

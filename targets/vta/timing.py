@@ -1,4 +1,4 @@
-"""How long a stream takes: three decoupled modules, their queues and tokens, and one memory port (see docs/vta.md)."""
+"""The timing simulator: three decoupled modules, their queues and tokens, and one memory port (see docs/vta.md)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Cycles = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Costs:
-    """What each instruction takes by itself: (instructions,) each.
+    """Costs of each instruction by itself: (instructions,) each.
 
     Attributes:
-        work: cycles before the first row of a transfer, or all of an instruction that is none.
-        rows: of a transfer.
+        work: cycles before the first row of a transfer, or all cycles of another instruction.
+        rows: rows of a transfer.
         gap: cycles before each row.
         busy: cycles of the memory port for each row.
     """
@@ -55,16 +55,16 @@ class Costs:
 
 @dataclass(frozen=True)
 class Timing:
-    """What happened when.
+    """Times of a stream's events.
 
     Attributes:
-        cycles: of the whole stream, from its start to the end of its last instruction, and what the host adds.
-        start, end: of each instruction: (instructions,).
-        module: that ran each instruction, by number: (instructions,).
+        cycles: cycles of the whole stream, from its start to the end of its last instruction, and the host's cycles.
+        start, end: cycles at which each instruction starts and ends: (instructions,).
+        module: module of each instruction, by number: (instructions,).
         busy: cycles that each module was at work on instructions, waiting for the port included; for tokens it waits
             before an instruction starts.
-        gemm_cycles, alu_cycles, reset_cycles: of the compute module.
-        port_cycles: that the memory port was busy.
+        gemm_cycles, alu_cycles, reset_cycles: cycles of the compute module, by kind of work.
+        port_cycles: cycles that the memory port was busy.
     """
 
     cycles: int
@@ -84,7 +84,7 @@ class Timing:
 
 
 def costs(table: Table, h: VtaHardware) -> Costs:
-    """What each instruction takes by itself, by the timing constants of the hardware."""
+    """Computes the costs of each instruction by itself from the timing constants of the hardware."""
     opcode = column(table, "opcode")
     moves, elements, executed = is_transfer(table), dram_elements(table), iterations(table)
     size = of_memory(table, {number: kind.dram_bytes for number, kind in memories(h).items()})
@@ -103,7 +103,7 @@ def costs(table: Table, h: VtaHardware) -> Costs:
 
 @cache
 def _compiled() -> tuple[Compiled, Any]:
-    """The event loop."""
+    """Compiles the event loop."""
     code = Compiled(timing_module())
     return code, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 9)(code.address(ENTRY))
 

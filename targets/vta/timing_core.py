@@ -14,19 +14,20 @@ from targets.vta.native import I1, Code, Value, i64, new_module
 from targets.vta.semantics import POPS, PUSHES
 
 ENTRY = "vta_time"
-NEVER = 1 << 62
+NEVER = 1 << 62  # a cycle beyond the end of every stream
 FLAGS = ("pop_prev", "pop_next", "push_prev", "push_next")
 IDLE, RUNNING = 0, 1
 WORK, ROWS, GAP, BUSY = range(4)  # columns of costs
 
 
 def timing_module() -> ir.Module:
-    """A module with `vta_time`.
+    """Builds a module with `vta_time`.
 
-    vta_time(n, modules, flags, costs, next, first, settings, start, end, state): `flags` (n, 4) in the order of
-    `FLAGS`, `costs` (n, 4), `next` the next instruction of the same module or n, `first` that of each module, and
-    `settings` fetch latency, fetch interval, queue depth, token limit. Writes when instructions start and end. Returns
-    how many ended; `state` then holds the instruction each module is at.
+    The signature is `vta_time(n, modules, flags, costs, next, first, settings, start, end, state)`. `flags` (n, 4) are
+    in the order of `FLAGS`, `costs` is (n, 4). `next` is the next instruction of the same module or n, `first` the
+    first one of each module. `settings` are fetch latency, fetch interval, queue depth and token limit. Writes when
+    instructions start and end. Returns the number of ended instructions; `state` then holds the instruction each module
+    is at.
     """
     module = new_module("vta_timing")
     names = "n modules* flags* costs* next* first* settings* start* end* state*"
@@ -53,7 +54,7 @@ class _Timing:
         self.interval, self.depth, self.limit = (c.take(c["settings"], i64(number)) for number in (1, 2, 3))
 
     def run(self) -> None:
-        """Event after event, until nothing can happen any more."""
+        """Emits the loop over events, until no event is left."""
         c, b = self.c, self.c.build
         going = c.variable(ir.Constant(I1, 1))
         with c.while_(lambda: c.get(going, I1)):
@@ -73,7 +74,7 @@ class _Timing:
         c.done(c.get(self.ended))
 
     def either(self, choices: list[Value], index: Value) -> Value:
-        """The variable's value that a module's number chooses."""
+        """Returns the variable's value that a module's number chooses."""
         c = self.c
         value = c.get(choices[0])
         for number, place in enumerate(choices[1:], 1):
@@ -81,7 +82,7 @@ class _Timing:
         return value
 
     def fetch_at(self) -> Value:
-        """When the next instruction can enter its queue."""
+        """Computes the time at which the next instruction can enter its queue."""
         c, b = self.c, self.c.build
         index = c.get(self.fetched)
         more = c.is_(index, "<", c["n"])
@@ -90,7 +91,7 @@ class _Timing:
         return b.select(b.and_(more, room), c.largest(c.get(self.fetch_time), c.get(self.now)), i64(NEVER))
 
     def fetch(self) -> None:
-        """An instruction enters its queue."""
+        """Moves an instruction into its queue."""
         c = self.c
         index = c.get(self.fetched)
         module = c.take(c["modules"], index)
@@ -100,7 +101,7 @@ class _Timing:
         c.set(self.fetch_time, c.add(c.get(self.now), self.interval))
 
     def module_at(self, m: int) -> Value:
-        """When something happens in a module."""
+        """Computes the time of a module's next event."""
         c, b = self.c, self.c.build
         running = c.is_(c.get(self.status[m]), "==", i64(RUNNING))
         ready = c.is_(c.get(self.queued[m]), ">", i64(0))
@@ -113,7 +114,7 @@ class _Timing:
         return b.select(b.or_(running, ready), time, i64(NEVER))
 
     def step(self, m: int) -> None:
-        """What happens in a module now: a start, a row, or an end."""
+        """Runs a module's event: a start, a row, or an end."""
         c = self.c
         index = c.get(self.head[m])
         with c.build.if_else(c.is_(c.get(self.status[m]), "==", i64(IDLE))) as (idle, running):
@@ -126,7 +127,7 @@ class _Timing:
                     self.end(m, index)
 
     def cost(self, index: Value, number: int) -> Value:
-        """One of the costs of an instruction."""
+        """Reads one of the costs of an instruction."""
         return self.c.take(self.c["costs"], self.c.add(self.c.mul(index, i64(4)), i64(number)))
 
     def begin(self, m: int, index: Value) -> None:
@@ -145,7 +146,7 @@ class _Timing:
         c.set(self.status[m], i64(RUNNING))
 
     def transfer(self, m: int, index: Value) -> None:
-        """A row asks for the port, and gets it once those before have it no more."""
+        """Schedules a row on the port, which it gets after all earlier rows."""
         c, b = self.c, self.c.build
         done = c.add(c.largest(c.get(self.now), c.get(self.port)), self.cost(index, BUSY))
         c.set(self.port, done)
@@ -155,7 +156,7 @@ class _Timing:
         c.set(self.time[m], c.add(done, gap))
 
     def end(self, m: int, index: Value) -> None:
-        """Gives the tokens, up to what their queues count to."""
+        """Gives the tokens, up to the limit of their queues."""
         c, b = self.c, self.c.build
         for number, queue in enumerate(PUSHES[m], 2):
             if queue >= 0:

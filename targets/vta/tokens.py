@@ -1,7 +1,7 @@
-"""Tokens between modules: in which order they let a stream run, whether it comes to its end, and what it leaves behind.
+"""Tokens between modules: the order in which they let a stream run, its end, and tokens that are left behind.
 
-Every token queue has one giver and one taker, which take instructions in order; so the n-th token taken is the n-th one
-given, whatever runs first, and what follows from tokens can be read off the stream.
+Every token queue has one giver and one taker, which take instructions in order. So the n-th token taken is the n-th one
+given, whatever runs first, and the consequences of tokens can be read off the stream.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _QUEUES = tuple(_Queue(*_ends(PUSHES, PUSH_FLAGS, q), *_ends(POPS, POP_FLAGS, q)
 
 
 class _Traffic:
-    """Who gives and takes the tokens of each queue: numbers of instructions, in order."""
+    """Instructions that give and take the tokens of each queue, by number, in order."""
 
     def __init__(self, table: Table) -> None:
         self.of = modules(table)
@@ -64,7 +64,7 @@ class _Traffic:
 
     @property
     def in_order(self) -> bool:
-        """Whether each token is given before it is taken in the order of the stream, so that this order can run."""
+        """True if each token is given before it is taken in the order of the stream, so that this order can run."""
         return all(
             len(takes) <= len(gives) and bool((gives[: len(takes)] < takes).all())
             for gives, takes in zip(self.gives, self.takes, strict=True)
@@ -72,10 +72,10 @@ class _Traffic:
 
 
 def token_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
-    """What is wrong with the tokens of a stream whose instructions keep their rules by themselves.
+    """Finds problems with the tokens of a stream whose instructions keep their rules by themselves.
 
-    It must come to its end, whatever is fast or slow, FINISH must come after all else, and no token may be left, which
-    the next stream would take.
+    The stream must end, whatever is fast or slow, and FINISH must come after all else. No token may be left, which the
+    next stream would take.
     """
     traffic = _Traffic(table)
     if not traffic.in_order:
@@ -89,13 +89,14 @@ def token_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
 
 
 def execution_order(table: Table, queue_depth: int | None = None) -> Indices:
-    """One order in which modules may run a stream: each as far as its tokens let it, load first, round by round.
+    """Returns one order in which modules may run a stream: each as far as its tokens let it, load first, round by
+    round.
 
     Args:
         queue_depth: instructions that the queue of each module holds; None: all.
 
     Returns:
-        numbers of instructions; those that wait for tokens for ever are left out.
+        numbers of instructions, without the ones that wait for tokens for ever.
     """
     of = modules(table)
     queues, module_of = [np.flatnonzero(of == module).tolist() for module in range(len(MODULES))], of.tolist()
@@ -125,7 +126,7 @@ def execution_order(table: Table, queue_depth: int | None = None) -> Indices:
 
 
 def deadlock_problems(table: Table, ran: NDArray[np.int64]) -> list[Problem]:
-    """Which modules wait for which token, where `ran` are the instructions that could run."""
+    """Lists the modules that wait, and for which token, where `ran` are the instructions that could run."""
     of = modules(table)
     waits = np.ones(len(table), np.bool_)
     waits[ran] = False
@@ -134,7 +135,7 @@ def deadlock_problems(table: Table, ran: NDArray[np.int64]) -> list[Problem]:
         for queues, flags, sign in ((POPS, POP_FLAGS, -1), (PUSHES, PUSH_FLAGS, 1)):
             for queue, flag in zip(queues[of[index]], flags, strict=True):
                 tokens[queue] += sign * table[index, COLUMN[flag]] * (queue >= 0)
-    found = []
+    problems = []
     for module, name in enumerate(MODULES):
         left = np.flatnonzero(waits & (of == module))
         if len(left):
@@ -145,12 +146,12 @@ def deadlock_problems(table: Table, ran: NDArray[np.int64]) -> list[Problem]:
                 if queue >= 0 and table[index, COLUMN[flag]] and tokens[queue] <= 0
             ]
             message = f"the {name} module waits for ever for the token of {' and '.join(lacking)} (deadlock)"
-            found.append(Problem(index, message, endless=True))
-    return sorted(found, key=lambda problem: problem.index)
+            problems.append(Problem(index, message, endless=True))
+    return sorted(problems, key=lambda problem: problem.index)
 
 
 def _full_queue(traffic: _Traffic, ran: Indices, hardware: VtaHardware) -> Problem:
-    """Which modules wait behind a full queue of instructions."""
+    """Describes which modules wait behind a full queue of instructions."""
     waits = np.ones(len(traffic.of), np.bool_)
     waits[ran] = False
     heads = [int(left[0]) for m in range(len(MODULES)) if len(left := np.flatnonzero(waits & (traffic.of == m)))]
@@ -163,9 +164,9 @@ def _full_queue(traffic: _Traffic, ran: Indices, hardware: VtaHardware) -> Probl
 
 
 def _lost(traffic: _Traffic, hardware: VtaHardware) -> Iterator[Problem]:
-    """Queues count to a limit, and lose what is given beyond.
+    """Finds tokens that may be lost because their queue is full.
 
-    Most tokens are there when the taker does no more than what the giver has waited for.
+    A queue is fullest when the taker has done no more than the giver has waited for.
     """
     for number, name in enumerate(TOKEN_QUEUES):
         gives, takes, reply = traffic.gives[number], traffic.takes[number], REPLY[number]
@@ -185,7 +186,7 @@ def _lost(traffic: _Traffic, hardware: VtaHardware) -> Iterator[Problem]:
 
 
 def _left(traffic: _Traffic) -> Iterator[Problem]:
-    """Tokens are taken before the end."""
+    """Finds tokens that are never taken."""
     for number, (queue, name) in enumerate(zip(_QUEUES, TOKEN_QUEUES, strict=True)):
         gives, takes = traffic.gives[number], traffic.takes[number]
         if len(gives) > len(takes):
@@ -197,7 +198,7 @@ def _left(traffic: _Traffic) -> Iterator[Problem]:
 
 
 def _unfinished(table: Table, traffic: _Traffic) -> Iterator[Problem]:
-    """FINISH, which tells the host that all is done, waits for what the other modules move."""
+    """Finds moves of other modules that FINISH, which tells the host that all is done, does not wait for."""
     end = len(table) - 1
     if end < 0 or table[end, 0] != FINISH:
         return

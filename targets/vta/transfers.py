@@ -1,4 +1,4 @@
-"""Copies between DRAM and the chip as two-dimensional transfers: what an instruction moves, what pads it writes."""
+"""Copies between DRAM and the chip as two-dimensional transfers of LOAD and STORE, with their pads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from itertools import product
 from targets.base import BuildError
 from targets.vta.nests import Interval
 
-MOST_PAD = 15
-MOST_SIZE = 65535
+MOST_PAD = 15  # pads have 4 bits of an instruction
+MOST_SIZE = 65535  # sizes and strides have 16 bits
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Transfer:
 
 
 def transfers(dimensions: Sequence[Dimension], sram: int, dram: int) -> Iterator[Transfer]:
-    """The instructions that copy a dense block on the chip from or to places in DRAM.
+    """Lists the instructions that copy a dense block on the chip from or to DRAM.
 
     Args:
-        sram, dram: where the copy's first element lies, padding included.
+        sram, dram: positions of the copy's first element, padding included.
 
     Raises:
         BuildError: a block with gaps on the chip, or more padding than an instruction has bits for.
@@ -82,7 +82,7 @@ def transfers(dimensions: Sequence[Dimension], sram: int, dram: int) -> Iterator
 
 
 def _merged(dims: list[Dimension], block: Dimension, step: int) -> tuple[Dimension, list[Dimension]]:
-    """`block` with the loops around it that go on with its steps in DRAM, and the loops that are left."""
+    """Merges `block` with the loops around it that continue its steps in DRAM; also returns the other loops."""
     dims = list(dims)
     while dims and dims[-1].dram == step * block.extent and not block.padded:
         if dims[-1].padded and block.extent > 1:
@@ -94,6 +94,6 @@ def _merged(dims: list[Dimension], block: Dimension, step: int) -> tuple[Dimensi
 
 
 def zeros(sram: int, width: int, height: int) -> Iterator[Transfer]:
-    """Rows of zeros: transfers of no rows, which write their pads."""
+    """Lists transfers that write rows of zeros: transfers of no rows, which write their pads."""
     for row in range(0, height, MOST_PAD):
         yield Transfer(sram + row * width, 0, 0, width, width, (min(MOST_PAD, height - row), 0, 0, 0))

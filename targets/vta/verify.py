@@ -38,29 +38,29 @@ from targets.vta.semantics import (
 )
 
 MOST_MULTIPLICATIONS = 1 << 40
-"""Of a stream, about a minute of the functional simulator; ResNet-18 takes 2**31 in all."""
+"""Multiplications of a stream, about a minute of the functional simulator; ResNet-18 takes 2**31 in all."""
 _LEAST = 256
-"""Multiplications as which a micro-operation counts at least: small ones take no less time."""
+"""Least number of multiplications that a micro-operation counts as: small ones take no less time."""
 PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
 
 
 def static_problems(table: Table, hardware: VtaHardware, dram_bytes: int | None) -> list[Problem]:
-    """What is wrong in instructions by themselves, whatever micro-operations and tokens make of them.
+    """Finds broken rules of single instructions, independent of micro-operations and tokens.
 
-    Where values do not even fit their fields, nothing else is looked at.
+    If values do not even fit their fields, no other rule is checked.
     """
-    found = [Problem(index, message) for index, message in misfits(table, hardware)]
-    if found:
-        return found
-    found = [
+    problems = [Problem(index, message) for index, message in misfits(table, hardware)]
+    if problems:
+        return problems
+    problems = [
         *_stream(table),
         *_opcodes(table),
         *_tokens(table),
         *_loops(table, hardware),
         *work_problems(table, hardware),
     ]
-    found += _transfers(table, hardware, dram_bytes)
-    return sorted(found, key=lambda problem: problem.index if problem.index >= 0 else len(table))
+    problems += _transfers(table, hardware, dram_bytes)
+    return sorted(problems, key=lambda problem: problem.index if problem.index >= 0 else len(table))
 
 
 def _where(wrong: NDArray[np.bool_]) -> Iterator[int]:
@@ -68,7 +68,7 @@ def _where(wrong: NDArray[np.bool_]) -> Iterator[int]:
 
 
 def _stream(table: Table) -> Iterator[Problem]:
-    """FINISH is there, and last."""
+    """Checks that FINISH is there, and last."""
     ends = np.flatnonzero(column(table, "opcode") == FINISH)
     if not len(ends):
         yield Problem(-1, f"a stream must end with FINISH, but got {len(table)} instructions without one")
@@ -78,7 +78,7 @@ def _stream(table: Table) -> Iterator[Problem]:
 
 
 def _opcodes(table: Table) -> Iterator[Problem]:
-    """Opcodes and operations are among those there are."""
+    """Checks that opcodes and operations exist."""
     opcode, operation = column(table, "opcode"), column(table, "alu_op")
     for index in _where((opcode < 0) | (opcode >= len(OPCODES))):
         yield Problem(index, f"`opcode` must be one of 0 to {len(OPCODES) - 1}, but got opcode={opcode[index]}")
@@ -87,7 +87,7 @@ def _opcodes(table: Table) -> Iterator[Problem]:
 
 
 def _tokens(table: Table) -> Iterator[Problem]:
-    """Load has no module before it, store none after it."""
+    """Checks that load takes no token from a module before it, and store none from one after it."""
     of = modules(table)
     for module, flags, neighbour in (
         (LOAD_MODULE, ("pop_prev", "push_prev"), "before"),
@@ -102,7 +102,7 @@ def _tokens(table: Table) -> Iterator[Problem]:
 
 
 def _transfers(table: Table, hardware: VtaHardware, dram_bytes: int | None) -> Iterator[Problem]:
-    """Memories, pads, and ranges of buffers and DRAM."""
+    """Checks memories, pads, and ranges of buffers and DRAM."""
     opcode, memory, moves = column(table, "opcode"), column(table, "memory"), is_transfer(table)
     loads, stores = moves & (opcode == LOAD), moves & (opcode == STORE)
     unknown = np.zeros(len(table), np.bool_)
@@ -117,18 +117,18 @@ def _transfers(table: Table, hardware: VtaHardware, dram_bytes: int | None) -> I
     for pad in PADS:
         for index in _where(stores & (column(table, pad) != 0)):
             yield Problem(index, f"`{pad}` of STORE must be 0, but got {pad}={column(table, pad)[index]}")
-    known = memories(hardware)
+    kinds_of_memory = memories(hardware)
     good = moves & ~unknown
     end = column(table, "sram_base") + sram_elements(table)
-    depth = of_memory(table, {number: kind.depth for number, kind in known.items()})
+    depth = of_memory(table, {number: kind.depth for number, kind in kinds_of_memory.items()})
     for index in _where(good & (end > depth)):
-        name = known[int(memory[index])].sram
+        name = kinds_of_memory[int(memory[index])].sram
         yield Problem(
             index, f"the transfer must end within the {depth[index]} elements of {name}, but got end={end[index]}"
         )
     if dram_bytes is None:
         return
-    size = of_memory(table, {number: kind.dram_bytes for number, kind in known.items()})
+    size = of_memory(table, {number: kind.dram_bytes for number, kind in kinds_of_memory.items()})
     rows = column(table, "y_size")
     last = column(table, "dram_base") + (rows - 1) * column(table, "x_stride") + column(table, "x_size")
     for index in _where(good & (rows > 0) & (last * size > dram_bytes)):
@@ -139,7 +139,7 @@ def _transfers(table: Table, hardware: VtaHardware, dram_bytes: int | None) -> I
 
 
 def _loops(table: Table, hardware: VtaHardware) -> Iterator[Problem]:
-    """The range of micro-operations."""
+    """Checks the range of micro-operations."""
     begin, end = column(table, "uop_begin"), column(table, "uop_end")
     loops = np.isin(column(table, "opcode"), (GEMM, ALU))
     for index in _where(loops & (end < begin)):
@@ -149,12 +149,12 @@ def _loops(table: Table, hardware: VtaHardware) -> Iterator[Problem]:
 
 
 def most_micro_operations(hardware: VtaHardware) -> int:
-    """Micro-operations that a stream may execute, so that simulating it comes to an end."""
+    """Returns the number of micro-operations that a stream may execute, so that simulating it comes to an end."""
     return MOST_MULTIPLICATIONS // max(_LEAST, hardware.batch * hardware.block_in * hardware.block_out)
 
 
 def work_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
-    """Whether there are so many micro-operations that nobody would wait for the simulator."""
+    """Checks that the simulator can execute the number of micro-operations in acceptable time."""
     loops = np.isin(column(table, "opcode"), (GEMM, ALU))
     done = np.cumsum(np.where(loops, iterations(table), 0), dtype=np.float64)  # which no number of them overflows
     most = most_micro_operations(hardware)
@@ -165,7 +165,7 @@ def work_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
 
 
 def index_problem(row: NDArray[np.int64], most: list[int], hardware: VtaHardware) -> str:
-    """The message about indices of micro-operations that lead out of a buffer.
+    """Returns the message about indices of micro-operations that lead out of a buffer; empty if they do not.
 
     Args:
         row: the instruction's fields.
