@@ -149,7 +149,7 @@ class Compiler:
         return [graph for scope in self._family.scopes for graph in scope.graphs]
 
     def pack(self, workload: Workload, module: Module) -> None:
-        """Packs the constants of a workload's steps whose kernel this is, so that `write` needs not wait for them.
+        """Packs the constants of a workload's steps whose kernel this is, so that `write` need not wait for them.
 
         Kernels of open sizes are built after all schedules are known.
         """
