@@ -67,7 +67,7 @@ def byte_seconds(layers: ByteLayers, wide: Kernels, on_bytes: Kernels, times: Ti
         return old.get(name, name)
 
     data = [site.name for site in layers.places if site.name not in graph.constants]
-    saved_seconds = ByteSeconds({}, {name: -written(name) for name in data}, {}, {})
+    savings = ByteSeconds({}, {name: -written(name) for name in data}, {}, {})
     for group in (*on_bytes.groups.values(), *on_bytes.casts):
         if group.workload is None:
             continue
@@ -76,14 +76,12 @@ def byte_seconds(layers: ByteLayers, wide: Kernels, on_bytes: Kernels, times: Ti
         if first.op in (*LAYERS, "depthwise_conv2d") and first.type.dtype == "int32" and name in layers.names:
             size = 1 if on_bytes.graph.type(group.output).dtype == "uint8" else 4
             saved = seconds_of(name) - times(name, group.workload)
-            saved_seconds.layers[name] = saved - (4 - size) * written(value)
-        elif (
-            group.inputs and (source := float_name(group.inputs[0])) in saved_seconds.values and first.op in CONVERSIONS
-        ):
-            saved_seconds.values[source] -= times(source, group.workload)
+            savings.layers[name] = saved - (4 - size) * written(value)
+        elif group.inputs and (source := float_name(group.inputs[0])) in savings.values and first.op in CONVERSIONS:
+            savings.values[source] -= times(source, group.workload)
     for site in layers.places:
         readers = {name for name, group in wide.groups.items() if site.name in map(wide.origin, group.inputs)}
         if site.values and site.name not in graph.outputs and readers <= set(site.kernels):
-            saved_seconds.floats[site.name] = -4 * written(site.name)
-            saved_seconds.readers[site.name] = tuple(sorted(readers))
-    return saved_seconds
+            savings.floats[site.name] = -4 * written(site.name)
+            savings.readers[site.name] = tuple(sorted(readers))
+    return savings
