@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 _UNITS = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
-_DIGITS = 4  # that count
+_DIGITS = 4  # significant digits
 _LONG_UNITS = ((31_557_600, "years"), (86_400, "days"), (3_600, "h"), (60, "min"))
 
 
@@ -18,7 +18,7 @@ def latency(seconds: float | None, none: str = "-") -> str:
     """
     if seconds is None or math.isnan(seconds):
         return none
-    rounded = float(f"{seconds:.{_DIGITS - 1}e}")  # first: 999.99 ns are 1.000 µs
+    rounded = float(f"{seconds:.{_DIGITS - 1}e}")  # before choosing the unit: 999.99 ns are 1.000 µs
     scale, unit = scale_of(rounded)
     value = rounded * scale
     if not math.isfinite(value):

@@ -107,7 +107,7 @@ def compile_in_memory(
         )
         executable = kind(folder, settings.threads, weights=weights)
     if keeping is not None:
-        keeping.result()  # what went wrong
+        keeping.result()  # raises its error
     return executable
 
 

@@ -55,7 +55,7 @@ class Crew:
         }
 
         def give() -> None:
-            for _ in range(ahead):  # the first to all before the second to any
+            for _ in range(ahead):  # each process gets its first request before any gets a second one
                 for child, numbers in assigned.values():
                     if todo and len(numbers) < ahead:
                         child.send(requests[todo[0]])

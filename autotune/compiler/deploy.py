@@ -74,7 +74,7 @@ def finish_network(
     tuned, wrong = [each for each in schedules.of_tasks(network.tasks) if not each.provisional], ""
     absent = settings.target.unavailable()
     check, timing, executable = None, None, None
-    if absent:  # another machine has measured
+    if absent:  # another machine measured the kernels
         notes.append(f"the network was neither checked nor timed: {absent}")
     else:
         executable = load(folder / FOLDER, settings.threads)

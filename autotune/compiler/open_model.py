@@ -40,7 +40,7 @@ class OpenModel:
 
     def __init__(self, job: NetworkJob, source: ModelSource | None) -> None:
         _check(job)
-        self.shapes = job.options.shapes  # options refuse what else does not go with open sizes
+        self.shapes = job.options.shapes  # checks that no other option excludes open sizes
         self.name, self.in_one_file = job.config.name, False
         self._job, self._source = job, job.read_module() if source is None else source
         self._arrays: dict[Hashable, Array] = {}

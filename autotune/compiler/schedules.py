@@ -63,8 +63,8 @@ class Schedules:
         self._settings, self._limits, self._device = settings, limits or Limits(), device
         self._choices = None if cache is None else ChoiceStore(cache, self._depends)
         self._store = Ordered([each for each in (store, self._choices) if each is not None])
-        self._chosen: dict[str, ScheduledWorkload] = {}  # by the key of the workload
-        self._modules: dict[str, Module] = {}  # by name, of kernels that were built to be chosen
+        self._chosen: dict[str, ScheduledWorkload] = {}  # workload key -> schedule
+        self._modules: dict[str, Module] = {}  # name -> kernel that was built to choose its schedule
         self._crew = crew
         self.cache = cache
         self.untuned: set[str] = set()

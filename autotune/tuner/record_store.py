@@ -32,7 +32,7 @@ class RecordStore:
         log = self._records.get((workload.key, target.name))
         if log is None:
             return ()
-        allowed = self._allowed(workload)  # others must not decide which candidates were timed beside each other
+        allowed = self._allowed(workload)  # records of other algorithms must not affect the ranking
         return [
             ScheduledWorkload(
                 workload,

@@ -38,7 +38,7 @@ def open_networks(given: str | None = None) -> NetworkCache | None:
     folder = folder_of(given)
     if folder is None:
         return None
-    Store(folder)  # it is refused where others may write to it
+    Store(folder)  # raises CacheError if other users may write to it
     return NetworkCache(Store(folder / FOLDER, LIMIT))
 
 
@@ -48,7 +48,7 @@ def open_cache(given: str | None = None) -> KernelCache | None:
     Raises:
         CacheError: other users may write to the folder.
     """
-    from autotune.compiler.cache.kernels import KernelCache  # who asks for networks waits for no rules of schedules
+    from autotune.compiler.cache.kernels import KernelCache  # imported late: it imports schedule rules
 
     folder = folder_of(given)
     return None if folder is None else KernelCache(Store(folder))

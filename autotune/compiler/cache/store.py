@@ -115,7 +115,7 @@ class Store:
             return None
         if filled != len(data) or head != _head(key, checksum.hexdigest().encode()):
             self._warn(f"an entry of the cache is damaged and will be made again: {path}")
-            _remove(path)  # it would be found again
+            _remove(path)  # otherwise the next read would find it again
             return None
         self._touch(path)
         return data
@@ -175,7 +175,7 @@ class Store:
             try:
                 facts = path.lstat()
             except FileNotFoundError:
-                continue  # another process was faster
+                continue  # another process removed it
             if not path.name.startswith("."):
                 entries.append((path, facts.st_size, facts.st_mtime))
             elif time.time() - facts.st_mtime > TORN_SECONDS:
@@ -183,7 +183,7 @@ class Store:
         return entries
 
     def _touch(self, path: Path) -> None:
-        with contextlib.suppress(OSError):  # it was removed, or the folder is read only: then none is
+        with contextlib.suppress(OSError):  # the file was removed, or the folder is read-only
             if time.time() - path.stat().st_mtime > _FRESH_SECONDS:
                 os.utime(path)
 
@@ -191,7 +191,7 @@ class Store:
         try:
             facts = self.folder.stat()
         except OSError:
-            return  # it is not there yet
+            return  # it does not exist yet
         if facts.st_uid != os.getuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise CacheError(
                 f"`cache` must be a folder of this user that nobody else may write to, but got {self.folder} of user "
@@ -232,5 +232,5 @@ def _digest(*payload: bytes | memoryview) -> bytes:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # another process was faster, or it is not ours to remove
+    with contextlib.suppress(OSError):  # another process removed it, or it belongs to another user
         path.unlink()

@@ -145,13 +145,13 @@ def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
     probed = probing.values(names)
     values = evaluate(graph, feeds, {name: probed[name] for name in (*rounded, *within)})
     made = [node for node in graph.nodes if node.name in within]
-    values |= {node.name: compute(node, values) for node in made}  # each of what others are in the executable
+    values |= {node.name: compute(node, values) for node in made}  # each from the executable's values of its inputs
     layers = {name: error_of(graph, name, probed[name], values, rounded) for name in names}
     for name, array in ours.items():
         if probing.is_wrong(errors[name]):
             errors[name] = error_of(graph, name, array, values, rounded)
         if probing.is_wrong(errors[name]) and is_as_near(array, probed[name], plain[name]):
-            errors[name] = layers[name]  # other values near a tie fell to the other side, no more
+            errors[name] = layers[name]  # only other values near a tie fell to the other side
     between = {name: error for name, error in layers.items() if name not in ours}
     return replace(check, errors=errors, layers=in_order(between, (node.name for node in graph.nodes)))
 

@@ -82,7 +82,7 @@ def relative_error(found: Array, wanted: Array) -> float:
         return math.inf
     ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
     scale = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs))) or 1.0
-    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # infinities, too, whose difference is no number
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # also for infinities, whose difference is NaN
     return float(np.max(np.abs(np.subtract(ours, theirs, out=np.zeros_like(ours), where=~same)), initial=0.0)) / scale
 
 

@@ -199,6 +199,6 @@ def _beyond(found: Array, wanted: Array, step: float, allowed: float) -> float:
     ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
     largest = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs)))
     margin = step * np.maximum(np.abs(ours), np.abs(theirs), where=np.isfinite(ours), out=np.abs(theirs))
-    with np.errstate(invalid="ignore"):  # infinities, which `relative_error` compares
+    with np.errstate(invalid="ignore"):  # differences of infinities, which `relative_error` compares
         near = np.abs(ours - theirs) <= margin + allowed * largest
     return relative_error(np.where(near, theirs, ours), theirs)

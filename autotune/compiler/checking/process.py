@@ -141,7 +141,7 @@ def time_in_turns(
     bench = Bench(Interleaved(turns, seconds, least, warm=True, pause=pause), tick)
     timings: dict[str, Timing] = {}
     for process, timing in zip(processes, bench.time(processes), strict=True):
-        assert isinstance(timing, Timing)  # a process raises RuntimeFailure
+        assert isinstance(timing, Timing)  # processes that fail raise RuntimeFailure instead
         timings[process.runtime] = timing
     return timings
 

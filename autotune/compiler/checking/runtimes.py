@@ -163,7 +163,7 @@ class Server:
             return {"names": list(outputs), "arrays": described}, data
         if what == "time":
             return {"seconds": [float(seconds) for seconds in runtime.time(request["count"])]}, b""
-        if what == "median":  # of a small network there are thousands: one number is sent, not all of them
+        if what == "median":  # a small network has thousands of times: only their median is sent
             warm, count = request["warm"], request["count"]
             return {"seconds": float(np.median(runtime.time(warm + count)[warm:]))}, b""
         if what == "memory":
@@ -180,4 +180,4 @@ def main(runtimes: Mapping[str, Opener] = RUNTIMES) -> None:
     """
     options, channel = open_parent()
 
-    answer_requests(channel, Server(options, runtimes).answer, (Exception,))  # raised there as a RuntimeFailure
+    answer_requests(channel, Server(options, runtimes).answer, (Exception,))  # the parent raises it as a RuntimeFailure

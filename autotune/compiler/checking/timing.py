@@ -190,14 +190,14 @@ class _Beside:
     def decibels(self, threads: int) -> dict[str, float]:
         """Computes the signal to noise of each runtime's worst output beside ONNX Runtime, by runtime."""
         if self._source.precision != FULL:
-            return {}  # nobody computes it without rounding
+            return {}  # no runtime computes it without rounding
         exact = self._outputs.get(EXACT)
         if exact is None:
             try:
                 with NetworkProcess(EXACT, threads, model=self._model) as process:
                     exact = list(process.infer(self._feeds).values())
             except RuntimeFailure:
-                return {}  # as without it; nothing was asked of it
+                return {}  # not an error, as ONNX Runtime was not requested
         return {
             label: min(Rounding.between(*pair).decibels for pair in zip(found, exact, strict=True))
             for label, found in self._outputs.items()

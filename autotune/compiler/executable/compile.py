@@ -172,7 +172,7 @@ class Compiler:
         ]
         if shapes.cells:
             from autotune.compiler.executable.open_kernels import (
-                OpenKernels,  # it estimates, which takes a while to import
+                OpenKernels,  # imported late: its estimates take a while to import
             )
 
             largest, memory = self._family.largest, self._family.largest.plan(spacing)
@@ -200,7 +200,7 @@ class Compiler:
         linking = Linking(kernels, self._name, self._target, self._cache, self._builder)
         graphs, before = self._graphs, linking.before
         ahead: AbstractContextManager[None] = nullcontext()
-        if before is not None:  # all kernels are there, so that their constants can be packed side by side
+        if before is not None:  # all kernels are cached, so that their constants can be packed in parallel
             calls = [
                 Call(scope.graph, group, before.modules[number])
                 for (scope, group, _), number in zip(self._calls(), called, strict=True)

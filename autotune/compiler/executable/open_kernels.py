@@ -171,7 +171,7 @@ class OpenKernels:
             columns.reshape(len(sizes), len(points)), self._target.hardware, self._cold, self._threads
         )
         begins = np.array([cell.least for cell in cells])  # (cells, sizes)
-        doubt = 1 + DOUBT * np.log2(begins / least).sum(1) * bool(sizes)  # what has no size is the same everywhere
+        doubt = 1 + DOUBT * np.log2(begins / least).sum(1) * bool(sizes)  # fixed kernels: no doubt
         return np.where((begins >= least).all(1), ends.reshape(-1, 2).mean(1) * doubt, np.inf)
 
 

@@ -54,7 +54,7 @@ class Constants:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._library: object = None
-        self._packers: dict[str, Packer | None] = {}  # by the module's name
+        self._packers: dict[str, Packer | None] = {}  # module name -> packer
         self._made: dict[tuple[str, Group], Mapping[str, Array]] = {}
         self._stream: Iterator[Mapping[str, Array]] | None = None
 

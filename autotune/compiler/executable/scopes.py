@@ -147,6 +147,6 @@ def trip_places(node: Node, body: Scope, data: Place, given: Sequence[Place]) ->
 
 def _before(place: Place) -> Place:
     """Locates an output of the trip before; the first trip has none."""
-    if place.period:  # by turns
+    if place.period:  # trips alternate between places
         return replace(place.shifted(place.advance), advance=-place.advance)
     return replace(place.shifted(-place.advance), advance=place.advance)

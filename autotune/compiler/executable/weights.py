@@ -85,7 +85,7 @@ class Weights:
         parts = self.parts
         self._wait()
         if file:
-            replace_file(path, *(part.data for part in parts))  # they are not copied into one
+            replace_file(path, *(part.data for part in parts))  # without joining them in memory
         sha256 = self._sha256.hexdigest()
         return {"file": path.name, "nbytes": self.nbytes, "sha256": sha256, "original_nbytes": original}
 

@@ -103,7 +103,7 @@ class Chooser:
 
         allowed = 10 ** (-wanted / 10)
         choice, measured = settled(problem, allowed, loud)
-        if (choice == BYTES).any():  # their seconds add up only nearly, as kernels depend on their neighbours' types
+        if (choice == BYTES).any():  # the sum of seconds is inexact: kernels depend on their neighbours' types
             without = replace(problem, may=problem.may & (np.arange(problem.may.shape[1]) < BYTES))
             other, noise_of_other = settled(without, allowed, loud)
             if seconds.of(made(other)) <= seconds.of(made(choice)):

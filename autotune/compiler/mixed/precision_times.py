@@ -28,7 +28,7 @@ class Times:
 
     def __init__(self, schedules: Schedules, measured: MemoryStore) -> None:
         self._schedules, self._measured = schedules, {each.workload.key: each.seconds for each in measured}
-        self._ratios: dict[str, float] = {}  # of a kernel, by its first node: measured over the roofline's
+        self._ratios: dict[str, float] = {}  # first node of a kernel -> its measured seconds over the roofline's
 
     def prepare(self, workloads: Sequence[Workload]) -> None:
         """Makes all estimates in parallel."""

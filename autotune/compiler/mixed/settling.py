@@ -52,6 +52,7 @@ def settled(problem: Problem, allowed: float, measure: Callable[[Choice], float]
                 best, saved, least = choice, point.saved, noise
             if noise > CLOSE * allowed or math.isclose(point.saved, most):
                 break
+            # The aim is the middle of the range from `CLOSE` to all of the allowed noise; one step at most doubles it.
             bound *= min(allowed / noise if noise > 0 else 2.0, 2.0) * (1 + CLOSE) / 2
         else:
             bound *= allowed / noise * CLOSE

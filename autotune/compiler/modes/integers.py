@@ -58,7 +58,7 @@ class Int8(Mode):
     narrow_models = False
 
     def early(self, options: CompileOptions, inputs: Inputs) -> Sequence[GraphPass]:
-        if options.precision.chooses:  # which layers are in bytes is part of the choice
+        if options.precision.chooses:  # the choice of types decides which layers are in bytes
             return ()
         return (QuantiseLayers(self.name, options.quantisation, options.seed),)
 
