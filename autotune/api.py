@@ -56,8 +56,8 @@ def compile(
         network.save("folder")  # which `autotune.load` reads
 
     Args:
-        model: an ONNX file, a name of the zoo or the import path `package.module:function` of a function that gives a
-            module of PyTorch and its inputs; or a model of ONNX; or a module of PyTorch.
+        model: an ONNX file, a name of the zoo or the import path `package.module:function` of a function that
+            returns a module of PyTorch and its inputs; or a model of ONNX; or a module of PyTorch.
         example_inputs: inputs of a module: a tensor, a tuple of arguments, or a mapping of them by name. The network
             has their types, and their shapes except for extents that `shapes` names.
         target: a name of `targets.registry`, or the design of an accelerator.
@@ -154,8 +154,7 @@ def _job_of(config: CompileConfig) -> NetworkJob:
 
 
 def _in_memory(job: NetworkJob, source: ModelSource | None) -> Executable:
-    """Compiles a model without records; loads the bundle of an earlier compilation from the cache where there is
-    one."""
+    """Compiles a model without records; loads the executable from the cache if it was compiled before."""
     config = job.config
     bundle = None if source is not None or config.lock is not None else whole_of(job)
     cached = None if bundle is None else bundle.load(job.folder / FOLDER, config.measure.threads, config.target)

@@ -113,7 +113,7 @@ class Ordered:
         self._stores = tuple(stores)
 
     def best(self, workload: Workload, target: Target, k: int | None = 1) -> Sequence[ScheduledWorkload]:
-        """Returns what the first store that has any schedule of the workload returns."""
+        """Returns the schedules of the first store that has any for the workload."""
         answers = (store.best(workload, target, k) for store in self._stores)
         return next((answer for answer in answers if answer), ())
 

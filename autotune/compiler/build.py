@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from autotune.compiler.open_model import OpenModel
 
 Keep = Callable[[Sequence[Array]], None]
-"""Function that is called with the weights of an executable, in parts (n,) one after the other; its manifest is in its
-folder by then."""
+"""Function of the weights of an executable, in parts (n,) one after the other; its manifest is written before."""
 
 
 def compile_graph(

@@ -174,8 +174,7 @@ def _recorded(
 
 
 def _ahead(whole: Whole, settings: Settings, limits: Limits) -> Crew | None:
-    """Starts processes that choose schedules early, while a large model that is not cached is read; each takes a while
-    to start."""
+    """Starts processes that choose schedules, which takes a while, before a large uncached model is read."""
     cores = len(allowed_cores())
     if whole.known or whole.nbytes < LEAST_BYTES or cores < 2:
         return None

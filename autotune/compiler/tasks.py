@@ -44,8 +44,7 @@ def tasks_of(graph: Graph, device: str | None = None, alignment: int = 1) -> lis
 
 
 def kernels_of(graph: Graph, in_place: bool = True, alignment: int = 1) -> Iterator[tuple[Graph, Group, int]]:
-    """Lists the groups that are computed: the graph of each, that is a loop's body or `graph`, the group, and how often
-    it runs."""
+    """Lists computed groups: the graph, which is a loop's body or `graph`, the group, and its number of runs."""
     for group in partition(graph, in_place, alignment):
         if group.loop is not None:
             trips = group.loop.attrs["trips"]
@@ -56,8 +55,7 @@ def kernels_of(graph: Graph, in_place: bool = True, alignment: int = 1) -> Itera
 
 
 def task_name(graph: Graph, group: Group) -> str:
-    """Names a task by operation, window, input and output extents, then fused nodes:
-    `conv2d3x3_56x56x64_64_add_relu`."""
+    """Names a task by operation, window, extents, and fused nodes: `conv2d3x3_56x56x64_64_add_relu`."""
     first = group.nodes[0]
     window = first.attrs.get("kernel") or (1,)
     weight = graph.type(first.inputs[1]).shape if len(first.inputs) > 1 else ()

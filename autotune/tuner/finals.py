@@ -114,6 +114,5 @@ def best_of_logs(records: RecordLog, others: RecordLog, finals: Sequence[Record]
 
 
 def _rank(best: Best) -> tuple[float, str]:
-    """Returns the seconds, then a tie-break: among equally fast short kernels the first one timed must not win by
-    chance."""
+    """Returns the sort key: seconds, then the trace key, as the first of equally fast kernels is first by chance."""
     return best.seconds, best.record.trace_key

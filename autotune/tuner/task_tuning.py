@@ -242,8 +242,7 @@ class TaskTuning:
         return replace(outcome, problem=failure_of(self.records, self.finals))
 
     def _known_before(self, n: int) -> list[Candidate]:
-        """Returns the first candidates of a round of `n`: the choice without trials, and schedules of the database as
-        at most half."""
+        """Returns the first candidates of a round of `n`: the choice without trials, and at most half known ones."""
         choose, self.choose = self.choose, None
         chosen = choose() if choose is not None and not self.records else None
         if chosen is not None:

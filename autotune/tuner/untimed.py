@@ -280,8 +280,7 @@ def _sample(
 
 
 def _spilled(one: _Ranked, target: Target, name: str | None) -> tuple[float | None, Module | None]:
-    """Computes the share of a candidate's loop instructions that spill; returns it and the module, None if it cannot be
-    built."""
+    """Returns the share of a candidate's loop instructions that spill, and its module; None if it cannot be built."""
     try:
         return target.spills(one.space.program(one.candidate), name or "kernel")
     except (BuildError, ScheduleError):

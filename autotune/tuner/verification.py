@@ -86,8 +86,7 @@ def verify(entries: Sequence[Entry], minutes: float | None, say: Callable[[str],
 
 
 def _trials(entry: Entry) -> list[Trial] | None:
-    """Makes trials of the entry's schedule and of the one chosen without it; None if the entry is not for this
-    machine."""
+    """Makes trials of the entry's schedule and of the one chosen without it; None if it is not for this machine."""
     if entry.target not in registry.TARGETS:
         return None
     target = registry.get(entry.target)

@@ -38,7 +38,7 @@ def symbol_of_open(kernel: OpenKernel, target: Target) -> str | None:
 
 
 class KernelCache:
-    """Kernels that were built before, of targets that say what their code depends on (`Target.identity`).
+    """Kernels that were built before, of targets whose `identity` is known, on which their code depends.
 
     Args:
         store: store of the entries.
@@ -79,7 +79,7 @@ class KernelCache:
 
 
 class ChoiceStore:
-    """Choices without trials in the cache, of targets that say what their code depends on.
+    """Choices without trials in the cache, of targets whose `identity` is known.
 
     Args:
         cache: cache that holds them.
@@ -132,7 +132,6 @@ def _key(what: str, workload: Workload, target: Target, depends: Mapping[str, An
 
 
 def _digest(what: str, target: Target, document: Mapping[str, Any]) -> str:
-    """Computes the digest of everything that an entry was made from, the code of this package and the target
-    included."""
+    """Computes the digest of everything that an entry was made from, the code of this package included."""
     document = {"what": what, "code": code_digest(), "target": [target.name, target.identity], **document}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

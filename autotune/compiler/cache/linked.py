@@ -18,7 +18,7 @@ class Linked:
     """A network's linked files, and its kernels without their code, which the files contain.
 
     Attributes:
-        plan: digest of what was linked, see `plan_digest`.
+        plan: digest of the linked plan, see `plan_digest`.
         facts: facts that `Target.link` returned.
         files: contents by name.
         modules: modules of the kernels.

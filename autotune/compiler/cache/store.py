@@ -139,8 +139,7 @@ class Store:
         self._written = True
 
     def trim(self) -> None:
-        """Removes the entries used least recently while the total exceeds the limit; costs nothing if no entry is
-        new."""
+        """Removes the entries used least recently while the total exceeds the limit, if any entry is new."""
         if not self._written:
             return
         self._written = False
@@ -168,8 +167,7 @@ class Store:
         return self.folder / key[:2] / key
 
     def _files(self) -> list[tuple[Path, int, float]]:
-        """Lists entries with their bytes and times of last use; removes files that were begun long ago and never
-        finished."""
+        """Lists entries with bytes and time of last use; removes files that were begun long ago and never finished."""
         entries = []
         for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
             try:

@@ -1,5 +1,4 @@
-"""The check of a network's executable: compares its outputs, and where they differ values in between, with a
-reference."""
+"""The check of a network's executable: compares its outputs, or also values in between, with a reference."""
 
 from __future__ import annotations
 

@@ -92,8 +92,7 @@ def _in_float32(
 def _as_it_is(
     network: Network, feeds: Mapping[str, Array], threads: int, folder: Path
 ) -> tuple[str, dict[str, Array]] | None:
-    """Computes a model with 16-bit floats in its own types; returns the runtime's name and the outputs, or None if it
-    has no 16-bit floats."""
+    """Computes a model in its own 16-bit floats; returns the runtime's name and the outputs, or None without them."""
     if not network.source.narrow_types:
         return None
     # ONNX Runtime has hardly any operation in bfloat16.
@@ -118,8 +117,7 @@ def stored_values(
 
 
 def _probed(probing: Probing) -> tuple[dict[str, Array], dict[str, Array], dict[str, float]]:
-    """Computes stored values by an executable, NumPy's from the values before each, and the allowed rounding of
-    each."""
+    """Computes stored values by an executable, each by NumPy from the values before, and its allowed rounding."""
     graph = probing.network.graph
     stored = [n.name for n in graph.nodes if n.type.dtype in NARROW and n.op == "cast" and n.name not in graph.outputs]
     bytes_made = rounded_integers(graph)
@@ -161,8 +159,7 @@ def rounding_of_kernels(graph: Graph, schedules: Schedules, alignment: int) -> d
 
 
 def _gathered(graph: Graph, name: str, rounds: Mapping[str, float], stored: Collection[str]) -> float:
-    """Returns the largest allowed rounding of the nodes between a value and the stored values that it is computed
-    from."""
+    """Returns the largest allowed rounding of the nodes between a value and the stored values before it."""
     worst, todo, seen = 0.0, [name], {name}
     while todo:
         node = graph.node(todo.pop())
@@ -194,8 +191,7 @@ def error_beyond_a_step(found: Array, wanted: Array, dtype: str, allowed: float 
 
 
 def _beyond(found: Array, wanted: Array, step: float, allowed: float) -> float:
-    """Computes the largest difference beyond `step` of the number and `allowed` of the largest finite one, over the
-    latter."""
+    """Computes the largest difference beyond `step` and the share `allowed`, over the largest finite element."""
     ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
     largest = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs)))
     margin = step * np.maximum(np.abs(ours), np.abs(theirs), where=np.isfinite(ours), out=np.abs(theirs))

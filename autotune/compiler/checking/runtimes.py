@@ -23,8 +23,7 @@ Array = NDArray[Any]
 OPENVINO_FLOATS: Mapping[str, str] = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 """Settings for float32 in OpenVINO; with the first alone it rounds the data of compressed weights to bytes."""
 ORT_FLOATS = ("session.qdq_matmulnbits_accuracy_level", "0")
-"""Entry for float32 products with a DequantizeLinear's weights in ONNX Runtime, which otherwise rounds data to
-bytes."""
+"""Entry for float32 products with weights of a DequantizeLinear; by default ONNX Runtime rounds data to bytes."""
 _OPENVINO_TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 

@@ -369,8 +369,7 @@ class Compiler:
         return pitches
 
     def _kernels(self) -> tuple[list[int], Sequence[Kernel | OpenKernel]]:
-        """Numbers the kernels; returns the number of each call's kernel, and the kernels, in the order of their first
-        calls."""
+        """Returns the number of each call's kernel, and the kernels, in the order of their first calls."""
         number_by_key: dict[object, int] = {}
         numbers: list[int] = []
         kernels: list[Kernel | OpenKernel] = []

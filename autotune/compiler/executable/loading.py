@@ -19,8 +19,7 @@ from targets.executable import Executable
 from targets.manifest import MANIFEST, ExecutableError, parsed, read_manifest
 
 APPLICATIONS = {"language": "autotune.language.compiled:load"}
-"""Functions that load folders of several entry points, by the kind of the manifest; each has the arguments of
-`load`."""
+"""Functions that load folders of several entry points, called like `load`, by the kind of the manifest."""
 
 
 def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> Executable:

@@ -85,8 +85,7 @@ class Constants:
                 pool.shutdown(cancel_futures=True)
 
     def of(self, call: Call) -> Mapping[str, Array]:
-        """Returns the constants of a call by the parameter's name, if its kernel has any that are packed at compile
-        time."""
+        """Returns the constants of a call that are packed at compile time, by the parameter's name."""
         if self._stream is not None:
             return next(self._stream)
         made = self._made.pop((call.module.name, call.group), None)

@@ -101,8 +101,7 @@ def inside(loop: str) -> str:
 
 
 def listed_step(title: str, workload: Workload, kernel: str, open_sizes: bool = False) -> dict[str, Any]:
-    """Describes a step for a manifest: with its operations, unless sizes change them, and the types that it
-    multiplies."""
+    """Describes a step for a manifest: factors' types, and the operations unless sizes change them."""
     kinds = dict.fromkeys(spec.dtype for spec in workload.inputs[:2])
     found = {"title": title, "workload": workload.key, "kernel": kernel, "dtype": " x ".join(kinds)}
     return found if open_sizes else {**found, "flops": workload.flops}

@@ -44,8 +44,7 @@ class Times:
                 self._ratios[name] = seconds / estimate
 
     def __call__(self, name: str, workload: Workload) -> float:
-        """Returns the seconds of a kernel: measured, or its estimate times the ratio that another type of it has, else
-        the median ratio."""
+        """Returns the measured seconds of a kernel, or its estimate times its own or the median measured ratio."""
         seconds = self._measured.get(workload.key)
         if seconds is not None:
             return seconds

@@ -1,5 +1,4 @@
-"""Search for the fastest precisions whose measured noise keeps the bound, and estimates of others along the
-trade-off."""
+"""Search for the fastest precisions whose measured noise keeps the bound, and estimates along the trade-off."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeepBytes(GraphPass):
-    """Pass that runs layers of a model from another quantiser on bytes; its fact lists these layers, None for other
-    models."""
+    """Pass that runs layers of a model from another quantiser on bytes; its fact lists these layers, or is None."""
 
     name = "keep_bytes"
 

@@ -38,8 +38,7 @@ class ChooseTypes(GraphPass):
 
 
 class Mixed(Mode):
-    """Mode with kernels in float32 or bfloat16, and in int8 beside `quantise: int8`: the fastest that is accurate
-    enough."""
+    """Mode of float32, bfloat16, and int8 beside `quantise: int8`: the fastest kernels that are accurate enough."""
 
     name = "mixed"
     open_sizes = False

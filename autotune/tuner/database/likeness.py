@@ -27,8 +27,7 @@ def signature(workload: Described) -> tuple[object, ...]:
 
 
 def distance(one: Described, other: Described) -> float:
-    """Sums the absolute logarithms (base 2) of the ratios of sizes, and 1 for each other difference; 0 for the same
-    layer."""
+    """Sums |log2| of the ratios of sizes, and 1 for each other difference; 0 for the same layer."""
     first, second = anchor_of(one)["args"], anchor_of(other)["args"]
     total = sum(_apart(first.get(name), second.get(name)) for name in sorted({*first, *second}))
     return total + 0.25 * abs(_fused(one) - _fused(other))  # fused operations change little

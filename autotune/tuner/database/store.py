@@ -29,8 +29,7 @@ class ScheduleDatabase:
         return sum(map(len, self._places.values()))
 
     def __iter__(self) -> Iterator[Entry]:
-        """Iterates by the workload's key, then the rest of the place, then the machine: files of equal entries are
-        equal."""
+        """Iterates by workload key, rest of the place, then machine: files of equal entries are equal."""
         return (
             self._places[place][machine] for place in sorted(self._places) for machine in sorted(self._places[place])
         )

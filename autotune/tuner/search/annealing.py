@@ -48,8 +48,7 @@ class AnnealingOptions(GuidedOptions):
 
 
 class Annealing(GuidedSearch):
-    """Annealing: a chain accepts a move with probability exp(min((new - old) / t, 0)); the best visited points are
-    kept."""
+    """Annealing: chains accept moves with probability exp(min((new - old) / t, 0)); the best points are kept."""
 
     Options: ClassVar[type[AnnealingOptions]] = AnnealingOptions
 
@@ -85,8 +84,7 @@ class Annealing(GuidedSearch):
         return pool.members, pool.scores
 
     def _start(self) -> Population:
-        """Continues the chains; the first time they are random; the last few move to the fastest measured
-        candidates."""
+        """Continues the chains, at first random ones; the last few move to the fastest measured candidates."""
         size = self.options.chains
         if not len(self._chains):
             open_sketches = np.flatnonzero(self.sampler.open)

@@ -75,8 +75,7 @@ class GuidedSearch(SearchStrategy):
         return self.frame.candidates(Population.concatenate([chosen, rest]))
 
     def _explorers(self, n: int, share: float) -> int:
-        """Counts the random candidates of a request; in a small one each is random with that chance, as rounding up is
-        too much."""
+        """Counts the random candidates of a request: a rounded-up share, in a small one each by chance."""
         if n < FEW:
             return int(self.rng.binomial(n, share))
         return min(n, math.ceil(n * share))
@@ -110,8 +109,7 @@ class GuidedSearch(SearchStrategy):
         return self.measured.take(order[: min(n, int(np.isfinite(self.seconds).sum()))])
 
     def explore(self, n: int) -> Population:
-        """Draws `n` random candidates, evenly of all sketches; sketches without any come first, small ones before
-        large."""
+        """Draws `n` random candidates, evenly of all sketches; sketches without any first, small ones before large."""
         parts = [self.frame.empty()]
         while n > 0 and self.sampler.open.any():
             drawn = self._note(self.sampler.spread(self._quotas(n)))

@@ -30,8 +30,7 @@ TRIES = (0.0, 0.1, 0.3, 0.6)
 """Rates of mutation, tried in turn, to find a legal and new neighbour of a proposal."""
 NEIGHBOURS = 256
 TENTH = 10
-"""Number of source trials per fast one: CMA-ES starts at the fastest tenth, so that each comes with nine slower
-ones."""
+"""Number of source trials per fast one: CMA-ES starts at the fastest tenth, so that nine slower ones are added."""
 SLOWER = math.log(4.0)
 """Logarithm of the factor by which a failure counts as slower than the slowest working candidate."""
 
@@ -170,8 +169,7 @@ class OptunaSearch(GuidedSearch):
         return {SKETCH: self._sketches(), **own}
 
     def _parameters(self, candidate: Candidate) -> dict[str, Any]:
-        """Converts a candidate to values of Optuna's parameters; a parameter without a group in the sketch is in the
-        middle."""
+        """Converts a candidate to values of Optuna's parameters, in the middle for groups that its sketch lacks."""
         lengths = self.frame.lengths[candidate.sketch].tolist()
         names = self._names[candidate.sketch]
         choices = (*candidate.choices, *(0,) * (len(names) - len(candidate.choices)))

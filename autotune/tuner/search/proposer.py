@@ -238,8 +238,7 @@ class _Program:
         weakref.finalize(self, _end, self._process)
 
     def ask(self, request: Mapping[str, Any]) -> Any:
-        """Returns the answer; `GONE` if the program has ended, or exceeds the time or size limit and is ended for
-        it."""
+        """Returns the answer; `GONE` if the program has ended, or was ended for exceeding the time or size limit."""
         try:
             line = self._process.exchange(json.dumps(request).encode(), self._timeout)
         except ChildError:

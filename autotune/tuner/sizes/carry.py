@@ -86,9 +86,8 @@ def like_neighbours(
         other = others[m]
         for record in finalists(other.records.fastest(of_each), of_each):
             lists.append(fitted(record, other.space, tuning.space, tuning.scorer, other.scorer, count, rng))
-    pairs = [
-        [found[i : i + 2] for i in range(0, len(found), 2)] for found in lists
-    ]  # of each: the nearest and the best first
+    # The first pair of a list is its nearest and its best-scored candidate; pairs of all lists alternate.
+    pairs = [[found[i : i + 2] for i in range(0, len(found), 2)] for found in lists]
     turns = [candidate for turn in zip_longest(*pairs, fillvalue=[]) for pair in turn for candidate in pair]
     return list(dict.fromkeys(turns))[:count]
 
@@ -140,8 +139,7 @@ def fitted(
 def _like(
     sketch: Sketch, known: Sketch, values: Mapping[str, int], rng: np.random.Generator
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Lists choices (n, groups) with all values of the groups whose tables differ, and their distances from
-    `values`."""
+    """Lists choices (n, groups), all values of groups whose tables differ, and their distances from `values`."""
     tables = {group.name: group.table for group in known.groups}
     options: list[NDArray[np.int64]] = []
     gaps: list[NDArray[np.float64]] = []

@@ -22,8 +22,7 @@ CLEARLY = 0.03
 """Share of its time that another schedule must save, by estimate, at a size that was not timed."""
 
 Objective = Literal["geomean", "mean"]
-"""Names of objectives. `geomean`: seconds over those of the fastest known at a size. `mean`: seconds. Both are
-weighted."""
+"""Names of weighted objectives. `geomean`: of seconds over those of the fastest known at a size. `mean`: of seconds."""
 
 
 def check_objective(objective: str) -> None:

@@ -101,8 +101,7 @@ def openings(define: Define, trace: Trace, found_at: int, sizes: Sequence[int], 
 
 
 def _first(define: Define, trace: Trace, sizes: Sequence[int], size: str) -> int | None:
-    """Finds the position of the first size for which a trace holds: if it holds for one, larger ones are large enough,
-    too."""
+    """Finds the position of the first size for which a trace holds: the larger ones fit its tiles, too."""
     first, last = 0, len(sizes) - 1
     if not _holds(define, trace, max(sizes[0], sizes[-1] - 1), sizes[-1], size):  # with the size open, if it can be
         return None

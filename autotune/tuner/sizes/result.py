@@ -64,8 +64,7 @@ class SizesResult:
 
     @property
     def mean_ratio(self) -> float:
-        """Weighted geometric mean over the sizes of seconds over those of the fastest known schedule; 1: no known one
-        is faster."""
+        """Weighted geometric mean over the sizes of seconds over those of the fastest known schedule; at least 1."""
         return self._mean("geomean")
 
     @property
@@ -96,8 +95,7 @@ class SizesResult:
         return Dispatch([self._within(kernels[part.schedule], part) for part in self.parts])
 
     def summary(self) -> dict[str, Any]:
-        """Returns plain data: for each listed size its weight, seconds, number of its schedule, and the fastest known
-        seconds."""
+        """Returns plain data: for each listed size its weight, seconds, schedule number, and fastest known seconds."""
         sizes = [
             {
                 "at": n,
@@ -123,8 +121,7 @@ class SizesResult:
         }
 
     def __repr__(self) -> str:
-        """Formats a line for each listed size: its time, the number of its schedule, and the ratio to the fastest
-        known."""
+        """Formats a line for each listed size: its time, schedule number, and ratio to the fastest known."""
         ended = ", interrupted" if self.interrupted else ""
         head = (
             f"SizesResult of {self.size} from {self.parts[0].low} to {self.parts[-1].high}: "

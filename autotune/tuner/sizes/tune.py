@@ -264,8 +264,7 @@ def _opened(
 
 
 def _few(settings: Settings, trials: int) -> Settings:
-    """Returns settings for carrying schedules to a size: two rounds, so that the search continues from carried
-    candidates."""
+    """Returns settings for carrying schedules to a size: two rounds, the second after the carried candidates."""
     batch = min(settings.search.batch, max(1, math.ceil(trials / 2)))
     return Settings(
         settings.target,
