@@ -1,4 +1,4 @@
-"""Makes tensor programs fast: compile a network, tune it or a workload, lower and build hand-written schedules.
+"""Faster tensor programs: compile a network, tune it or a workload, lower and build hand-written schedules.
 
     compile          a model of ONNX or a module of PyTorch to an executable of this machine
     load             an executable from the folder that `save` wrote

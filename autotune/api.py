@@ -1,6 +1,6 @@
 """`compile`: from a model to an executable, in one call and by default without a trial.
 
-What reads models is imported once it is known that one is to be read: processes that choose schedules start before.
+The modules that read models are imported only when a model must be read: processes that choose schedules start before.
 """
 
 from __future__ import annotations
@@ -56,33 +56,34 @@ def compile(
         network.save("folder")  # which `autotune.load` reads
 
     Args:
-        model: an ONNX file, a name of the zoo or the import path `package.module:function` of a function that gives a
-            module of PyTorch and its inputs; or a model of ONNX; or a module of PyTorch.
-        example_inputs: of a module: a tensor, a tuple of arguments, or a mapping of them by name. The network has their
-            types, and their shapes but for extents that `shapes` names.
+        model: an ONNX file, a name of the zoo or the import path `package.module:function` of a function that
+            returns a module of PyTorch and its inputs; or a model of ONNX; or a module of PyTorch.
+        example_inputs: inputs of a module: a tensor, a tuple of arguments, or a mapping of them by name. The network
+            has their types, and their shapes except for extents that `shapes` names.
         target: a name of `targets.registry`, or the design of an accelerator.
-        threads: that the kernels are chosen for, and run on; None: one a core.
+        threads: number of threads that the kernels are chosen for and run on; None: one per core.
         precision: `float32`, `bfloat16`, `float16` or `mixed`, see docs/precision.md.
         quantise: `weights4` or `weights8`: products read weights of so few bits; `int8`: layers work on bytes; None:
             in floats, see docs/quantisation.md.
         quantisation: the keys of `network.quantisation` in a configuration, such as `group` and `symmetric`.
         algorithms: algorithms that kernels may use besides the default ones, such as `strassen`, see docs/networks.md.
-        trials: candidates to measure, which the tasks share; 0: none.
-        seed: of every random draw, and of weights that the model does not carry.
-        shapes: of inputs whose dimensions the model leaves open, by name; `sizes` by their name in it stay open.
-        sizes: least and greatest value, by name: the network takes inputs of all of them. Without trials.
-        output: folder of the records, of a lock file and, in `network` there, of the executable; None: one that lasts
-            as long as the executable. `autotune run` writes a report besides.
-        lock: file of schedules that an earlier run has written, which all kernels have; without trials.
-        cache: folder of what compiling has found out before, or `none`; None: what `AUTOTUNE_CACHE` says, else the
+        trials: number of candidates to measure, shared among the tasks; 0: none.
+        seed: seed of every random draw, and of weights that the model does not carry.
+        shapes: shapes, by name, of inputs whose dimensions the model leaves open; `sizes` by their name in it stay
+            open.
+        sizes: smallest and largest value, by name: the network takes inputs of all of them. Without trials.
+        output: folder of the records, of a lock file and, in `network` there, of the executable; None: a temporary
+            folder that lasts as long as the executable. `autotune run` also writes a report.
+        lock: file of schedules that an earlier run has written, used for all kernels; without trials.
+        cache: folder of earlier results of compiling, or `none`; None: the folder that `AUTOTUNE_CACHE` names, else the
             user's cache folder. It changes how long compiling takes, and nothing else.
 
     Returns:
         The network, to be called with arrays or tensors in order, or with a mapping of them by name.
 
     Raises:
-        ConfigError: a model that cannot be compiled, or a value that cannot be.
-        TypeError: `example_inputs` that are missing, or beside a model that knows its own.
+        ConfigError: the model cannot be compiled, or a value is illegal.
+        TypeError: `example_inputs` are missing, or come with a model that has its own.
     """
     _check_options(model, shapes, sizes, quantisation, algorithms)
     module = _is_of("torch.nn", "Module", model)
@@ -91,8 +92,8 @@ def compile(
             "`example_inputs` must be given for a module of PyTorch alone, but got "
             f"model={type(model).__name__}, example_inputs={type(example_inputs).__name__}"
         )
-    kept = None if output is not None else ScratchFolder("network")
-    folder = Path(output or "") if kept is None else Path(kept.name)
+    scratch = None if output is not None else ScratchFolder("network")
+    folder = Path(output or "") if scratch is None else Path(scratch.name)
     in_memory = module or _is_of("onnx", "ModelProto", model)
     config = check_section(
         CompileConfig,
@@ -125,25 +126,25 @@ def compile(
         from autotune.compiler.tuned import tune_network
 
         tune_network(job, source)
-    elif kept is None:
+    elif scratch is None:
         from autotune.compiler.compile_from_records import compile_model
 
         compile_model(job, source=source)
     else:
-        found = _in_memory(job, source)
-        weakref.finalize(found, kept.cleanup)
-        return found
-    found = load(folder / FOLDER, threads)
-    if kept is not None:
-        weakref.finalize(found, kept.cleanup)
-    return found
+        executable = _in_memory(job, source)
+        weakref.finalize(executable, scratch.cleanup)
+        return executable
+    executable = load(folder / FOLDER, threads)
+    if scratch is not None:
+        weakref.finalize(executable, scratch.cleanup)
+    return executable
 
 
 def _job_of(config: CompileConfig) -> NetworkJob:
-    """Translates the arguments, checked, to the job.
+    """Translates the checked arguments to a job.
 
     Raises:
-        ConfigError: an unknown target, or threads that the machine has not.
+        ConfigError: the target is unknown, or the machine has fewer threads.
     """
     with errors_at("target"):
         target = target_of(config)
@@ -154,22 +155,22 @@ def _job_of(config: CompileConfig) -> NetworkJob:
 
 
 def _in_memory(job: NetworkJob, source: ModelSource | None) -> Executable:
-    """Without records; as a whole where it was compiled before."""
+    """Compiles a model without records; loads the executable from the cache if it was compiled before."""
     config = job.config
-    whole = None if source is not None or config.lock is not None else whole_of(job)
-    found = None if whole is None else whole.load(job.folder / FOLDER, config.measure.threads, config.target)
-    if found is not None:
-        return found
+    bundle = None if source is not None or config.lock is not None else whole_of(job)
+    cached = None if bundle is None else bundle.load(job.folder / FOLDER, config.measure.threads, config.target)
+    if cached is not None:
+        return cached
     from autotune.compiler.compile_from_records import compile_model_in_memory
 
-    return compile_model_in_memory(job, source, whole)
+    return compile_model_in_memory(job, source, bundle)
 
 
 def _check_options(model: Any, shapes: Any, sizes: Any, quantisation: Any, algorithms: Any) -> None:
-    """Refuses what cannot be made part of a configuration, which checks the values.
+    """Refuses arguments that cannot be part of a configuration; the configuration checks the values.
 
     Raises:
-        ConfigError: a model, or an option, of a type that it cannot have.
+        ConfigError: the model, or an option, has an illegal type.
     """
     if not (isinstance(model, str | os.PathLike) or _is_of("onnx", "ModelProto", model)):
         if not _is_of("torch.nn", "Module", model):
@@ -188,7 +189,7 @@ def _check_options(model: Any, shapes: Any, sizes: Any, quantisation: Any, algor
 
 
 def _is_of(package: str, kind: str, model: object) -> bool:
-    """Whether a model is of a class, whose package is imported already where one is."""
+    """Tells whether a model is an instance of a class, without importing the package of the class."""
     found = sys.modules.get(package)
     return found is not None and isinstance(model, getattr(found, kind))
 
@@ -197,7 +198,7 @@ def _source_of(job: NetworkJob, model: Any, inputs: Any) -> ModelSource:
     """Reads a model of ONNX, or exports a module.
 
     Raises:
-        ConfigError: a module that cannot be exported, or inputs that it cannot have.
+        ConfigError: the module cannot be exported, or cannot have these inputs.
     """
     keys = job.config.network
     if inputs is None:

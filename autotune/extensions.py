@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autotune.tuner.task import Task
 
 EXTENSIONS = ("autotune.lab.extension",)
-"""Modules with the functions of `Extension`, each used where its package is installed."""
+"""Modules with the functions of `Extension`, each used if its package is installed."""
 
 
 class Extension(Protocol):
@@ -29,11 +29,11 @@ class Extension(Protocol):
         """Lists the tasks of a configuration that only the extension runs; None for any other.
 
         Raises:
-            ConfigError: it is the extension's, but wrong.
+            ConfigError: the configuration is the extension's, but illegal.
         """
 
     def substitutions(self) -> Mapping[str, Callable[[], GraphPass]]:
-        """Lists further values of `network.substitutions`, and what makes the pass of each."""
+        """Lists additional values of `network.substitutions`, each with the function that makes its pass."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Hand-written schedules: their loops, and a callable of them."""
+"""Hand-written schedules: lowering them to loops, and building callables of them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from targets.dispatch import Dispatch
 
 
 def lower(schedule: Schedule, tensors: Sequence[Tensor], simple_mode: bool = True) -> LoopProgram:
-    """The loops of a schedule, which print as text.
+    """Lowers a schedule to loops, which print as text.
 
     Args:
-        schedule: made by `te.create_schedule`.
-        tensors: inputs, then outputs, in the order in which the kernel shall take them.
+        schedule: schedule made by `te.create_schedule`.
+        tensors: inputs, then outputs, in the order of the kernel's arguments.
         simple_mode: False leaves loops of one iteration and dead conditions in.
 
     Raises:
-        ScheduleError: a region that cannot be inferred.
-        ValueError: `tensors` are not those that the schedule reads and makes.
+        ScheduleError: a region cannot be inferred.
+        ValueError: `tensors` are not the inputs and outputs of the schedule.
     """
     program = lower_state(schedule.state)
     wanted = [schedule.name_of(tensor) for tensor in tensors]
@@ -40,7 +40,7 @@ def lower(schedule: Schedule, tensors: Sequence[Tensor], simple_mode: bool = Tru
 
 
 def _in_order(program: LoopProgram, wanted: Sequence[str]) -> LoopProgram:
-    """The program taking its sources, and what is made of them, in the order of `wanted`."""
+    """Sorts the parameters and prologues of a program by the order of `wanted`."""
     first = {p.outputs[0]: min(wanted.index(source.name) for source in p.inputs) for p in program.prologues}
 
     def place(buffer: Buffer) -> int:
@@ -55,19 +55,19 @@ def _in_order(program: LoopProgram, wanted: Sequence[str]) -> LoopProgram:
 
 
 def build(schedule: Schedule, tensors: Sequence[Tensor], target: str = "cpu", name: str = "kernel") -> Kernel:
-    """A callable of a schedule: it takes the arrays of `tensors` and writes into the outputs.
+    """Builds a callable of a schedule: it takes the arrays of `tensors` and writes into the outputs.
 
-    Sizes that are open (`te.var`) are those of the arrays of a call; of the targets, `cpu` takes them.
+    Open sizes (`te.var`) are taken from the arrays of a call; only target `cpu` supports them.
 
     Args:
-        schedule: made by `te.create_schedule`.
+        schedule: schedule made by `te.create_schedule`.
         tensors: inputs, then outputs.
         target: a name of `targets.registry`.
-        name: of the kernel.
+        name: name of the kernel.
 
     Raises:
         BuildError: the target has no code for the program.
-        VerifyError: sizes are open, and the target takes numbers alone.
+        VerifyError: sizes are open, and the target takes fixed sizes alone.
     """
     on: Any = registry.get(target)
     kernel: Kernel = on.load(on.build(lower(schedule, tensors), name))
@@ -81,18 +81,18 @@ def build_for_sizes(
     name: str = "kernel",
     size: str = "n",
 ) -> Dispatch:
-    """A callable of schedules for ranges of one size: a call runs the one in whose range its arrays are.
+    """Builds a callable of schedules for ranges of one size: a call runs the one in whose range its arrays are.
 
     Args:
-        make: the size → a schedule, and its inputs and outputs, as `build` takes them. The size is a number where a
-            range has but one, so that nothing is open, and else a variable that knows its range.
-        ranges: least and greatest value, both inclusive; where they overlap, the first is taken.
-        target, name: as of `build`.
+        make: function size → a schedule, and its inputs and outputs, as `build` takes them. The size is a number if a
+            range has only one, so that nothing is open, and otherwise a variable that knows its range.
+        ranges: smallest and largest value, both inclusive; where ranges overlap, the first is taken.
+        target, name: target and name of the kernels, as for `build`.
         size: name of the size.
 
     Raises:
         BuildError: the target has no code for a program.
-        ValueError: a range that is empty, or schedules of other inputs and outputs.
+        ValueError: a range is empty, or the schedules differ in their inputs and outputs.
     """
     kernels = []
     for low, high in ranges:

@@ -1,4 +1,4 @@
-"""Names of the ways to compute with a network's numbers, and the class of each: a new one is a file and a line here."""
+"""Names and classes of the modes, ways to compute with a network's numbers: a new one is a file and a line here."""
 
 PRECISIONS = {
     "float32": "autotune.compiler.modes.float32:Float32",
@@ -9,7 +9,7 @@ PRECISIONS = {
 """Values of `network.precision`: types that layers multiply, and that values between kernels are stored in."""
 
 CHOOSING = frozenset({"mixed"})
-"""Precisions that choose types kernel by kernel, by times that are measured: only networks of model files have them."""
+"""Precisions that choose types kernel by kernel, by measured times: only networks of model files have them."""
 
 QUANTISATIONS = {
     "int8": "autotune.compiler.modes.integers:Int8",
@@ -17,4 +17,4 @@ QUANTISATIONS = {
     "weights8": "autotune.compiler.modes.weights:Weights8",
     "weights4": "autotune.compiler.modes.weights:Weights4",
 }
-"""Values of `network.quantise`: which layers compute with integers or read weights of few bits."""
+"""Values of `network.quantise`: modes whose layers compute with integers or read weights of few bits."""

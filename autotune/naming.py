@@ -1,4 +1,4 @@
-"""What files are called by names that may hold anything; nested values by dotted name, wrong ones in a few words."""
+"""File names made from arbitrary names, nested values by dotted name, and short texts of values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 100
 _BRIEF.maxlevel = 3
 
 NAME = r"^[\w.-]*[\w-][\w.-]*$"
-"""Names that are a file's or a folder's own: dots alone would be another folder."""
+"""Pattern of names that are a file's or a folder's own: dots alone would be another folder."""
 LONGEST = 150
-"""Characters of a name; file systems have 255 bytes for it with what is added."""
+"""Characters of a name; file systems allow 255 bytes, suffixes included."""
 
 
 def file_name(name: str) -> str:
-    """What a file is called by a name that may hold anything: the name itself where it is a file's name already."""
+    """Makes a file name of an arbitrary name: the name itself where it is legal, else a shortened one with a digest."""
     if len(name.encode(errors="replace")) <= LONGEST and re.fullmatch(NAME, name):
         return name
     plain = re.sub(r"[^\w.-]+", "_", name).strip(".").encode()[: LONGEST - 20].decode(errors="ignore")
@@ -27,12 +27,12 @@ def file_name(name: str) -> str:
 
 
 def brief(value: Any) -> str:
-    """`repr` of a value, of a long or deep one only its beginning."""
+    """Returns the `repr` of a value, only the beginning of a long or deep one."""
     return _BRIEF.repr(value)
 
 
 def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Values of nested data by dotted name; an empty mapping is a value."""
+    """Lists the values of nested data by dotted name; an empty mapping is a value."""
     for name, value in nested.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{prefix}{name}.")

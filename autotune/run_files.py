@@ -1,4 +1,4 @@
-"""Files of a run folder: their names and schemas, and how they are written; one run at a time works in a folder."""
+"""Files of a run folder: names, schemas and writing; one run at a time works in a folder."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ BENCH = "bench.json"
 
 
 def make_folder(folder: Path) -> Path:
-    """Makes a run folder and tries whether it is writable.
+    """Makes a run folder and checks that it is writable.
 
     Raises:
-        ConfigError: it cannot be written to.
+        ConfigError: the folder cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def claimed(folder: Path) -> Iterator[None]:
     """Keeps other runs out of a run folder; the system lets go of it when this process dies.
 
     Raises:
-        ConfigError: another run is at work in it.
+        ConfigError: another run works in the folder.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -57,7 +57,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Moves the records of an earlier run out of the way; where to, or None where there are none."""
+    """Moves the records of an earlier run out of the way; returns their new path, or None if there are no records."""
     if not path.exists() or not path.stat().st_size:
         return None
     number = 1
@@ -68,12 +68,12 @@ def set_aside(path: Path) -> Path | None:
 
 
 def write_json(document: Any, path: Path) -> None:
-    """Writes a file whole or not at all."""
+    """Writes JSON to a file atomically."""
     write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", path)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Writes a file whole or not at all."""
+    """Writes text to a file atomically."""
     try:
         replace_file(path, text.encode())
     except OSError as error:

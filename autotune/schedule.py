@@ -1,4 +1,4 @@
-"""How a workload of a network is computed, and the kernel that is built of it."""
+"""Schedules of workloads, and the kernels built of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from targets.base import Module, Target
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a workload is computed: the algorithm and the concrete trace."""
+    """Schedule of a workload: the algorithm and the concrete trace."""
 
     algorithm: str
     trace: Trace
@@ -26,12 +26,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Kernel:
-    """All that a kernel is built of, besides the target.
+    """Complete description of a kernel, without the target.
 
     Attributes:
-        workload, schedule: what is computed, and how.
-        pitches: strides of those of its arrays that are not dense, by name.
-        name: of its symbol.
+        workload, schedule: the computation and its schedule.
+        pitches: strides of the arrays that are not dense, by name.
+        name: name of the kernel's symbol.
     """
 
     workload: Workload
@@ -41,22 +41,22 @@ class Kernel:
 
     @property
     def key(self) -> object:
-        """All that tells kernels apart, whatever their names."""
+        """Value that is equal for kernels of the same code, whatever their names."""
         schedule = self.schedule
         return self.workload.key, schedule.algorithm, schedule.trace.key, tuple(sorted(self.pitches.items()))
 
     @property
     def program(self) -> LoopProgram:
-        """Its loops.
+        """Loops of the kernel.
 
         Raises:
-            ScheduleError: its schedule is not one of the workload.
+            ScheduleError: the schedule does not fit the workload.
         """
         program = program_of(self.workload, self.schedule.algorithm, self.schedule.trace)
         return with_pitches(program, self.pitches)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain data, which `kernel_of` reads."""
+        """Returns the kernel as plain data, which `kernel_of` reads."""
         return {
             "workload": self.workload.to_json(),
             "algorithm": self.schedule.algorithm,
@@ -68,13 +68,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class OpenKernel:
-    """The same of a kernel whose sizes are open.
+    """Complete description of a kernel of open sizes, without the target.
 
     Attributes:
-        definition: what is computed, of open sizes, as `te_json` has it.
-        trace: its schedule.
-        pitches: strides of those of its arrays that are not dense, by name: extents of `te_json`.
-        name: of its symbol.
+        definition: the computation with open sizes, in the format of `te_json`.
+        trace: trace of its schedule.
+        pitches: strides of the arrays that are not dense, by name: extents of `te_json`.
+        name: name of the kernel's symbol.
     """
 
     definition: Mapping[str, Any]
@@ -84,15 +84,15 @@ class OpenKernel:
 
     @property
     def key(self) -> object:
-        """All that tells kernels apart; it is in the name of one that has a name."""
+        """Value that tells kernels apart; the name of a kernel that has one contains it."""
         return self.name or te_json.text(self.to_json())
 
     @property
     def program(self) -> LoopProgram:
-        """Its loops.
+        """Loops of the kernel.
 
         Raises:
-            ScheduleError: the trace is not one of the definition.
+            ScheduleError: the trace does not fit the definition.
         """
         *inputs, output = te_json.from_json(self.definition, open_sizes=True)
         state = initial_state([output], inputs=inputs)
@@ -100,7 +100,7 @@ class OpenKernel:
         return with_pitches(cleanup(lower(self.trace.apply(state))), pitches)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain data, which `kernel_of` reads."""
+        """Returns the kernel as plain data, which `kernel_of` reads."""
         return {
             "definition": self.definition,
             "trace": self.trace.to_json(),
@@ -110,7 +110,7 @@ class OpenKernel:
 
 
 def kernel_of(data: Mapping[str, Any]) -> Kernel | OpenKernel:
-    """The kernel whose `to_json` wrote this."""
+    """Reads the kernel that `to_json` wrote."""
     trace = Trace.from_json(data["trace"])
     pitches = {name: tuple(strides) for name, strides in data["pitches"].items()}
     if "definition" in data:
@@ -123,6 +123,6 @@ def module_of(kernel: Kernel | OpenKernel, target: Target) -> Module:
 
     Raises:
         BuildError: it cannot be built.
-        ScheduleError: its schedule is not one of the workload.
+        ScheduleError: the schedule does not fit the workload.
     """
     return target.build(kernel.program, kernel.name)

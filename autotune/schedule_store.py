@@ -1,4 +1,4 @@
-"""Stores of schedules: which schedule of a workload is the best that is known, whoever knows it.
+"""Stores of schedules: each answers which schedule of a workload is the best that it knows.
 
 | store | holds | key |
 |---|---|---|
@@ -30,15 +30,15 @@ class ScheduledWorkload:
     """A workload with a concrete schedule, and its latency.
 
     Attributes:
-        workload: to compute.
-        target: to compute it on.
+        workload: computation of the schedule.
+        target: target that the schedule is for.
         schedule: algorithm and trace.
-        seconds: measured; of a provisional one the roofline's estimate.
+        seconds: measured latency; of a provisional schedule, the roofline's estimate.
         provisional: whether it was chosen without trials, so that limits of the whole network may replace it.
         record: the measurement; None where the store has none.
         sketch: name of the sketch of the trace; "" where the store has none.
         choices: an index into the table of each decision group of the sketch.
-        module: the kernel, where it was built to choose the schedule.
+        module: the kernel, if it was built to choose the schedule.
     """
 
     workload: Workload
@@ -53,7 +53,7 @@ class ScheduledWorkload:
 
     @property
     def algorithm(self) -> str:
-        """Name of the definition that the schedule is of."""
+        """Name of the definition that the schedule belongs to."""
         return self.schedule.algorithm
 
     @property
@@ -70,7 +70,7 @@ class ScheduleStore(Protocol):
         ...
 
     def add(self, record: ScheduledWorkload) -> bool:
-        """Takes a schedule in, and returns whether the store keeps such."""
+        """Adds a schedule, and returns whether the store keeps schedules of its kind."""
         ...
 
 
@@ -78,7 +78,7 @@ class MemoryStore:
     """One schedule of each workload and target, in memory.
 
     Args:
-        records: to begin with.
+        records: initial schedules.
     """
 
     def __init__(self, records: Iterable[ScheduledWorkload] = ()) -> None:
@@ -91,7 +91,7 @@ class MemoryStore:
         return () if record is None else (record,)[:k]
 
     def add(self, record: ScheduledWorkload) -> bool:
-        """Takes a schedule in, in place of that of its workload and target."""
+        """Adds a schedule, in place of that of its workload and target."""
         self._records[record.workload.key, record.target.name] = record
         return True
 
@@ -106,14 +106,14 @@ class Ordered:
     """Union of stores, the most trusted first.
 
     Args:
-        stores: in order.
+        stores: stores in order of trust.
     """
 
     def __init__(self, stores: Sequence[ScheduleStore]) -> None:
         self._stores = tuple(stores)
 
     def best(self, workload: Workload, target: Target, k: int | None = 1) -> Sequence[ScheduledWorkload]:
-        """Returns what the first store that has any schedule of the workload returns."""
+        """Returns the schedules of the first store that has any for the workload."""
         answers = (store.best(workload, target, k) for store in self._stores)
         return next((answer for answer in answers if answer), ())
 

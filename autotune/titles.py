@@ -1,4 +1,4 @@
-"""What runtimes are called where results are shown: each with the precision that it computes in."""
+"""Titles of runtimes where results are shown: each with the precision that it computes in."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _NAMES = {
 
 
 def title_of(runtime: str, precision: str, taken: str = "") -> str:
-    """A runtime with its precision, as in "ONNX Runtime float32" or "OpenVINO as installed (bfloat16)".
+    """Returns the title of a runtime with its precision, as in "ONNX Runtime float32" or "OpenVINO as installed
+    (bfloat16)".
 
     Args:
-        runtime: as `autotune bench` has it, or any other.
-        precision: of the model that it was given, or of an executable of ours.
-        taken: type that one which chooses by itself says it computes floats in; "" where it does not say.
+        runtime: name of the runtime, such as `autotune bench` takes.
+        precision: precision of the model that the runtime was given, or of an executable of ours.
+        taken: type that a runtime which chooses by itself reports for its floats; "" if it reports none.
     """
     name = _NAMES.get(runtime, runtime)
     if runtime != AS_INSTALLED:

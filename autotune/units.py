@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 
 _UNITS = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
-_DIGITS = 4  # that count
+_DIGITS = 4  # significant digits
 _LONG_UNITS = ((31_557_600, "years"), (86_400, "days"), (3_600, "h"), (60, "min"))
 
 
 def latency(seconds: float | None, none: str = "-") -> str:
-    """Seconds of an execution in the unit that suits their size: `182.3 ns`, `12.34 µs`, `1.235 ms`, `2.000 s`.
+    """Formats seconds of an execution in the unit that suits their size: `182.3 ns`, `12.34 µs`, `1.235 ms`, `2.000 s`.
 
     Args:
-        seconds: of one execution.
-        none: what stands for None and NaN.
+        seconds: latency of one execution.
+        none: text for None and NaN.
     """
     if seconds is None or math.isnan(seconds):
         return none
-    rounded = float(f"{seconds:.{_DIGITS - 1}e}")  # first: 999.99 ns are 1.000 µs
+    rounded = float(f"{seconds:.{_DIGITS - 1}e}")  # before choosing the unit: 999.99 ns are 1.000 µs
     scale, unit = scale_of(rounded)
     value = rounded * scale
     if not math.isfinite(value):
@@ -28,13 +28,13 @@ def latency(seconds: float | None, none: str = "-") -> str:
 
 
 def scale_of(seconds: float) -> tuple[float, str]:
-    """What to multiply seconds of this size with, and the unit that they have then."""
+    """Returns the factor that converts seconds to the unit that suits their size, and that unit."""
     size, unit = next((of for of in reversed(_UNITS) if abs(seconds) >= of[0] * (1 - 1e-9)), _UNITS[0])
     return round(1 / size), unit
 
 
 def duration(seconds: float) -> str:
-    """Seconds that have passed: `12.3 s`, `4 min 5 s`, `2 h 10 min`."""
+    """Formats elapsed seconds: `12.3 s`, `4 min 5 s`, `2 h 10 min`."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -42,7 +42,7 @@ def duration(seconds: float) -> str:
 
 
 def forecast(seconds: float) -> str:
-    """Seconds that are still to come, in the largest unit of which there are two: `90 s`, `5 h`, `27 years`."""
+    """Formats remaining seconds in the largest unit of which there are at least two: `90 s`, `5 h`, `27 years`."""
     size, unit = next((of for of in _LONG_UNITS if seconds >= 2 * of[0]), (1, "s"))
     return f"{seconds / size:,.0f} {unit}"
 
@@ -53,7 +53,7 @@ def certainty(apart: float) -> str:
 
 
 def share(value: float | None, none: str = "-") -> str:
-    """A share in per cent, with a decimal where it is small; `none` for None and NaN."""
+    """Formats a share in per cent, with a decimal where it is small; `none` for None and NaN."""
     if value is None or math.isnan(value):
         return none
     return f"{value:.1%}" if 0 < value < 0.0995 else f"{value:.0%}"

@@ -1,1 +1,1 @@
-"""Networks: from a model to tasks, and from their records to an executable that is checked and timed."""
+"""Networks: from a model to tasks, and from their records to a checked and timed executable."""

@@ -1,4 +1,4 @@
-"""What a network must take at least on a machine, whatever the schedules: products at peak, weights from memory."""
+"""Lower bound on a network's time on a machine, for any schedules: products at peak, weights from memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from search_space.workloads import Workload
 
 
 def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limits: Limits | None = None) -> float:
-    """Seconds of a network in floats that ran at the machine's peak, each task by the algorithm that is best for it.
+    """Computes the seconds of a network in floats at the machine's peak, each task by its fastest algorithm.
 
-    Weights are read from memory once in each place of a task; in a loop they stay in the last cache if they fit.
+    Weights are read from memory once for each place of a task; in a loop they stay in the last-level cache if they fit.
 
-    Transforms and additions of Winograd's algorithms are not counted, so that it cannot be met where they are best.
+    Transforms and additions of Winograd's algorithms are not counted, so that the bound cannot be reached where they
+    are fastest.
 
     Args:
-        tasks: of the network.
+        tasks: tasks of the network.
         hardware: the machine's limits.
-        threads: that kernels run on.
-        limits: which algorithms there are; all by default.
+        threads: number of threads that kernels run on.
+        limits: limits of the algorithms; all by default.
     """
     limits = limits or Limits()
 

@@ -1,4 +1,4 @@
-"""From a graph, and the schedules of its kernels, to an executable: in a folder or in memory, of one shape or many."""
+"""Building of executables from a graph and schedules of its kernels: in a folder or memory, of one shape or many."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from autotune.compiler.open_model import OpenModel
 
 Keep = Callable[[Sequence[Array]], None]
-"""Takes the weights of an executable, whose manifest is in its folder, in parts (n,) one after the other."""
+"""Function of the weights of an executable, in parts (n,) one after the other; its manifest is written before."""
 
 
 def compile_graph(
@@ -38,24 +38,24 @@ def compile_graph(
     weights: Weights | None = None,
     weights_file: bool = True,
 ) -> Sequence[Array] | Array:
-    """Writes the executable of a graph to a folder; schedules and kernels that are missing are made side by side.
+    """Writes the executable of a graph to a folder; missing schedules are chosen and kernels built in parallel.
 
     Args:
-        graph: ready for kernels; where sizes are open, a function of them.
-        schedules: of kernels at known sizes; they are closed.
-        folder: to write.
+        graph: graph ready for kernels; where sizes are open, a function of them.
+        schedules: schedules of kernels at known sizes; they are closed at the end.
+        folder: folder to write.
         settings: target and threads.
-        shapes: that the executable takes.
-        weights: of executables compiled before, see `Compiler`.
-        weights_file: whether the weights are written, too.
+        shapes: shapes that the executable takes.
+        weights: weights of executables compiled before, see `Compiler`.
+        weights_file: whether to write the weights, too.
 
     Returns:
         The weights, see `Compiler.write`.
 
     Raises:
-        NotOpen: the network is not one at all sizes, or no kernel of a part of it holds for a range.
-        ConfigError: a workload without a legal candidate.
-        BuildError: a kernel that cannot be built.
+        NotOpen: the network differs between sizes, or a part of it has no kernel for a range.
+        ConfigError: a workload has no legal candidate.
+        BuildError: a kernel cannot be built.
         RuntimeError: the linker failed, or a process ended.
     """
     try:
@@ -91,9 +91,9 @@ def compile_in_memory(
     """Compiles a graph; its weights do not go through a file where the target holds them in memory.
 
     Args:
-        graph, schedules, settings, shapes: as of `compile_graph`, which says what is raised, too.
-        folder: for its other files, and for the weights if it is saved or pickled.
-        keep: called beside loading with weights that do not go through a file.
+        graph, schedules, settings, shapes: arguments of `compile_graph`, which also lists the errors raised.
+        folder: folder of its other files, and of the weights if it is saved or pickled.
+        keep: function that is called while loading, with weights that do not go through a file.
     """
     kind = registry.executable_of(settings.target.name)
     in_memory = kind is not None and kind.holds_weights
@@ -101,10 +101,12 @@ def compile_in_memory(
     if kind is None or not in_memory:
         return load(folder, settings.threads)
     with ThreadPoolExecutor(1, "autotune-keep") as thread:
-        kept = None if keep is None else thread.submit(keep, [weights] if isinstance(weights, np.ndarray) else weights)
+        keeping = (
+            None if keep is None else thread.submit(keep, [weights] if isinstance(weights, np.ndarray) else weights)
+        )
         executable = kind(folder, settings.threads, weights=weights)
-    if kept is not None:
-        kept.result()  # what went wrong
+    if keeping is not None:
+        keeping.result()  # raises its error
     return executable
 
 
@@ -127,7 +129,7 @@ def compile_network(network: Network | OpenModel, schedules: Schedules, folder: 
 
 
 def make_feeds(network: Network, seed: int) -> dict[str, Array]:
-    """Random inputs: standard normal; integers below 100, as token ids are; truth values."""
+    """Draws random inputs: standard normal floats; integers below 100, as token ids are; truth values."""
     rng = np.random.default_rng(seed)
     feeds: dict[str, Array] = {}
     for name, kind in network.graph.inputs.items():

@@ -1,7 +1,7 @@
-"""The executable of a model without trials: from records, from a lock file, or by what is chosen without trials.
+"""The executable of a model without trials: from records, from a lock file, or by choices without trials.
 
-What only records need is imported where there are any, as most that compile so have none and wait for the import; what
-reads models is imported when processes that choose schedules have been started.
+Modules for records are imported only where there are any, as most compilations have none and need not wait for the
+import. Modules that read models are imported after processes that choose schedules have started.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from autotune.schedule_store import ScheduleStore
 
 LEAST_BYTES = 1 << 20
-"""Bytes of a model that takes long to read; most that are smaller have few kernels."""
+"""Bytes from which on a model takes long to read; most smaller ones have few kernels."""
 
 
 @contextmanager
 def legal(lock: str | None) -> Iterator[None]:
-    """Turns the refusal of a schedule that a lock file has into one of the file."""
+    """Turns the refusal of a schedule from a lock file into an error of the file."""
     try:
         yield
     except ScheduleError as error:
@@ -53,20 +53,20 @@ def compile_model(
     output: Path | None = None,
     source: ModelSource | None = None,
 ) -> tuple[Path, list[str]]:
-    """Compiles a model from records alone; kernels without any, be it all, run by what is chosen without trials.
+    """Compiles a model from records; kernels without records, even all of them, get schedules without trials.
 
     Args:
-        job: what to make.
-        records: file of the records; by default that of the run folder, where it is there.
+        job: model, settings and folder of the executable.
+        records: file of the records; by default that of the run folder, if it exists.
         output: folder to write; `network` in the run folder by default.
-        source: in place of the model that the configuration names.
+        source: model in place of the one that the configuration names.
 
     Returns:
-        The folder of the executable, and what the user should know of.
+        The folder of the executable, and notes for the user.
 
     Raises:
-        ConfigError: a model that cannot be compiled, `records` that are not there or have none of its tasks, or a lock
-            file of other tasks.
+        ConfigError: the model cannot be compiled, `records` are missing or have none of its tasks, or the lock file is
+            one of other tasks.
         MeasureError: records that cannot be read.
     """
     folder = output or job.folder / FOLDER
@@ -85,10 +85,10 @@ def compile_model(
 def compile_model_in_memory(
     job: NetworkJob, source: ModelSource | None = None, whole: Whole | None = None
 ) -> Executable:
-    """Compiles a model whose weights are in the folder only once it is saved; see `compile_model`.
+    """Compiles a model whose weights are written to the folder only when it is saved; see `compile_model`.
 
     Args:
-        whole: where it is kept for the next time; None: nowhere.
+        whole: entry of the executable in the cache, to be filled; None: it is not cached.
     """
     network, schedules = _prepared(job, None, source, whole)
     from autotune.compiler.build import compile_in_memory, compile_network
@@ -111,7 +111,7 @@ def compile_model_in_memory(
 
 @contextmanager
 def _compiling(job: NetworkJob, network: Network | OpenModel) -> Iterator[None]:
-    """Says what takes long, and where in the configuration a refusal comes from."""
+    """Notifies the user of a long compilation, and adds the configuration's key to a refusal."""
     sizes = job.config.network.sizes
     kernels = "for all sizes" if sizes else f"from {len(network.tasks)} kernels"
     refusals = errors_at("network.sizes") if sizes else legal(job.config.lock)
@@ -122,7 +122,7 @@ def _compiling(job: NetworkJob, network: Network | OpenModel) -> Iterator[None]:
 def _prepared(
     job: NetworkJob, records: Path | None, source: ModelSource | None, whole: Whole | None = None
 ) -> tuple[Network | OpenModel, Schedules]:
-    """A network, and schedules of its kernels; of open sizes, all are chosen without trials."""
+    """Loads a network, and makes the schedules of its kernels; kernels of open sizes get schedules without trials."""
     if not job.config.network.sizes:
         return _recorded(job, records, source, whole)
     if records is not None:
@@ -136,7 +136,7 @@ def _prepared(
 def _recorded(
     job: NetworkJob, records: Path | None, source: ModelSource | None, whole: Whole | None = None
 ) -> tuple[Network, Schedules]:
-    """A network, and the schedules that records or a lock file have for it."""
+    """Loads a network, and the schedules that records or a lock file have for it."""
     config, settings, path = job.config, job.settings, records or job.records
     if records is not None and config.lock is not None:
         raise ConfigError(f"`records` must not stand beside `lock`, but got {records} and {config.lock}")
@@ -174,7 +174,7 @@ def _recorded(
 
 
 def _ahead(whole: Whole, settings: Settings, limits: Limits) -> Crew | None:
-    """Processes that choose schedules, each of which takes a while to be there, for a large model that is a new one."""
+    """Starts processes that choose schedules, which takes a while, before a large uncached model is read."""
     cores = len(allowed_cores())
     if whole.known or whole.nbytes < LEAST_BYTES or cores < 2:
         return None

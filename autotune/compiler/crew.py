@@ -1,4 +1,4 @@
-"""Processes that choose schedules and build kernels side by side, each request by the process that is free."""
+"""Processes that choose schedules and build kernels in parallel; an idle process takes the next request."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 class Crew:
-    """Processes that answer requests, one for each core.
+    """Processes that answer requests, one per core.
 
     Args:
-        options: what all requests have in common, see `Child`.
+        options: options that all requests share, see `Child`.
         program: module whose `main` answers: one message for each request, in the order in which it gets them.
-        most: processes at most.
+        most: largest number of processes.
     """
 
     def __init__(self, options: Mapping[str, Any], program: str, most: int) -> None:
@@ -34,50 +34,50 @@ class Crew:
             raise
 
     def ask(self, requests: Sequence[Mapping[str, Any]], ahead: int = 1) -> Iterator[Answer]:
-        """The answers to requests, in the order of the requests, each as soon as it is there.
+        """Lists the answers to requests, in the order of the requests, each as soon as it is there.
 
-        All that a process was given is worked on while nobody asks for the next answer. One call must be at its end
-        before the next begins; one that is given up, as by Ctrl-C, ends the processes, as their answers would be taken
+        Processes work on their requests even while the caller does not ask for the next answer. One call must end
+        before the next begins; one that is abandoned, as by Ctrl-C, ends the processes, as their answers would be taken
         for those to other requests.
 
         Args:
-            ahead: requests that a process has at once: with 2 it goes on while its answer waits to be read.
+            ahead: number of requests that a process has at once: with 2 it goes on while its answer waits to be read.
 
         Raises:
-            RuntimeError: a process has ended, or all have after a call that was given up.
+            RuntimeError: a process has ended, or all have after a call that was abandoned.
         """
         if not self._children:
             raise RuntimeError("processes that choose schedules must be open to be asked, but they have ended")
         todo = deque(range(len(requests)))
-        found: dict[int, Answer] = {}
-        given: dict[int, tuple[Child, deque[int]]] = {
+        answers: dict[int, Answer] = {}
+        assigned: dict[int, tuple[Child, deque[int]]] = {
             child.channel.fileno(): (child, deque()) for child in self._children
         }
 
         def give() -> None:
-            for _ in range(ahead):  # the first to all before the second to any
-                for child, numbers in given.values():
+            for _ in range(ahead):  # each process gets its first request before any gets a second one
+                for child, numbers in assigned.values():
                     if todo and len(numbers) < ahead:
                         child.send(requests[todo[0]])
                         numbers.append(todo.popleft())
 
         def take(timeout: float | None) -> None:
-            ready = wait([number for number, (_, numbers) in given.items() if numbers], timeout)
-            for number, (child, numbers) in given.items():
+            ready = wait([number for number, (_, numbers) in assigned.items() if numbers], timeout)
+            for number, (child, numbers) in assigned.items():
                 if number in ready:
-                    found[numbers.popleft()] = _received(child)
+                    answers[numbers.popleft()] = _received(child)
 
         try:
             give()
             for number in range(len(requests)):
                 take(0.0)
-                while number not in found:
+                while number not in answers:
                     take(None)
                     give()
                 give()
-                yield found.pop(number)
+                yield answers.pop(number)
         finally:
-            if any(numbers for _, numbers in given.values()):
+            if any(numbers for _, numbers in assigned.values()):
                 self.close()
 
     def close(self) -> None:

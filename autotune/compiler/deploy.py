@@ -34,13 +34,13 @@ from targets import registry
 from targets.executable import Executable
 
 TIMED = 11
-"""How often steps are timed; medians are taken."""
+"""Number of repetitions when steps are timed; medians are taken."""
 
 COMPARED = ("onnxruntime",)
 """Runtimes that a run times beside its network, where they run on the same processor."""
 
 TURNS = 20
-"""How many turns each runtime takes when the executable is timed beside it."""
+"""Number of turns of each runtime when the executable is timed beside it."""
 
 
 def finish_network(
@@ -51,19 +51,19 @@ def finish_network(
     timed: bool = True,
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[dict[str, Any], list[str], str]:
-    """Compiles the best kernels of a run, checks the whole and times it.
+    """Compiles the best kernels of a run, checks the executable and times it.
 
     Args:
-        network: what was tuned.
-        results: of its tasks.
-        job: of the run.
+        network: network that was tuned.
+        results: results of its tasks.
+        job: job of the run.
         folder: the run folder.
-        timed: whether to time, which a run on recorded answers cannot.
+        timed: whether to time; a run on recorded answers cannot.
         say: shows a sentence to the user.
 
     Returns:
-        The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
-        outputs are further from the reference's than the configuration allows; "" where they are not.
+        The `network` part of the summary, notes for the user, and the fault of the executable: its outputs are further
+        from the reference's than the configuration allows; "" if they are not.
     """
     config, settings = job.config, job.settings
     if network.found is not None:
@@ -74,7 +74,7 @@ def finish_network(
     tuned, wrong = [each for each in schedules.of_tasks(network.tasks) if not each.provisional], ""
     absent = settings.target.unavailable()
     check, timing, executable = None, None, None
-    if absent:  # another machine has measured
+    if absent:  # another machine measured the kernels
         notes.append(f"the network was neither checked nor timed: {absent}")
     else:
         executable = load(folder / FOLDER, settings.threads)
@@ -103,13 +103,13 @@ def finish_network(
 
 
 def _missed(network: Network, check: Check | None) -> list[str]:
-    """A sentence where mixed precision is less accurate on the check's inputs than on those it was chosen by."""
-    found = [] if check is None else [cost.decibels for cost in check.rounding.values()]
-    if network.mixture is None or not found or min(found) >= network.mixture.wanted:
+    """Notes mixed precision that is less accurate on the check's inputs than on those it was chosen by."""
+    costs = [] if check is None else [cost.decibels for cost in check.rounding.values()]
+    if network.mixture is None or not costs or min(costs) >= network.mixture.wanted:
         return []
     return [
         f"network.accuracy={network.mixture.asked} was kept with {network.mixture.measured:.1f} dB on the inputs that "
-        f"the precisions were chosen by, but those of the check have {min(found):.1f} dB"
+        f"the precisions were chosen by, but those of the check have {min(costs):.1f} dB"
     ]
 
 
@@ -124,7 +124,7 @@ def _timed(
 
 
 def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> Timing:
-    """Of a network whose accelerator is simulated: nothing else runs what it would be compared with."""
+    """Times a network whose accelerator is simulated: no other runtime runs it, so that nothing is compared."""
     feeds = make_feeds(network, seed)
     executable(*(feeds[p.name] for p in executable.inputs))
     took = [float(seconds) for seconds in executable.time(TIMED)]
@@ -134,12 +134,12 @@ def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> 
 def _untuned_seconds(executable: Executable, network: Network, tuned: Sequence[ScheduledWorkload], seed: int) -> float:
     """Times the tasks without a working trial within the network."""
     keys = {each.workload.key for each in tuned}
-    places = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in keys]
-    if not places:
+    untuned_steps = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in keys]
+    if not untuned_steps:
         return 0.0
     feeds = make_feeds(network, seed)
     executable(*(feeds[p.name] for p in executable.inputs))
-    return float(np.median(executable.profile(TIMED), axis=0)[places].sum())
+    return float(np.median(executable.profile(TIMED), axis=0)[untuned_steps].sum())
 
 
 def compare(
@@ -152,19 +152,19 @@ def compare(
 ) -> Timing:
     """Times the executable of a model beside other runtimes, and compares their outputs.
 
-    What is found of the run's own executable is kept in the run folder, for its report.
+    Results of the run's own executable are stored in the run folder, for its report.
 
     Args:
-        job: of the run.
-        folder: of the executable; that of the run by default.
+        job: job of the run.
+        folder: folder of the executable; that of the run by default.
         against: names of runtimes.
-        turns: that each takes.
+        turns: number of turns of each.
         say: shows a sentence to the user.
         also: run folders of the same model in other precisions.
 
     Raises:
-        ConfigError: an unknown runtime or model, a target that is simulated, or a folder that no run wrote.
-        ExecutableError: no executable in the folder.
+        ConfigError: a runtime or model is unknown, the target is simulated, or no run wrote the folder.
+        ExecutableError: the folder has no executable.
     """
     config, settings = job.config, job.settings
     peers = registry.get(config.target).peers
@@ -175,24 +175,24 @@ def compare(
     for name in against:
         if name not in peers:
             raise ConfigError(f"`--against` must be among {', '.join(peers)}, but got {name!r}")
-    place = folder or job.folder / FOLDER
+    network_folder = folder or job.folder / FOLDER
     more = [(_precision_of(run), run / FOLDER) for run in also]
     tell_if_busy(say)
-    load(place)
+    load(network_folder)
     network = job.load()
-    found = [own_precision(network), *(precision for precision, _ in more)]
-    if twice := [precision for at, precision in enumerate(found) if precision in found[:at]]:
+    precisions = [own_precision(network), *(precision for precision, _ in more)]
+    if twice := [precision for at, precision in enumerate(precisions) if precision in precisions[:at]]:
         raise ConfigError(f"executables must be in precisions of their own, but got {twice[0]} twice")
     with alone():
-        timing = time_network(network, place, settings, against, turns, say, dict(more), accuracy=True)
-    if place == job.folder / FOLDER:
+        timing = time_network(network, network_folder, settings, against, turns, say, dict(more), accuracy=True)
+    if network_folder == job.folder / FOLDER:
         with errors_at("--network"):
-            keep(timing, job.folder, place)
+            keep(timing, job.folder, network_folder)
     return timing
 
 
 def _precision_of(run: Path) -> str:
-    """Of the network of a run folder, by its summary."""
+    """Reads the precision of the network of a run folder from its summary."""
     try:
         network = json.loads((run / "summary.json").read_text())["network"]
         accuracy = network["accuracy"]
@@ -204,7 +204,7 @@ def _precision_of(run: Path) -> str:
 
 
 def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:
-    """Figures by name, None for those that are no numbers: an output may have left the range of 16 bits."""
+    """Replaces figures that are no numbers by None: an output may have left the range of 16 bits."""
     return {name: value if math.isfinite(value) else None for name, value in figures.items()}
 
 

@@ -1,6 +1,6 @@
-"""The job of making a model's executable: what `autotune run`, `autotune compile` and `autotune.compile` hand over.
+"""Compilation job of a model, which `autotune run`, `autotune compile` and `autotune.compile` pass on.
 
-What reads models and chooses schedules is imported where it is used: who finds an executable in the cache needs none.
+Modules that read models and choose schedules are imported on use: an executable from the cache needs none of them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class NetworkJob:
-    """A model, how its executable is made, and where it goes.
+    """Model, options of its executable, and the folder to write.
 
     Attributes:
         config: keys of the configuration that concern the model.
-        settings: how its kernels are chosen and tuned.
+        settings: settings to choose and tune its kernels.
         records: file of measurements, which may be missing.
-        known: values of `network.substitutions` besides those of `pipeline.SUBSTITUTIONS` → what makes the pass.
+        known: values of `network.substitutions` besides those of `pipeline.SUBSTITUTIONS` → function that makes the
+            pass.
     """
 
     config: CompileConfig
@@ -55,10 +56,10 @@ class NetworkJob:
 
     @cached_property
     def device(self) -> Target | None:
-        """The accelerator that computes what it can of the model; None where the target takes all of it.
+        """The accelerator that computes the layers it supports; None if the target takes the whole model.
 
         Raises:
-            ValueError: an unknown target.
+            ValueError: the target is unknown.
         """
         return device_of(self.config)
 
@@ -67,7 +68,7 @@ class NetworkJob:
         """Options of the compilation.
 
         Raises:
-            ValueError: options that exclude each other.
+            ValueError: options exclude each other.
         """
         from autotune.compiler.executable.shapes import ShapeSet
         from autotune.compiler.modes import precision_mode, quantisation_mode
@@ -94,7 +95,7 @@ class NetworkJob:
         """Passes that replace parts of the graph.
 
         Raises:
-            ConfigError: a value that only whoever runs configurations knows.
+            ConfigError: the value is known only to `autotune run`, or unknown.
         """
         from autotune.compiler.pipeline import SUBSTITUTIONS
 
@@ -117,10 +118,10 @@ class NetworkJob:
         return Limits(self.settings.search.algorithms, named, keys.max_algorithm_error, extra, hardware)
 
     def open_cache(self) -> KernelCache | None:
-        """Opens the cache of what compiling has found out before; None where nothing is kept.
+        """Opens the cache of kernels; None if caching is off.
 
         Raises:
-            ConfigError: a folder that others may write to.
+            ConfigError: other users may write to the folder.
         """
         from autotune.compiler.cache.place import open_cache
 
@@ -139,13 +140,13 @@ class NetworkJob:
 
         Args:
             at: key that names the model, for messages.
-            again: whether mixed precision is chosen anew, where the run folder has a choice.
-            source: in place of the model that the configuration names.
-            weights: whether the network's model has all of its weights, which only what is compared with it needs.
+            again: whether to choose mixed precision anew, even if the run folder has a choice.
+            source: model in place of the one that the configuration names.
+            weights: whether the network's model has all of its weights, which only comparisons with it need.
             listener: called after each graph pass.
 
         Raises:
-            ConfigError: an unknown model or pass, or a model that cannot be compiled.
+            ConfigError: the model or a pass is unknown, or the model cannot be compiled.
         """
         from autotune.compiler.load import load_network
 
@@ -163,10 +164,10 @@ class NetworkJob:
         return network
 
     def read_module(self) -> ModelSource | None:
-        """Exports the module of PyTorch that the configuration names by an import path; None where it names a file.
+        """Exports the module of PyTorch that the configuration names by an import path; None if it names a file.
 
         Raises:
-            ModelError: torch is missing, a path that names none, or a module that cannot be exported.
+            ModelError: torch is missing, the path names no module, or the module cannot be exported.
         """
         from autotune.graph.import_path import call_path, is_import_path
 
@@ -185,7 +186,7 @@ class NetworkJob:
         return OnnxSource.of(load_model(str(self.config.model), shapes, weights), self.config.seed)
 
     def _chooser(self, again: bool) -> Callable[[Graph, ModelSource], Mixture] | None:
-        """Makes what chooses the precision of each kernel; None where it is one for all."""
+        """Makes the function that chooses the precision of each kernel; None if all have the same."""
         keys = self.config.network
         if keys.precision not in CHOOSING:
             return None
@@ -203,20 +204,20 @@ class NetworkJob:
 
 
 def device_of(config: CompileConfig) -> Target | None:
-    """The accelerator that a model is to run on, as far as it can; None where the target takes the whole model.
+    """Returns the accelerator of a model's supported layers; None if the target takes the whole model.
 
     Raises:
-        ValueError: an unknown target.
+        ValueError: the target is unknown.
     """
     target = registry.get(config.target)
     return target if config.model is not None and target.host else None
 
 
 def target_of(config: CompileConfig) -> Target:
-    """The target of the tasks, but for those that an accelerator takes of a model.
+    """Returns the target of all tasks that no accelerator takes.
 
     Raises:
-        ValueError: an unknown target.
+        ValueError: the target is unknown.
     """
     device = device_of(config)
     return registry.get(config.target if device is None else device.host)

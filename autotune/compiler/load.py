@@ -1,4 +1,4 @@
-"""Loading a network: a model imported, taken through the passes, and split into tasks."""
+"""Loading of a network: imports a model, applies the passes, and splits it into tasks."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from autotune.tuner.task import Task
 
 
 class Substituted(Protocol):
-    """The outcome of a search for substitutions; its text is a sentence."""
+    """Result of a search for substitutions; its text is a sentence."""
 
     def to_json(self) -> Mapping[str, Any]:
-        """Gives rules, how often each was applied, and modelled seconds."""
+        """Returns rules, how often each was applied, and modelled seconds."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """A model on its way to an executable.
+    """Model between import and executable.
 
     Attributes:
-        name: of the network.
+        name: name of the network.
         source: model with its weights, as the reference runs it.
-        graph: after the passes.
+        graph: graph after the passes.
         tasks: distinct workloads, in order of occurrence.
-        accuracy: what quantisation cost; None where the network is not quantised.
-        found: what a search for substitutions came to; None where there was none.
-        device: target of the tasks that an accelerator computes; None where there is none.
-        precision: what layers multiply and values between kernels are stored in; of a model that has 16-bit floats
-            these, though parts of it may be in float32.
-        mixture: what of it is in which type, where that is mixed.
-        imported: of a model that another quantiser made, which layers work on bytes; None of another one.
+        accuracy: error due to quantisation; None if the network is not quantised.
+        found: result of a search for substitutions; None without a search.
+        device: target of the tasks that an accelerator computes; None without an accelerator.
+        precision: type that layers multiply and values between kernels are stored in; for a model that has 16-bit
+            floats this type, even if parts of it are in float32.
+        mixture: type of each part, for mixed precision.
+        imported: layers on bytes of a model that another quantiser made; None for other models.
         substitutions: passes that have replaced parts of the graph.
     """
 
@@ -63,7 +63,7 @@ class Network:
 
     @property
     def in_one_file(self) -> bool:
-        """Says whether the model is a file, and no other one has a part of it."""
+        """Tells whether the model is one file, which refers to no other one."""
         return self.source.is_of_one_file
 
 
@@ -78,17 +78,17 @@ def load_network(
     """Imports a model, applies the passes and finds the tasks.
 
     Args:
-        model: shapes known.
-        name: of the network.
-        options: how to compile; None: for the CPU, in float32.
-        choose: a graph in float32, after the passes, and the model → what is in which type; for mixed precision.
-        report: whether it is measured what weights of a few bits cost.
+        model: model of known shapes.
+        name: name of the network.
+        options: options of the compilation; None: for the CPU, in float32.
+        choose: function that maps a graph in float32, after the passes, and the model to types; for mixed precision.
+        report: whether to measure the error due to weights of a few bits.
         listener: called after each pass.
 
     Raises:
-        ModelError: an operator that is not supported, or shapes that are not known.
-        GraphError: a network to quantise that has no layers with weights, or none that the device covers.
-        ValueError: the model excludes options, or what `quantisation` says of layers or data is not there.
+        ModelError: an operator is not supported, or shapes are not known.
+        GraphError: a network to quantise has no layers with weights, or none that the device supports.
+        ValueError: the model excludes options, or layers or data that `quantisation` names do not exist.
     """
     options = options or CompileOptions()
     source = model if isinstance(model, ModelSource) else OnnxSource.of(model, options.seed)

@@ -1,4 +1,4 @@
-"""Lock files: the schedule of every task of a network, as text that is kept beside the model and reviewed."""
+"""Lock files: the schedule of every task of a network, as text that is stored beside the model and reviewed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 
 NAME = "schedules.lock"
-"""In a run folder."""
+"""Name of the file in a run folder."""
 SCHEMA = "autotune.lock/1"
 _KEYS = {"algorithm", "trace", "seconds", "target"}
 
@@ -48,21 +48,24 @@ def read_lock(path: Path, tasks: Sequence[Task], settings: Settings) -> MemorySt
     """Reads the schedules of a network's tasks.
 
     Args:
-        path: of the lock file.
-        tasks: of the network: those that the file has, and no other.
-        settings: for which target they are wanted.
+        path: path of the lock file.
+        tasks: tasks of the network, which must be exactly those of the file.
+        settings: settings with the target of the schedules.
 
     Raises:
-        ConfigError: a file that is none, or one of other tasks or of another target.
+        ConfigError: the file is no lock file, or is for other tasks or another target.
     """
     document = _document(path)
-    known = {task.workload.key: task for task in tasks}
-    for what, keys in (("missing", known.keys() - document.keys()), ("unknown", document.keys() - known.keys())):
+    task_by_key = {task.workload.key: task for task in tasks}
+    for what, keys in (
+        ("missing", task_by_key.keys() - document.keys()),
+        ("unknown", document.keys() - task_by_key.keys()),
+    ):
         if keys:
             raise ConfigError(
                 f"`lock` must have the tasks of the network, but in {path} {len(keys)} are {what}, such as {min(keys)}"
             )
-    return MemoryStore(_read(path, key, document[key], task, settings) for key, task in known.items())
+    return MemoryStore(_read(path, key, document[key], task, settings) for key, task in task_by_key.items())
 
 
 def _document(path: Path) -> dict[str, Any]:

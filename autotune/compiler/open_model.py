@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class OpenModel:
-    """A model at any sizes, in place of a `Network`, which has one shape.
+    """Model at any sizes; it takes the place of a `Network`, which has one shape.
 
     Args:
-        job: what to make.
-        source: in place of the model that the configuration names.
+        job: job of the model.
+        source: model in place of the one that the configuration names.
 
     Attributes:
-        name: of the network.
-        shapes: that it takes.
-        in_one_file: whether the model is a file, and no other one has a part of it; known once it was read.
-        tasks, device: as of a `Network`; there is none.
+        name: name of the network.
+        shapes: shapes that it takes.
+        in_one_file: whether the model is one file, which refers to no other one; known once the model was read.
+        tasks, device: attributes of a `Network`, which are empty here.
 
     Raises:
-        ConfigError: options that do not go with open sizes.
+        ConfigError: an option excludes open sizes.
     """
 
     tasks: Sequence[Task] = ()
@@ -40,14 +40,14 @@ class OpenModel:
 
     def __init__(self, job: NetworkJob, source: ModelSource | None) -> None:
         _check(job)
-        self.shapes = job.options.shapes  # options refuse what else does not go with open sizes
+        self.shapes = job.options.shapes  # checks that no other option excludes open sizes
         self.name, self.in_one_file = job.config.name, False
         self._job, self._source = job, job.read_module() if source is None else source
         self._arrays: dict[Hashable, Array] = {}
 
     @property
     def graph(self) -> GraphAt:
-        """Reads the model at some sizes, and takes it through the passes."""
+        """Function that reads the model at some sizes, and applies the passes."""
         return self._read
 
     def _read(self, point: Point) -> Graph:
@@ -56,9 +56,9 @@ class OpenModel:
         network = keys.model_copy(update={"sizes": {}, "shapes": _shapes_at(keys.shapes, known)})
         fixed = replace(self._job, config=config.model_copy(update={"network": network}))
         with reading_once(self._arrays):
-            found = fixed.load(source=self._source, weights=False)
-        self.in_one_file = found.in_one_file
-        return found.graph
+            model = fixed.load(source=self._source, weights=False)
+        self.in_one_file = model.in_one_file
+        return model.graph
 
 
 def _shapes_at(shapes: Mapping[str, Sequence[int | str]], sizes: Mapping[str, int]) -> dict[str, list[int | str]]:
@@ -66,10 +66,10 @@ def _shapes_at(shapes: Mapping[str, Sequence[int | str]], sizes: Mapping[str, in
 
 
 def _check(job: NetworkJob) -> None:
-    """Holds a configuration against what open sizes go with.
+    """Refuses keys of a configuration that exclude open sizes.
 
     Raises:
-        ConfigError: something else.
+        ConfigError: a size is in no shape, or a key excludes open sizes.
     """
     config, keys = job.config, job.config.network
     used = {extent for shape in keys.shapes.values() for extent in shape if isinstance(extent, str)}

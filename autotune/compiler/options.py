@@ -1,4 +1,4 @@
-"""Options of a compilation: what is made of a graph, for which target; what excludes what is checked here alone."""
+"""Options of a compilation, and the checks of all combinations that exclude each other."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ SHIFTS = "shift8"
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Options by which a graph becomes an executable.
+    """Options of the compilation of a graph.
 
     Attributes:
-        target: of the kernels, but for those of `device`.
-        device: accelerator that computes the layers that it can; needs `quantise` shift8.
-        precision: of a graph in float32; one with 16-bit floats keeps its own. May be given by its name.
-        quantise: None: layers compute in floats. May be given by its name.
-        quantisation: how.
+        target: target of the kernels, except those of `device`.
+        device: accelerator that computes the layers it supports; needs `quantise` shift8.
+        precision: precision for a graph in float32; one with 16-bit floats keeps its own. May be given by its name.
+        quantise: mode of layers with integers; None: layers compute in floats. May be given by its name.
+        quantisation: parameters of the quantisation.
         passes: names of the graph passes to run; None: all.
-        substitutions: passes behind the others that replace parts of a graph by faster ones of other rounding errors.
-        shapes: that the executable takes; by default those of the graph.
-        seed: of every random draw, and of weights that the model does not carry.
+        substitutions: later passes that replace parts of a graph by faster ones of other rounding errors.
+        shapes: shapes that the executable takes; by default those of the graph.
+        seed: seed of every random draw, and of weights that the model does not carry.
 
     Raises:
-        ValueError: an unknown precision or mode, or options that exclude each other.
+        ValueError: a precision or mode is unknown, or options exclude each other.
     """
 
     target: Target = field(default_factory=partial(registry.get, CPU))
@@ -71,10 +71,10 @@ class CompileOptions:
 
     @property
     def block(self) -> Block | None:
-        """The block of the device's matrix instruction; None without a device.
+        """Block of the device's matrix instruction; None without a device.
 
         Raises:
-            ValueError: a device that has none.
+            ValueError: the device has no such instruction.
         """
         if self.device is None:
             return None
@@ -87,6 +87,6 @@ class CompileOptions:
 
     @property
     def plain(self) -> bool:
-        """Says whether the passes leave precision and layers as the model has them."""
+        """Tells whether the passes leave precision and layers unchanged."""
         changes = (self.quantise, self.device) != (None, None) or bool(self.substitutions)
         return self.precision.name == FULL and not changes

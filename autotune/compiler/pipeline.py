@@ -1,6 +1,6 @@
-"""The passes from an imported graph to one that is split into kernels: one list, whichever front end made the graph.
+"""The passes from an imported graph to one that is split into kernels: one list for all front ends.
 
-A pass of one's own stands in this list, and is a file besides; see docs/passes.md.
+A new pass is a file and an entry of this list; see docs/passes.md.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from search_space.hardware import Hardware
 
 SUBSTITUTIONS: Mapping[str, GraphPass] = MappingProxyType({"means": EarlyMeans()})
-"""Values of `network.substitutions` → the pass that they ask for; a job may know further ones."""
+"""Values of `network.substitutions` → the pass of each; a job may know further ones."""
 
 
 @dataclass(frozen=True)
 class UnrollLoops(GraphPass):
-    """Unrolls loops, all but those that are worth keeping where the target has loops.
+    """Pass that unrolls loops, except those that are worth keeping if the target has loops.
 
-    The passes that lower and quantise see no bodies, so that all are unrolled where anything is not in float32.
+    The passes that lower and quantise see no bodies, so that all loops are unrolled if anything is not in float32.
 
     Attributes:
         keep: whether loops may stay.
@@ -56,7 +56,7 @@ class UnrollLoops(GraphPass):
 
 @dataclass(frozen=True)
 class CheckTypes(GraphPass):
-    """Holds the options against the types that a graph has; its fact is the 16-bit floats of the graph."""
+    """Pass that checks the options against the types of a graph; its fact is the 16-bit floats of the graph."""
 
     options: CompileOptions = field(repr=False)
     name = "check_types"
@@ -81,7 +81,7 @@ class CheckTypes(GraphPass):
 
 @dataclass(frozen=True)
 class FuseAttention(GraphPass):
-    """Makes products, softmax and products one node, where the machine gains by it."""
+    """Pass that fuses products, softmax and products to one node, where that is faster on the machine."""
 
     hardware: Hardware = field(repr=False)
     name = "fuse_attention"
@@ -92,7 +92,7 @@ class FuseAttention(GraphPass):
 
 @dataclass(frozen=True)
 class RoundOnce(GraphPass):
-    """Has each kernel of a graph with 16-bit floats round once, as it writes."""
+    """Pass that lets each kernel of a graph with 16-bit floats round once, when it writes."""
 
     name = "round_once"
 
@@ -102,10 +102,10 @@ class RoundOnce(GraphPass):
 
 @dataclass(frozen=True)
 class CopyViews(GraphPass):
-    """Copies what kernels cannot read or write in place: outputs that are views, and parts that lie unaligned.
+    """Pass that copies values that kernels cannot read or write in place: outputs that are views, and unaligned parts.
 
     Attributes:
-        alignment: bytes.
+        alignment: alignment in bytes.
     """
 
     alignment: int
@@ -122,17 +122,18 @@ def pipeline_of(
     known: Known | None = None,
     listener: Listener | None = None,
 ) -> PassPipeline:
-    """Lists the passes that options ask for.
+    """Lists the passes for the options.
 
     Args:
-        options: how to compile.
-        choose: makes the choice of mixed precision.
-        report: whether it is measured what weights of few bits cost.
+        options: options of the compilation.
+        choose: function that makes the choice of mixed precision.
+        report: whether to measure the error due to weights of few bits.
         known: weights in few bits that other graphs of the model have quantised already.
-        listener: called after each pass.
+        listener: function that is called after each pass.
 
     Raises:
-        ValueError: `choose` without mixed precision or the reverse, an unknown pass, or a device without blocks.
+        ValueError: `choose` comes without mixed precision or the reverse, a pass is unknown, or the device has no
+            blocks.
     """
     precision, quantise, target = options.precision, options.quantise, options.target
     if (choose is not None) != precision.chooses:

@@ -1,4 +1,4 @@
-"""Schedules of the kernels of a network: the fastest of the records, or choices without trials, made side by side.
+"""Schedules of the kernels of a network: the fastest of the records, or choices without trials, made in parallel.
 
 The processes that choose schedules then build the kernels.
 """
@@ -32,23 +32,23 @@ from targets import registry
 from targets.base import BuildError, Module, Target
 
 FEWEST = 8
-"""Schedules for which it pays to start processes, which takes them a second."""
+"""Number of schedules from which on it pays to start processes, which takes a second."""
 
 
 class Schedules:
     """Schedules of workloads: a store's, the cache's choices, the database's, or the pretrained model's, in this order.
 
     Args:
-        store: of measured or locked schedules, which come first; None: there are none.
-        settings: of the run, for workloads that the store does not have.
-        limits: for those.
+        store: store of measured or locked schedules, which come first, or None.
+        settings: settings of the run, for workloads that the store lacks.
+        limits: limits for these workloads.
         device: target of the workloads that an accelerator computes.
-        cache: of choices that were made before, and kernels; None: all are made.
-        crew: processes to choose and to build, which `close` ends; None: they are started when there is much to do.
+        cache: cache of choices and kernels; None: all are made.
+        crew: processes to choose and to build, which `close` ends; None: they are started if there is much to do.
 
     Attributes:
-        cache: of the arguments.
-        untuned: keys of the workloads asked for that the store does not have.
+        cache: the argument.
+        untuned: keys of requested workloads that the store lacks.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Schedules:
         self._settings, self._limits, self._device = settings, limits or Limits(), device
         self._choices = None if cache is None else ChoiceStore(cache, self._depends)
         self._store = Ordered([each for each in (store, self._choices) if each is not None])
-        self._chosen: dict[str, ScheduledWorkload] = {}  # by the key of the workload
-        self._modules: dict[str, Module] = {}  # by name, of kernels that were built to be chosen
+        self._chosen: dict[str, ScheduledWorkload] = {}  # workload key -> schedule
+        self._modules: dict[str, Module] = {}  # name -> kernel that was built to choose its schedule
         self._crew = crew
         self.cache = cache
         self.untuned: set[str] = set()
@@ -93,24 +93,24 @@ class Schedules:
     def prepare(
         self, workloads: Sequence[Workload], then: Callable[[Workload, Module], None] = lambda workload, module: None
     ) -> None:
-        """Makes the schedules of all workloads that have none; of many at once by a process on each core.
+        """Chooses schedules for all workloads that have none; many of them in parallel, with a process on each core.
 
-        They are the same that `__call__` makes one by one.
+        The schedules equal those that `__call__` makes one by one.
 
         Args:
-            workloads: for which schedules will be asked.
-            then: called, while processes go on, with each workload whose kernel has been built to be chosen, if nothing
-                can change the choice any more, as `keep_within` may.
+            workloads: workloads whose schedules will be requested.
+            then: function that is called, while processes go on, with each workload and the kernel that was built to
+                choose its schedule, if the choice is final, which `keep_within` may prevent.
 
         Raises:
-            ConfigError: a workload without a legal candidate.
+            ConfigError: a workload has no legal candidate.
             RuntimeError: a process ended, or met a bug.
         """
         distinct = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
         missing = [workload for workload in distinct.values() if not self._has(workload)]
         if self._crew is None and (len(missing) < FEWEST or len(allowed_cores()) < 2):
-            return  # they are made when they are asked for
-        missing.sort(key=lambda workload: -workload.flops)  # those that take longest
+            return  # they are made when they are requested
+        missing.sort(key=lambda workload: -workload.flops)  # longest first, so that processes end together
         tasks = [self._task(workload) for workload in missing]
         if self._crew is None:
             targets = [self._settings.target, *(self._settings.of(task).target for task in tasks)]
@@ -125,10 +125,10 @@ class Schedules:
                 then(workload, chosen.module)
 
     def keep_within(self, workloads: Sequence[Workload]) -> None:
-        """Holds what algorithms make of constants, of all these workloads together, to the bytes that limits allow.
+        """Limits the bytes by which algorithms enlarge the constants of all these workloads together.
 
-        Those that lose least time for each byte, by the estimate, go without such an algorithm, one by one. Schedules
-        of records, which `select` has held to it, stay.
+        Workloads lose such an algorithm one by one, in the order of least estimated time lost per byte. Schedules of
+        records stay, as `select` has limited them already.
         """
         most = self._limits.max_extra_bytes
         if most is None:
@@ -140,21 +140,22 @@ class Schedules:
         self._chosen.update(chosen)
 
     def _plain(self, workload: Workload) -> ScheduledWorkload:
-        """Chooses among algorithms that take constants as they are."""
+        """Chooses among algorithms that read constants as they are."""
         allowed = self._limits.allowed(workload)
         plain = [algorithm for algorithm in allowed if not extra_bytes(workload, algorithm)]
         return _choice(self._task(workload), self._settings, replace(self._limits, algorithms=plain))
 
     def built(self, kernels: Sequence[Kernel | OpenKernel]) -> Iterator[Module]:
-        """Modules of kernels, in this order, each as soon as it is built; by the processes that chose, if any did.
+        """Builds kernels; yields their modules in this order, each as soon as it is built, by the processes that chose,
+        if any.
 
-        They are the same that `module_of` makes one by one.
+        The modules equal those that `module_of` builds one by one.
 
         Raises:
-            BuildError, ScheduleError: a kernel that cannot be built.
+            BuildError, ScheduleError: a kernel cannot be built.
             RuntimeError: a process ended, or met a bug.
         """
-        target = registry.get(self._settings.target.name)  # as processes know it
+        target = registry.get(self._settings.target.name)  # the target that processes use, looked up by name
         missing = [kernel for kernel in kernels if kernel.name not in self._modules]
         if self._crew is None:
             yield from (self._modules.get(kernel.name) or module_of(kernel, target) for kernel in kernels)
@@ -168,14 +169,14 @@ class Schedules:
             yield module_of(kernel, target) if "refused" in header else Module.from_bytes(code)
 
     def close(self) -> None:
-        """Ends the processes, of which the next that is asked for starts others; forgets what they have built."""
+        """Ends the processes and forgets their kernels; the next request starts new ones."""
         self._modules.clear()
         if self._crew is not None:
             self._crew.close()
             self._crew = None
 
     def _has(self, workload: Workload) -> bool:
-        """Says whether a schedule is at hand; takes it from the stores, if one of them has it."""
+        """Tells whether there is a schedule already; takes it from the stores, if one of them has it."""
         if workload.key not in self._chosen:
             for chosen in self._store.best(workload, self._target(workload)):
                 self._chosen[workload.key] = chosen
@@ -199,7 +200,7 @@ class Schedules:
 
 
 def helpers(settings: Settings, limits: Limits, targets: Sequence[Target], most: int) -> Crew:
-    """At most so many processes that choose schedules within limits, for some targets, and build kernels."""
+    """Starts at most so many processes that choose schedules within limits, for some targets, and build kernels."""
     options = {
         **_depends(settings, limits),
         "target": settings.target.name,
@@ -209,12 +210,12 @@ def helpers(settings: Settings, limits: Limits, targets: Sequence[Target], most:
 
 
 def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> ScheduledWorkload:
-    """Chooses a schedule without trials: that of the database for this very workload, else the pretrained model's.
+    """Chooses a schedule without trials: that of the database for exactly this workload, else the pretrained model's.
 
     Raises:
         ConfigError: no candidate is legal.
     """
-    from autotune.tuner.entry_store import EntryStore  # where the cache has all choices, nobody waits for these
+    from autotune.tuner.entry_store import EntryStore  # not needed if the cache has all choices
     from autotune.tuner.untimed import without_trials
 
     workload, target = task.workload, settings.of(task).target
@@ -228,7 +229,7 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
 
 
 def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
-    """What a choice depends on besides the workload, the target and its hardware, as plain data."""
+    """Returns everything that a choice depends on besides the workload, the target and its hardware, as plain data."""
     from autotune.tuner import database
 
     return {
@@ -242,7 +243,7 @@ def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
 
 
 def _chosen(answer: Answer, workload: Workload, target: Target) -> ScheduledWorkload:
-    """Reads what a process has chosen for a workload.
+    """Reads the choice of a process for a workload.
 
     Raises:
         ConfigError: no candidate is legal.

@@ -1,4 +1,4 @@
-"""Which algorithm and schedule each task of a network gets: what may be searched, and what of the records is taken."""
+"""Selection of the algorithm and schedule of each task: allowed algorithms, and the fastest of the records."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from search_space.workloads import Workload
 
 @dataclass(frozen=True)
 class Limits:
-    """What algorithms of an executable must keep.
+    """Limits of the algorithms of an executable.
 
     Attributes:
-        algorithms: names to choose from; None: all but those that are chosen by name alone.
-        named: further names, of `facts.BY_NAME`, to choose from.
-        max_error: greatest error of an algorithm, as a share of the greatest output; None: any of those that are named,
-            and up to `algorithms.USUAL_ERROR` where none are.
-        max_extra_bytes: by which transformed weights may be larger than the weights, all tasks together; None: any.
-        hardware: on which algorithms must have a schedule, where none are named; None: on some.
+        algorithms: names to choose from; None: all except those that are chosen by name only.
+        named: additional names, of `facts.BY_NAME`, to choose from.
+        max_error: greatest error of an algorithm, as a share of the greatest output; None: any error of a named
+            algorithm, and up to `algorithms.USUAL_ERROR` for others.
+        max_extra_bytes: number of bytes by which transformed weights may exceed the weights, all tasks together; None:
+            any.
+        hardware: hardware on which algorithms must have a schedule, unless they are named; None: no such check.
         open_sizes: whether schedules are for kernels of open sizes, whose definitions must follow from the sizes.
     """
 
@@ -37,13 +38,13 @@ class Limits:
     open_sizes: bool = False
 
     def for_open_sizes(self) -> Limits:
-        """The same, for kernels of open sizes."""
+        """Returns these limits for kernels of open sizes."""
         return replace(self, open_sizes=True)
 
     def allowed(self, workload: Workload) -> list[str]:
-        """Algorithms of which a workload's kernel may be: never a library's, as an executable stands by itself.
+        """Lists the algorithms that a workload's kernel may use: never a library's, as an executable needs no library.
 
-        Where none is left, those that are exact to rounding are.
+        If no algorithm is left, those that are exact up to rounding are allowed.
         """
         own = [name for name in workload.algorithms if name != LIBRARY]
         if self.open_sizes:
@@ -57,7 +58,7 @@ class Limits:
 
 
 def extra_bytes(workload: Workload, algorithm: str) -> int:
-    """By which an algorithm's constants are larger than the workload's."""
+    """Returns the number of bytes by which an algorithm's constants exceed the workload's."""
     if algorithm not in facts.RELATIVE_ERROR:
         return 0
     anchor = workload.anchor
@@ -69,16 +70,17 @@ def select(
 ) -> MemoryStore:
     """Selects the fastest schedules of the tasks such that transformed weights keep the limit of memory.
 
-    Where constants would take too much memory, the tasks that lose least time for each byte go without, one by one.
+    While constants take too much memory, tasks lose such algorithms one by one, in the order of least time lost per
+    byte.
 
     Args:
-        tasks: of a network.
-        store: of schedules that are allowed.
-        settings: of the run, which say the target of each task.
-        limits: whose `max_extra_bytes` is kept; None: none.
+        tasks: tasks of a network.
+        store: store of allowed schedules.
+        settings: settings of the run, which name the target of each task.
+        limits: limits of which `max_extra_bytes` applies here; None: no limit.
 
     Returns:
-        The schedules of the tasks that the store has any of.
+        The schedules of the tasks that the store has schedules of.
     """
     targets = {task.workload.key: settings.of(task).target for task in tasks}
     chosen = {
@@ -105,15 +107,15 @@ def shrink(
     counts: Mapping[str, int],
     most: int,
 ) -> None:
-    """Exchanges schedules, by the workload's key, until their constants take at most so many bytes more than weights.
+    """Replaces schedules, by the workload's key, until their constants exceed the weights by at most so many bytes.
 
-    One by one, that goes which loses least time for each byte.
+    In each step, the replacement that loses least time per byte is made.
 
     Args:
         chosen: schedules to change.
-        alternatives: to each of them; those of others stay.
-        counts: how often each workload runs.
-        most: bytes.
+        alternatives: alternatives to each of them; schedules without alternatives stay.
+        counts: number of runs of each workload.
+        most: largest number of bytes beyond the weights.
     """
 
     def extra(each: ScheduledWorkload) -> int:

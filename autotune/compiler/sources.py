@@ -1,4 +1,4 @@
-"""Models as front ends read them: each gives a graph, and what another runtime than ours computes."""
+"""Models as front ends read them: each has a graph, and outputs computed by another runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUANTISED = {"QuantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulI
 _NARROW = {TensorProto.BFLOAT16: "bfloat16", TensorProto.FLOAT16: "float16"}
 
 INTERMEDIATES = 3
-"""Values in between that a check looks at."""
+"""Number of values in between that a check compares."""
 
 
 class ModelSource(ABC):
@@ -35,7 +35,7 @@ class ModelSource(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Name of the network; "" where the model has none."""
+        """Name of the network; "" if the model has no name."""
 
     @property
     @abstractmethod
@@ -55,14 +55,14 @@ class ModelSource(ABC):
     @property
     @abstractmethod
     def is_of_one_file(self) -> bool:
-        """Says whether all of the model is in the file that it was read from."""
+        """Tells whether all of the model is in the file that it was read from."""
 
     @abstractmethod
     def at(self, shapes: Mapping[str, Sequence[int]]) -> ModelSource:
         """Fixes shapes of inputs by name, where the model leaves sizes open.
 
         Raises:
-            ModelError: shapes that remain open, or that do not agree with the model.
+            ModelError: shapes remain open, or disagree with the model.
         """
 
     @abstractmethod
@@ -73,20 +73,20 @@ class ModelSource(ABC):
             loops: whether loops of many steps remain loops.
 
         Raises:
-            ModelError: an operator that is not supported.
+            ModelError: an operator is not supported.
         """
 
     @abstractmethod
     def outputs(self, feeds: Mapping[str, Array], threads: int, folder: Path) -> tuple[str, dict[str, Array]]:
-        """Computes the outputs by a runtime that is not ours.
+        """Computes the outputs by another runtime.
 
         Args:
             feeds: inputs by name.
-            threads: of the runtime.
-            folder: for files that are handed over.
+            threads: number of threads of the runtime.
+            folder: folder of files that are handed over.
 
         Returns:
-            The runtime, and the outputs by name.
+            The runtime's name, and the outputs by name.
 
         Raises:
             RuntimeFailure: the runtime fails for another reason than an operator that it lacks.
@@ -97,7 +97,7 @@ class ModelSource(ABC):
         """Computes the outputs by name, every float32 in float64.
 
         Raises:
-            NodeError: an operator that cannot be computed so.
+            NodeError: an operator cannot be computed in float64.
         """
 
     @abstractmethod
@@ -117,7 +117,7 @@ class ModelSource(ABC):
         """Writes the model as an ONNX file, which other runtimes open.
 
         Raises:
-            RuntimeFailure: the model is none of ONNX.
+            RuntimeFailure: the model cannot be saved as ONNX.
         """
 
 
@@ -126,8 +126,8 @@ class OnnxSource(ModelSource):
     """A model of ONNX.
 
     Attributes:
-        proto: with its weights and all shapes, or with the shapes that `at` completes.
-        seed: of weights that the model does not carry.
+        proto: model with its weights and all shapes, or with the shapes that `at` completes.
+        seed: seed of weights that the model does not carry.
     """
 
     proto: onnx.ModelProto = field(repr=False)
@@ -135,7 +135,7 @@ class OnnxSource(ModelSource):
 
     @classmethod
     def of(cls, proto: onnx.ModelProto, seed: int) -> Self:
-        """Completes a model, whose shapes are known, by seeded weights where it has none."""
+        """Makes a source of a model of known shapes; adds seeded weights where it has none."""
         return cls(with_weights(proto, seed), seed)
 
     @property
@@ -189,21 +189,21 @@ class OnnxSource(ModelSource):
 
 
 def with_checkpoints(model: onnx.ModelProto, count: int = INTERMEDIATES) -> tuple[onnx.ModelProto, list[str]]:
-    """Copies a model with further outputs: the data of a last softmax, and `count` values spread over the network.
+    """Copies a model with additional outputs: the data of a last softmax, and `count` values spread over the network.
 
     Returns:
         The model, and the names of the added outputs.
     """
     out = onnx.ModelProto()
     out.CopyFrom(model)
-    given = {value.name for value in out.graph.output}
+    output_names = {value.name for value in out.graph.output}
     nodes = [node for node in out.graph.node if node.op_type not in ("Constant", "ConstantOfShape", "Shape")]
-    wanted = [node.input[0] for node in nodes if node.op_type == "Softmax" and node.output[0] in given]
+    wanted = [node.input[0] for node in nodes if node.op_type == "Softmax" and node.output[0] in output_names]
     floats = _float_values(out)
     steps = [node.output[0] for node in nodes if node.op_type in ("Relu", "Add", "Sum", "Conv", "MatMul", "Clip")]
-    steps = [name for name in steps if name in floats and name not in given]
+    steps = [name for name in steps if name in floats and name not in output_names]
     wanted += [steps[len(steps) * (i + 1) // (count + 1)] for i in range(count) if steps]
-    chosen = {name for name in wanted if name not in given and name in floats}
+    chosen = {name for name in wanted if name not in output_names and name in floats}
     added = [name for node in nodes for name in node.output if name in chosen]
     out.graph.output.extend(floats[name] for name in added)
     return out, added

@@ -1,4 +1,4 @@
-"""Tasks of a network: its distinct workloads, named after what they compute, weighted by how often they run."""
+"""Tasks of a network: its distinct workloads, named after their computation, weighted by how often they run."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from search_space.workloads import Workload
 
 
 def tasks_of(graph: Graph, device: str | None = None, alignment: int = 1) -> list[Task]:
-    """Tasks of a graph: each distinct workload, named after its shape, weighted by how often it runs.
+    """Lists the tasks of a graph: each distinct workload, named after its shape, weighted by how often it runs.
 
-    What a loop's body has runs in each step. Layers of a device that differ in their shift and limits alone are one
+    Groups of a loop's body run in each step. Layers of a device that differ only in their shift and limits are one
     task, see `tuned_as`.
 
     Args:
-        graph: of the executable.
+        graph: graph of the executable.
         device: target of the layers that an accelerator computes.
-        alignment: of the target of all else, see `Target`.
+        alignment: alignment of the target of all other layers, see `Target`.
     """
-    found: dict[str, Task] = {}
+    tasks: dict[str, Task] = {}
     names: dict[str, int] = {}
     for inner, group, times in kernels_of(graph, device is None, alignment):
         assert group.workload is not None
         workload = tuned_as(group.workload)
         key = workload.key
-        if key in found:
-            known = found[key]
-            found[key] = replace(known, weight=known.weight + times, places=known.places + 1)
+        if key in tasks:
+            task = tasks[key]
+            tasks[key] = replace(task, weight=task.weight + times, places=task.places + 1)
             continue
         name = task_name(inner, group)
         names[name] = names.get(name, 0) + 1
         name = name if names[name] == 1 else f"{name}_{names[name]}"
-        found[key] = Task(name, workload, times, device if is_offloaded(workload) else None, 1)
-    return list(found.values())
+        tasks[key] = Task(name, workload, times, device if is_offloaded(workload) else None, 1)
+    return list(tasks.values())
 
 
 def kernels_of(graph: Graph, in_place: bool = True, alignment: int = 1) -> Iterator[tuple[Graph, Group, int]]:
-    """Groups that are computed: the graph that has each, a loop's body or `graph`, and how often it runs."""
+    """Lists computed groups: the graph, which is a loop's body or `graph`, the group, and its number of runs."""
     for group in partition(graph, in_place, alignment):
         if group.loop is not None:
             trips = group.loop.attrs["trips"]
@@ -55,7 +55,7 @@ def kernels_of(graph: Graph, in_place: bool = True, alignment: int = 1) -> Itera
 
 
 def task_name(graph: Graph, group: Group) -> str:
-    """Operation, window, input and output extents, then what is fused: `conv2d3x3_56x56x64_64_add_relu`."""
+    """Names a task by operation, window, extents, and fused nodes: `conv2d3x3_56x56x64_64_add_relu`."""
     first = group.nodes[0]
     window = first.attrs.get("kernel") or (1,)
     weight = graph.type(first.inputs[1]).shape if len(first.inputs) > 1 else ()
@@ -84,6 +84,6 @@ def _tuple(value: Any) -> tuple[int, ...]:
 
 
 def types_of(workload: Workload) -> str:
-    """Element types of what a task multiplies or reads first, and of its result where that is another one."""
+    """Formats the element types of the factors or first inputs of a task, and of its result if that differs."""
     read = "+".join(dict.fromkeys(spec.dtype for spec in workload.inputs[:2]))
     return read if read == workload.output.dtype else f"{read} → {workload.output.dtype}"

@@ -1,4 +1,4 @@
-"""Modules of PyTorch as models: `torch.export` reads them, and PyTorch itself is the reference."""
+"""Modules of PyTorch as models: `torch.export` reads them, and PyTorch computes the reference."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from search_space.ir.intervals import Span
 
 @dataclass(frozen=True)
 class Exported:
-    """A module as `torch.export` gives it.
+    """Module as exported by `torch.export`.
 
     Attributes:
         name: class of the module.
-        program: of ATen's operators.
+        program: program of ATen's operators.
     """
 
     name: str
@@ -39,24 +39,24 @@ class Exported:
 
     @cached_property
     def lowered(self) -> ExportedProgram:
-        """The program whose operators graphs have converters for."""
+        """Program whose operators all have converters to graphs."""
         return lower(self.program)
 
     @cached_property
     def flat(self) -> ExportedProgram:
-        """The program whose operators are PyTorch's own, none of which holds a graph."""
+        """Program of PyTorch's own operators, without nested graphs."""
         return decompose(self.program, {})
 
 
 @dataclass(frozen=True)
 class TorchSource(ModelSource):
-    """A module of PyTorch.
+    """Module of PyTorch as a model.
 
     Attributes:
         exported: the module.
-        shapes: of the inputs where the program leaves sizes open; None: it leaves none open.
-        watched: names of nodes of the lowered program that are outputs, too.
-        types: what the reference computes in, in place of which type.
+        shapes: shapes of the inputs where the program leaves sizes open; None: no size is open.
+        watched: names of nodes of the lowered program that are additional outputs.
+        types: map of types to the types that the reference computes in instead.
     """
 
     exported: Exported
@@ -75,7 +75,7 @@ class TorchSource(ModelSource):
         """Exports a module, see `autotune.graph.frontends.aten.modules.export`.
 
         Raises:
-            ModelError: `torch.export` refuses it.
+            ModelError: `torch.export` refuses the module.
         """
         return cls(Exported(type(module).__name__, export(module, inputs, shapes, sizes)))
 
@@ -129,11 +129,11 @@ class TorchSource(ModelSource):
             raise NodeError(str(error).partition("\n")[0]) from error
 
     def _computed(self, feeds: Mapping[str, Array], types: Types) -> dict[str, Array]:
-        found = evaluate_program(self.exported.flat, feeds, types)
+        outputs = evaluate_program(self.exported.flat, feeds, types)
         if self.watched:
             between = evaluate_program(self.exported.lowered, feeds, types, self.watched)
-            found |= {name: between[name] for name in self.watched}
-        return found
+            outputs |= {name: between[name] for name in self.watched}
+        return outputs
 
     def in_float32(self) -> TorchSource:
         return replace(self, types=FLOAT32)

@@ -1,4 +1,4 @@
-"""The executable of a model with trials: its tasks tuned, the fastest kernels linked, and the result checked."""
+"""The executable of a model with trials: tunes its tasks, links the fastest kernels, and checks the result."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def tune_network(job: NetworkJob, source: ModelSource | None = None) -> None:
     """Tunes the tasks of a model and writes records, a lock file and the executable to the folder of a job.
 
     Args:
-        job: what to make, with trials.
-        source: in place of the model that the configuration names.
+        job: job with a number of trials.
+        source: model in place of the one that the configuration names.
 
     Raises:
-        ConfigError: a model that cannot be compiled, a task without a legal candidate, or a folder that is in use.
-        KeyboardInterrupt: Ctrl-C; the records are there.
-        RuntimeError: the network computes something else, or none of its trials works.
-        MeasureError: a pool that cannot start.
+        ConfigError: the model cannot be compiled, a task has no legal candidate, or the folder is in use.
+        KeyboardInterrupt: the user pressed Ctrl-C; the records are stored.
+        RuntimeError: the network's outputs are wrong, or none of its trials works.
+        MeasureError: the pool cannot start.
     """
     network = job.load(again=True, source=source)
     settings = job.settings
@@ -84,17 +84,17 @@ def link_network(
     """Writes the executable of the fastest kernels, and its lock file, to a folder.
 
     Args:
-        network: what was tuned.
-        results: of its tasks; none where nothing was.
-        job: with the settings of the run.
-        folder: of the run.
+        network: network that was tuned.
+        results: results of its tasks; empty without tuning.
+        job: job with the settings of the run.
+        folder: folder of the run.
         say: shows a sentence to the user.
 
     Returns:
-        The schedules of all kernels, and what the user should know of, a sentence each.
+        The schedules of all kernels, and notes for the user, a sentence each.
 
     Raises:
-        ConfigError: a lock file of other tasks.
+        ConfigError: the lock file is one of other tasks.
     """
     config, settings = job.config, job.settings
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
@@ -125,15 +125,16 @@ def check_linked(
     """Checks the executable that was written.
 
     Args:
-        network: that was compiled.
-        schedules: of its kernels.
-        executable: loaded from the folder of the run.
+        network: network that was compiled.
+        schedules: schedules of its kernels.
+        executable: executable from the folder of the run.
         settings: target and threads.
-        job: with the tolerance and the seed of the inputs.
+        job: job with the tolerance and the seed of the inputs.
         say: shows a sentence to the user.
 
     Returns:
-        The check, what is wrong with the executable, and why it was not checked or who was wrong; "" where nothing is.
+        The check, the fault of the executable, and why it was not checked or who was wrong; "" if there is no fault or
+        note.
     """
     keys, seed = job.config.network, job.config.seed
     tolerance = keys.tolerance

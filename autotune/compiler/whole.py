@@ -1,7 +1,8 @@
-"""Models that were compiled before: their executables as a whole, known by the bytes of their files.
+"""Cache entries of whole executables, by the bytes of the model's file.
 
-Who finds one imports nothing that reads models, chooses schedules or builds kernels. An executable that is too large to
-be kept is at least known: the cache has its schedules and kernels, so that no processes need to be started for them.
+A process that loads one imports no module that reads models, chooses schedules or builds kernels. If an executable is
+too large for the cache, its key still shows that schedules and kernels are cached, so that no processes must be started
+for them.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ from targets.executable import Executable
 from targets.manifest import MANIFEST, files_of, parsed
 
 FOLDER = "network"
-"""Where in a run folder the executable lies."""
+"""Folder of the executable within a run folder."""
 
 LINE = 64
-"""Bytes that weights in memory have at least."""
+"""Smallest number of bytes of weights in memory."""
 
 _LIBRARIES = ("onnx", "ml_dtypes")
-"""That read models, besides those that `code_digest` has."""
+"""Libraries that read models, besides those in `code_digest`."""
 
 _INCLUDED = {"target", "trials", "seed", "measure", "network"}
-"""Keys of a configuration that an executable comes of, and that are not known otherwise."""
+"""Keys of a configuration that affect an executable and are not in the key otherwise."""
 
 
 @dataclass(frozen=True)
 class Whole:
-    """Where the executable of a model's file is kept.
+    """Cache entry of the executable of a model's file.
 
     Attributes:
-        path: of the file.
-        stamp: its size and when it was written, when it was read for the key.
-        key: of the entry.
-        cache: where it is.
+        path: path of the file.
+        stamp: size, time of writing and inode of the file, as of when the key was computed.
+        key: key of the entry.
+        cache: cache that holds the entry.
     """
 
     path: Path
@@ -61,16 +62,16 @@ class Whole:
 
     @property
     def nbytes(self) -> int:
-        """Of the file."""
+        """Bytes of the file."""
         return self.stamp[0]
 
     @property
     def known(self) -> bool:
-        """Whether the model was compiled before, be its executable kept or not."""
+        """Tells whether the model was compiled before, even if its executable is not cached."""
         return self.cache.knows(self.key)
 
     def load(self, folder: Path, threads: int | None, target: str) -> Executable | None:
-        """The executable, its files in a folder and its weights in memory; None where it is not kept."""
+        """Loads the executable, with its files in a folder and its weights in memory; None if it is not cached."""
         kind, files = registry.executable_of(target), self.cache.files(self.key)
         if kind is None or files is None:
             return None
@@ -83,17 +84,17 @@ class Whole:
         return kind(folder, threads, weights=weights if len(weights) >= LINE else [weights])
 
     def keep_weights(self, folder: Path, parts: Sequence[Array]) -> None:
-        """Keeps the weights of an executable, in parts (n,), whose manifest is in a folder; no more than it says."""
+        """Stores the weights of an executable, in parts (n,), cut to the size in the manifest in a folder."""
         facts = parsed(folder)["weights"]
         if len(parts) == 1:
             parts = [parts[0][: facts["nbytes"]]]
         self.cache.put_weights(facts["sha256"], parts)
 
     def keep(self, executable: Executable) -> None:
-        """Keeps what was made of the file besides weights, unless that has been written to meanwhile."""
+        """Stores the files of an executable, except the weights, unless the model's file has changed meanwhile."""
         try:
             same = _stamp(self.path) == self.stamp
-        except OSError:  # it is gone
+        except OSError:  # the file was removed
             same = False
         if not same:
             return
@@ -104,12 +105,13 @@ class Whole:
 
 
 def whole_of(job: NetworkJob) -> Whole | None:
-    """Where the executable of a configuration's model is kept; None where it may come of more than a file and that.
+    """Makes the cache entry of a configuration's model; None if the executable may depend on more than its file and the
+    configuration.
 
-    Of so large a file that nothing of it would be kept, it is not found out, as all of it would have to be read.
+    For a file above the cache's limit the result is None, too: computing the key would read all of it.
 
     Raises:
-        ConfigError: an unknown target, or a cache that others may write to.
+        ConfigError: the target is unknown, or other users may write to the cache.
     """
     config, target = job.config, job.settings.target
     keys, path = config.network, Path(str(config.model)).expanduser()
@@ -128,12 +130,12 @@ def whole_of(job: NetworkJob) -> Whole | None:
             digest = thread.submit(hashlib.file_digest, file, "sha256")
             key = _key(job, digest)
     except OSError:
-        return None  # whoever reads the model says what is wrong
+        return None  # reading the model will report the error
     return Whole(path, stamp, key, cache)
 
 
 def _key(job: NetworkJob, digest: Future[Any]) -> str:
-    """Key of a network; what takes long besides the digest of the model is found out meanwhile."""
+    """Computes the key of a network; the slow parts overlap with the digest of the model."""
     target, settings = job.settings.target, job.settings
     document = {
         "what": "network",
@@ -151,7 +153,7 @@ def _key(job: NetworkJob, digest: Future[Any]) -> str:
 
 
 def _own(target: Target) -> bool:
-    """Whether rules, operators or importers of somebody's own take part, whose code nobody knows."""
+    """Tells whether rules, operators or importers from outside take part, whose code is in no digest."""
     modules = [type(rule).__module__ for rule in rules_of(target.hardware.kind)]
     functions = _registered("autotune.graph.frontends.onnx.importer.registry", "HANDLERS")
     for operation in _registered("autotune.graph.ops.base", "OPS"):
@@ -161,7 +163,7 @@ def _own(target: Target) -> bool:
 
 
 def _registered(module: str, table: str) -> list[Any]:
-    """What a table has, if its module is imported: otherwise nobody has added to it."""
+    """Lists the entries of a table, if its module is imported: otherwise no code has added to it."""
     return list(getattr(sys.modules.get(module), table, {}).values())
 
 

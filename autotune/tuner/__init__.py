@@ -1,1 +1,1 @@
-"""Tuning: tasks, what a search goes by, rounds of trials, and what they come to."""
+"""Tuning: tasks, cost models of a search, rounds of trials, and their results."""

@@ -1,4 +1,4 @@
-"""What a tuning run tells while it goes on: subclass `Callback` and override what is of interest."""
+"""Events of a tuning run: subclass `Callback` and override the methods of interest."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands.
+    """State of a run.
 
     Attributes:
         task: name of the task that the event is about.
-        task_trials, task_total: trials of that task: done, and wanted; None where all tasks share the trials.
-        trials, total: the same over all tasks; `total` shrinks where a space has fewer candidates.
-        best_seconds: that the best candidate of the task stands with by now, see `autotune.tuner.finals`; NaN where
-            nothing has worked yet.
-        gflops: the same as 1e9 operations a second, as defined; NaN likewise.
-        peak_share: rate of what the algorithm computes, as a share of the machine's peak; NaN likewise.
-        seconds: since the run began.
-        rank_accuracy: share of the pairs of the last round's trials that the cost model had ordered right before they
-            were measured; NaN where it had not learned yet, or nothing tells them apart.
-        rate: `gflops` as text, "effective" where the best algorithm computes less than the definition; empty where
-            nothing has worked yet.
+        task_trials, task_total: number of that task's trials done, and wanted; None if all tasks share the trials.
+        trials, total: number of all tasks' trials done, and wanted; `total` shrinks if a space has fewer candidates.
+        best_seconds: latency of the task's best candidate so far, see `autotune.tuner.finals`; NaN before the first
+            working trial.
+        gflops: its rate in 1e9 operations per second, counted by the definition; NaN likewise.
+        peak_share: rate of the algorithm's operations, as a share of the machine's peak; NaN likewise.
+        seconds: time since the run began.
+        rank_accuracy: share of the pairs of the last round's trials that the cost model ordered correctly before they
+            were measured; NaN before it has learned, or if no pair differs.
+        rate: `gflops` as text, "effective" if the best algorithm computes less than the definition; empty before the
+            first working trial.
     """
 
     task: str
@@ -48,13 +48,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class SizeProgress:
-    """Where `autotune.tune_for_sizes` stands once it has searched, and times what it found at all sizes.
+    """State of `autotune.tune_for_sizes` after the search, while it times the schedules found at all sizes.
 
     Attributes:
-        done, total: timings of a schedule at a size; the fastest are timed some more in further rounds, so that `total`
-            grows.
-        name: of the size; size: that a schedule was timed at.
-        seconds: of the schedule at that size; best_seconds: of the fastest one there by now.
+        done, total: number of timings of a schedule at a size, done and wanted; the fastest are timed more often in
+            further rounds, so that `total` grows.
+        name: name of the size; size: value that a schedule was timed at.
+        seconds: latency of the schedule at that size; best_seconds: latency of the fastest one there so far.
     """
 
     done: int
@@ -69,19 +69,19 @@ class Callback:
     """Listener of a run; every method does nothing by default."""
 
     def on_start(self, tasks: Sequence[TaskTuning]) -> None:
-        """The run begins, with these tasks; what an earlier run measured of them they know already."""
+        """Handles the start of a run with these tasks, which know results of an earlier run already."""
 
     def on_trial(self, progress: Progress, record: Record) -> None:
-        """A result came in and was written down; results of a round come in any order."""
+        """Handles a result that was recorded; results of a round come in any order."""
 
     def on_round(self, progress: Progress) -> None:
-        """A round of one task was measured, and its results applied."""
+        """Handles the end of a round of one task, after its results were applied."""
 
     def on_finals(self, progress: Progress) -> None:
-        """The fastest candidates of a task were timed again at the end, which decides what is best."""
+        """Handles the final timings of a task's fastest candidates, which decide on the best."""
 
     def on_size(self, progress: SizeProgress) -> None:
-        """After a search for many sizes, a schedule was timed at one of them, or is known to have been."""
+        """Handles the timing of a schedule at one size, new or known, after a search for many sizes."""
 
     def on_finish(self, results: Sequence[TuneResult]) -> None:
-        """The run ended, or was interrupted."""
+        """Handles the end of the run, or its interruption."""

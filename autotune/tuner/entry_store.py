@@ -1,4 +1,4 @@
-"""Databases of schedules, shipped and the user's, as a store; and what searches begin with."""
+"""Databases of schedules, shipped and the user's, as a store; and initial candidates of searches."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from search_space.workloads import Workload
 from targets.base import Target
 
 NEAREST = 8
-"""Entries of other workloads from which a search begins at most."""
+"""Largest number of entries of other workloads that a search begins with."""
 
 
 class EntryStore:
     """Schedules of the database that settings name, for the threads and the cache state of the settings.
 
     Args:
-        settings: of the run; the database is opened.
-        allowed: algorithms that a schedule of a workload may be of.
+        settings: settings of the run, which name the database.
+        allowed: function workload → algorithms that its schedule may have.
         hardware: limits of the machine; None: those of the target.
 
     Raises:
-        DatabaseError: a file that cannot be read.
+        DatabaseError: a file cannot be read.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class EntryStore:
         self._database = open_schedules(settings.search.database)
 
     def best(self, workload: Workload, target: Target, k: int | None = 1) -> Sequence[ScheduledWorkload]:
-        """Returns schedules of this very workload whose numbers the search space here has, those of this machine first.
+        """Returns schedules of exactly this workload that its search space contains, those of this machine first.
 
-        Seconds are the roofline's, which compare with those of schedules that are chosen otherwise.
+        Seconds are the roofline's, comparable with those of schedules chosen without measurements.
         """
         if not len(self._database):
             return ()
@@ -68,15 +68,15 @@ class EntryStore:
         return False
 
     def nearest(self, workload: Workload, target: Target, most: int = NEAREST) -> list[Entry]:
-        """Returns at most so many entries of other workloads of the same kind, the most alike first."""
+        """Returns at most so many entries of other workloads of the same kind, the nearest first."""
         settings, machine = self._settings.on(target.name), self._hardware or target.hardware
         lanes, cache = lanes_of(machine), settings.measure.cache
         return self._database.nearest(workload, target.name, lanes, settings.threads, cache, most)
 
     def candidates(self, space: SearchSpace, target: Target, most: int) -> dict[Candidate, bool]:
-        """Returns at most so many candidates to begin a search with, and whether each is of this very workload.
+        """Returns at most so many candidates to begin a search with, and whether each is of exactly this workload.
 
-        Those of the workload itself come first, then by likeness.
+        Candidates of the workload itself come first, then others by distance.
         """
         exact = self._exact(space.workload, self._settings.on(target.name), space.hardware)
         answers: dict[Candidate, bool] = {}
@@ -92,7 +92,7 @@ class EntryStore:
 
 
 def _scheduled(entry: Entry, workload: Workload, settings: Settings, machine: Hardware) -> ScheduledWorkload | None:
-    """Returns the schedule of an entry; None where the space here has not its very numbers."""
+    """Returns the schedule of an entry; None if the search space does not contain exactly its numbers."""
     space = generate(workload, machine, [entry.algorithm])
     candidate = project(entry, space)
     if candidate is None:

@@ -1,4 +1,4 @@
-"""From records of runs to entries: of each task the fastest schedule that stands."""
+"""Conversion of records of runs to database entries: the fastest schedule of each task."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from targets import registry
 
 
 def entries_of(records: Iterable[Record], note: str = "") -> ScheduleDatabase:
-    """The fastest schedule of every workload, target, number of threads and cache state in some records.
+    """Collects the fastest schedule of every workload, target, number of threads and cache state in some records.
 
-    Schedules that no search space gives, such as those of templates, are left out.
+    Schedules outside of search spaces, such as those of templates, are left out.
 
     Args:
-        records: of runs.
-        note: what `made` says besides the number of trials and the date.
+        records: records of runs.
+        note: text for `made` besides the number of trials and the date.
 
     Raises:
-        ValueError: records of a workload or target that is not known here.
+        ValueError: a workload or target of the records is unknown here.
     """
     families: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         machine = machine_of(record.host, registry.get(record.trial.target).simulated)
         families.setdefault((*record.trial.family, machine), []).append(record)
-    found = []
+    entries = []
     for of in families.values():
         entry = _entry(of, note)
         if entry is not None:
-            found.append(entry)
-    return ScheduleDatabase(found)
+            entries.append(entry)
+    return ScheduleDatabase(entries)
 
 
 def _entry(records: Sequence[Record], note: str) -> Entry | None:
@@ -58,9 +58,9 @@ def _entry(records: Sequence[Record], note: str) -> Entry | None:
     if any(place >= len(group.table) for place, group in zip(choices, sketch.groups, strict=True)):
         return None
     if sketch.trace(choices).key != chosen.trace_key:
-        return None  # rules have changed since
+        return None  # sketch rules have changed since
     day = time.strftime("%Y-%m-%d", time.gmtime(chosen.provenance.time)) if chosen.provenance.time else ""
-    made = ", ".join(part for part in (f"{len(records)} records", day, note) if part)
+    origin = ", ".join(part for part in (f"{len(records)} records", day, note) if part)
     return Entry(
         workload.to_json(),
         trial.target,
@@ -71,5 +71,5 @@ def _entry(records: Sequence[Record], note: str) -> Entry | None:
         sketch.values(choices),
         best.seconds,
         machine_of(chosen.host, target.simulated),
-        made,
+        origin,
     )

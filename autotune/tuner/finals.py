@@ -1,11 +1,11 @@
-"""What "best" means, for all that say it: the progress line, curves, tables, MLflow, reports and executables.
+"""Definition of "best" for the progress line, curves, tables, MLflow, reports and executables.
 
 While a run searches, the best candidate of a task is that of the fastest trial. The fastest of many noisy measurements
-is too good to be true, more so the more there are: it was chosen for its luck as well as for its speed. So at the end
-the few fastest of every task are timed some more, in rounds over all tasks, that what slows the machine for some
-seconds does not strike all timings of one candidate. From then on those stand first, each with the median of these
-timings; one that failed when it was timed again is out. A trial that comes later, in a run that goes on, stands before
-them only where it was faster than each of their own trials: then it was never timed beside them.
+is biased towards low times, more so the more there are: it was chosen for its luck as well as for its speed. So at the
+end the few fastest candidates of every task are timed again, in rounds over all tasks, such that a slow phase of some
+seconds does not affect all timings of one candidate. From then on these rank first, each by the median of these
+timings; one that failed when it was timed again is out. A later trial, in a resumed run, ranks before them only if it
+was faster than each of their own trials: it was never timed beside them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from measure.recordlog import RecordLog
 from measure.steadiness import halves_of, spread_of
 
 ROUNDS = 3
+"""Number of final timings of each of the fastest candidates."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """A candidate, and what it stands with.
+    """Candidate with the latency that it is ranked by.
 
     Attributes:
-        seconds: that it stands with.
-        record: of it; the first of `timings`.
+        seconds: latency that it is ranked by.
+        record: record of the candidate; the first of `timings`.
         timings: measurements of which `seconds` is the median, in order of time.
     """
 
@@ -38,17 +39,17 @@ class Best:
 
     @property
     def retimed(self) -> bool:
-        """Whether it was timed again at the end of a run."""
+        """Tells whether it was timed again at the end of a run."""
         return is_final(self.record)
 
     @property
     def spread(self) -> float:
-        """(75th percentile - 25th percentile) / median of all samples of its timings; NaN where there are none."""
+        """Value (75th percentile - 25th percentile) / median of all samples of its timings; NaN without samples."""
         return spread_of(samples) if len(samples := self._samples) > 1 else self.record.spread
 
     @property
     def halves(self) -> tuple[float, float]:
-        """Median seconds of the first and of the second half of its samples; NaN where they are few."""
+        """Median seconds of the first and of the second half of its samples; NaN if they are few."""
         return halves_of(self._samples)
 
     @property
@@ -57,12 +58,12 @@ class Best:
 
 
 def is_final(record: Record) -> bool:
-    """Whether a record times a candidate again at the end of a run."""
+    """Tells whether a record times a candidate again at the end of a run."""
     return record.provenance.kind is Kind.final
 
 
 def finalists(records: Iterable[Record], count: int) -> list[Record]:
-    """Records of the fastest candidates of a task, fastest first."""
+    """Lists the records of the fastest candidates of a task, fastest first."""
     best: dict[str, Record] = {}
     for record in records:
         if record.ok and not (record.trace_key in best and best[record.trace_key].seconds <= record.seconds):
@@ -71,11 +72,11 @@ def finalists(records: Iterable[Record], count: int) -> list[Record]:
 
 
 def standings(records: Iterable[Record]) -> list[Best]:
-    """Candidates of a task, best first, by the definition above.
+    """Ranks the candidates of a task, best first, by the definition above.
 
     Args:
-        records: trials and timings at the end, in order of time; the fastest trials are enough, at least one more than
-            there are candidates that were timed again.
+        records: trials and timings at the end, in order of time; it suffices to pass one more of the fastest trials
+            than there are candidates that were timed again.
     """
     retimed: dict[tuple[str, str], list[Record]] = {}
     trials: list[Record] = []
@@ -89,7 +90,7 @@ def standings(records: Iterable[Record]) -> list[Best]:
         for key, timings in retimed.items()
         if all(record.ok for record in timings)
     }
-    first = {key: best.seconds for key, best in decided.items()}  # in their own trials, where those are known
+    first = {key: best.seconds for key, best in decided.items()}  # fastest of their own trials, if known
     for record in trials:
         key = (record.algorithm, record.trace_key)
         if key in first:
@@ -102,16 +103,16 @@ def standings(records: Iterable[Record]) -> list[Best]:
 
 
 def best_of(*records: Iterable[Record]) -> Best | None:
-    """The first of the standings; None where nothing has worked."""
+    """Returns the first of the standings; None if no candidate has worked."""
     return next(iter(standings(record for group in records for record in group)), None)
 
 
 def best_of_logs(records: RecordLog, others: RecordLog, finals: Sequence[Record]) -> Best | None:
-    """The same of logs of trials, of which few are read: no more can have been timed again than `finals` are of."""
+    """Returns the first of the standings of logs; reads one more trial than candidates of `finals`, which suffices."""
     few = len({record.trace_key for record in finals}) + 1
     return best_of(records.fastest(few), others.fastest(few), finals)
 
 
 def _rank(best: Best) -> tuple[float, str]:
-    """Seconds; of equally fast ones, which short kernels often are, not the one that happened to be timed first."""
+    """Returns the sort key: seconds, then the trace key, as the first of equally fast kernels is first by chance."""
     return best.seconds, best.record.trace_key

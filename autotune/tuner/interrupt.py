@@ -1,4 +1,4 @@
-"""Ctrl-C as a request to stop after what is under way; a second one stops at once."""
+"""Ctrl-C as a request to stop after the trials in progress; a second one stops at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HEARD = b"\nstopping after the trials under way; Ctrl-C again stops at once\n"
 
 
 class Interrupt:
-    """While entered, the first Ctrl-C only sets `requested`, so that no finished trial is lost.
+    """Context in which the first Ctrl-C only sets `requested`, so that no finished trial is lost.
 
-    Outside the main thread signals cannot be handled, and `stop` alone counts.
+    Outside the main thread signals cannot be handled, and only `stop` counts.
 
     Args:
-        stop: says whether somebody else wants an end, and is asked often.
+        stop: function that tells whether the caller wants an end; it is called often.
     """
 
     def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -46,17 +46,17 @@ class Interrupt:
 
     @property
     def requested(self) -> bool:
-        """Whether Ctrl-C was pressed, or somebody else wants an end."""
+        """Tells whether Ctrl-C was pressed, or the caller wants an end."""
         return self._pressed or self._stop()
 
     def pressed(self) -> bool:
-        """The same, for those who ask now and then."""
+        """Tells whether an end is requested, as a function for callers that poll."""
         return self.requested
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._pressed:
             raise KeyboardInterrupt
         self.press()
-        if os.isatty(_STDERR):  # a handler may interrupt a print, so that it writes by itself
-            with suppress(OSError):  # the terminal may go at any time; what is under way goes on
+        if os.isatty(_STDERR):  # `os.write`, as the handler may interrupt a print
+            with suppress(OSError):  # the terminal may close at any time; the trials go on
                 os.write(_STDERR, _HEARD)

@@ -12,21 +12,21 @@ from costmodel.features.knobs import KnobFeatures
 
 
 class NoProgram:
-    """In place of the features of loops where there are none: all candidates are estimated alike."""
+    """Replacement for the features of loops in spaces without loops: all estimates are equal."""
 
     def roofline(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(columns, n) → ones (n,)."""
+        """Maps (columns, n) to ones (n,)."""
         return np.ones(columns.shape[1])
 
 
 class WithKnobs:
-    """Features of a sketch: those of loops, or none, followed by those of knobs.
+    """Features of a sketch: those of loops, or zeros, followed by those of knobs.
 
     Args:
-        loops: makes those of loops.
-        knobs: of the space.
+        loops: extractor of the features of loops.
+        knobs: extractor of the features of the space's knobs.
         sketch: number of the sketch.
-        wanted: whether the model sees those of loops, too.
+        wanted: whether the model sees the features of loops, too.
     """
 
     def __init__(self, loops: Any, knobs: KnobFeatures, sketch: int, wanted: bool) -> None:
@@ -34,9 +34,10 @@ class WithKnobs:
         self.roofline = loops.roofline
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
-        """(columns, n) → (n, statements, features); of knobs alone there is one statement.
+        """Maps (columns, n) to (n, statements, features); without features of loops there is one statement.
 
-        Its features of loops are 0 then, the estimate of the roofline, which models look for by its place, is 1.
+        Its features of loops are then 0, except for the roofline's estimate, which models find by its position: it is
+        1.
         """
         knobs = self._knobs.of_columns(self._sketch, columns)
         if self._wanted:
@@ -48,4 +49,4 @@ class WithKnobs:
         both = np.empty((loops.shape[2] + knobs.shape[1], statements, len(knobs)), np.float32)
         both[: loops.shape[2]] = loops.transpose(2, 1, 0)
         both[loops.shape[2] :] = knobs.T[:, None, :]
-        return both.transpose(2, 1, 0)  # candidates innermost in memory, as models are fastest with
+        return both.transpose(2, 1, 0)  # candidates innermost in memory, which is fastest for models

@@ -1,6 +1,6 @@
-"""Rounds over all tasks of a run with one pool; every result is written down as it comes.
+"""Rounds over all tasks of a run with one pool; every result is recorded when it arrives.
 
-A pool of many machines wants more trials than a round has: then rounds of other tasks are begun beside it.
+If a pool of many machines needs more trials than a round has, rounds of other tasks are begun beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from measure.record import Record
 log = logging.getLogger(__name__)
 
 _POLL = 0.25
-"""Seconds after which a wait for results looks whether the user wants to stop."""
+"""Seconds after which a wait for results checks whether the user wants to stop."""
 
 
 def run_rounds(
@@ -38,18 +38,18 @@ def run_rounds(
     budget: int | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[TuneResult]:
-    """Tunes tasks until each has its trials; Ctrl-C ends it early with every finished trial kept.
+    """Tunes tasks until each has its trials; Ctrl-C ends it early, and all finished trials are kept.
 
-    A task without a legal schedule is left with its `failure`, and the others go on.
+    A task without a legal schedule gets a `failure`, and the others go on.
 
     Args:
-        tasks: what to tune, in any state.
-        pool: measures; nothing is outstanding in it.
-        database: where records go; None: they are only in the results.
+        tasks: tasks to tune, in any state.
+        pool: pool that measures; no trial is outstanding in it.
+        database: database of the records; None: they are only in the results.
         callbacks: listeners.
-        scheduler: says whose round is next; in turn by default.
-        budget: trials of all tasks together, those resumed included; None: each has its own.
-        stop: ends it early like Ctrl-C; asked several times a second while trials are measured.
+        scheduler: scheduler that chooses the task of the next round; round robin by default.
+        budget: trials of all tasks together, resumed ones included; None: each has its own.
+        stop: function that ends the run early like Ctrl-C; called several times a second while trials are measured.
 
     Returns:
         A result for each task, in order.
@@ -72,7 +72,7 @@ def run_rounds(
 
 
 def _warn_of_unmatched(tasks: Sequence[TaskTuning]) -> None:
-    """Says which sketch rules of one's own decide nothing in any of the tasks."""
+    """Warns of sketch rules from outside that decide no stage of any task."""
     for name in dict.fromkeys(name for task in tasks for name in task.space.unmatched):
         if all(name in task.space.unmatched for task in tasks):
             log.warning(
@@ -89,7 +89,7 @@ def _finals(
     callbacks: Sequence[Callback],
     interrupt: Interrupt,
 ) -> None:
-    """Times the fastest candidates of every task again, see `autotune.tuner.finals`, and says what is best then."""
+    """Times the fastest candidates of every task again, see `autotune.tuner.finals`, and reports the best."""
     begin = time.perf_counter()
     by_key = {task.task.workload.key: task for task in tasks}
     before = {key: len(task.finals) for key, task in by_key.items()}
@@ -119,7 +119,7 @@ def _finals(
 def progress_of(
     task: TaskTuning, best: Best | None, done: int, wanted: int | None, trials: int, total: int, seconds: float
 ) -> Progress:
-    """Makes the `Progress` of a task whose best candidate is `best`; None: nothing has worked yet."""
+    """Makes the `Progress` of a task whose best candidate is `best`; None: no trial has worked yet."""
     workload = task.task.workload
     gflops = share = math.nan
     if best is not None:
@@ -142,24 +142,24 @@ def progress_of(
 
 
 def state_of(task: TaskTuning, under_way: bool = False) -> TaskState:
-    """What a scheduler sees of a task; one that has a round under way can have no other."""
+    """Describes a task for a scheduler; a task with a round in progress cannot get another one."""
     workload = task.task.workload
     anchor = workload.anchor.operator
-    # Definitions of their own have no kin, and what has other algorithms, such as Winograd's, reaches other rates.
+    # Custom definitions have no similar tasks, and those with other algorithms, such as Winograd's, reach other rates.
     kind = workload.key if anchor == "tensors" else f"{anchor}: {', '.join(workload.algorithms)}"
     return TaskState(task.task.weight, workload.flops, kind, tuple(task.history), task.done or under_way)
 
 
 @dataclass
 class _Round:
-    """Trials of one task that are under way.
+    """Round of one task in progress.
 
     Attributes:
         task: the task.
         missing: trace keys of the trials that have no result yet.
-        records: of those that have, as they came.
-        best: the fastest of them; None where none has worked.
-        seconds: wall time spent on it, a fair share where other rounds were under way.
+        records: records of the trials with results, in order of arrival.
+        best: the fastest of them; None if none has worked.
+        seconds: wall time spent on it, a fair share if other rounds were in progress.
     """
 
     task: TaskTuning
@@ -170,7 +170,7 @@ class _Round:
 
 
 class _Rounds:
-    """Rounds under way: one where the pool wants no more, else of as many tasks as keep it busy, one of each."""
+    """Rounds in progress: one if it keeps the pool busy, else one of each of several tasks."""
 
     def __init__(
         self,
@@ -183,13 +183,13 @@ class _Rounds:
     ) -> None:
         self._tasks, self._pool, self._database = tasks, pool, database
         self._callbacks, self._scheduler, self._budget = callbacks, scheduler, budget
-        self._rounds: dict[int, _Round] = {}  # number of the task -> its round, in order of beginning
+        self._rounds: dict[int, _Round] = {}  # number of a task -> its round, in order of their beginning
         self._measured = sum(len(task.records) for task in tasks)
-        self._total = 0  # trials wanted
+        self._total = 0  # number of trials wanted
         self._start = time.perf_counter()
 
     def run(self, interrupt: Interrupt) -> None:
-        """Goes on until the scheduler or the budget ends it, or the user."""
+        """Runs rounds until the scheduler, the budget or the user ends them."""
         while not interrupt.requested:
             while not self._rounds or self._pool.outstanding < self._pool.capacity:
                 if interrupt.requested or not self._begin():
@@ -204,7 +204,7 @@ class _Rounds:
             self._settle(number)
 
     def _begin(self) -> bool:
-        """Begins a round of one more task; False where there is none to begin."""
+        """Begins a round of one more task; returns False if it cannot."""
         missing = sum(len(round_.missing) for round_ in self._rounds.values())
         left = None if self._budget is None else self._budget - self._measured - missing
         if left is not None and left <= 0:
@@ -229,7 +229,7 @@ class _Rounds:
         return True
 
     def _take(self, timeout: float) -> None:
-        """Takes in what results come; settles the rounds that are whole."""
+        """Records the results that arrive; settles the rounds that are complete."""
         start, rounds = time.perf_counter(), list(self._rounds.values())
         self._record(self._pool.results(timeout))
         spent = time.perf_counter() - start
@@ -239,7 +239,7 @@ class _Rounds:
             self._settle(number)
 
     def _record(self, results: Sequence[TrialResult]) -> None:
-        """Writes results down, and tells of them."""
+        """Records results, and calls the callbacks."""
         rounds, records = [], []
         for result in results:
             rounds.append(self._round_of(result))
@@ -256,14 +256,14 @@ class _Rounds:
                 callback.on_trial(self._progress(round_), record)
 
     def _round_of(self, result: TrialResult) -> _Round:
-        """The round that a result belongs to; trials that are the same in all that counts may change places."""
+        """Returns the round that a result belongs to; trials that are equal in all respects may change places."""
         for round_ in self._rounds.values():
             if result.trial.trace_key in round_.missing and round_.task.measures(result.trial):
                 return round_
         raise PoolError(f"`results` must be of trials that were submitted, but got trace_key={result.trial.trace_key}")
 
     def _settle(self, number: int) -> None:
-        """Applies a round that is whole, or was cut short."""
+        """Applies the results of a round that is complete, or was interrupted."""
         round_ = self._rounds.pop(number)
         round_.task.settle(round_.records, round_.seconds)
         self._count()
@@ -271,12 +271,12 @@ class _Rounds:
             callback.on_round(self._progress(replace(round_, records=[], best=None)))
 
     def _count(self) -> None:
-        """Works out the trials wanted; a task whose space comes to an end wants fewer."""
+        """Counts the trials wanted; a task whose space is exhausted wants fewer."""
         self._total = self._budget or sum(task.total for task in self._tasks)
 
     def _progress(self, round_: _Round) -> Progress:
         task = round_.task
-        # What is faster than every trial before it stands first, whatever was timed again.
+        # A trial faster than all before it ranks first, whatever was timed again.
         first = round_.best
         newer = first is not None and not task.fastest <= first.seconds
         return progress_of(

@@ -1,4 +1,4 @@
-"""Traces that were found at some sizes, opened to a range of them: the loops there, and how long they take."""
+"""Traces that were found at some sizes, opened to a range of sizes: their loops, and their estimated times."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from search_space.schedule.state import State
 from search_space.schedule.trace import Trace
 
 LEAST_SECONDS = 1e-12
-"""That a kernel is taken to run for, so that shares of it are numbers."""
+"""Shortest time of a kernel, so that shares of it are finite."""
 
 
 @dataclass(frozen=True)
 class OpenTrace:
-    """A trace as it is where sizes are open.
+    """Trace with open sizes.
 
     Attributes:
-        trace: with the tails that open sizes need.
+        trace: trace with the tails that open sizes need.
         program: its loops.
     """
 
@@ -39,9 +39,9 @@ class OpenTrace:
 
         Args:
             columns: values of the program's sizes: (sizes, points).
-            hardware: that it runs on.
+            hardware: hardware that it runs on.
             cold: whether constants come from memory.
-            threads: that it runs on.
+            threads: number of threads that it runs on.
 
         Returns:
             Seconds, (points,).
@@ -54,8 +54,8 @@ def open_trace(trace: Trace, state: State) -> OpenTrace:
     """Opens a trace: a split that must divide is clamped, peeled or guarded where the extent of its loop is open.
 
     Args:
-        trace: found where sizes were numbers.
-        state: the definition, unscheduled, whose sizes are open.
+        trace: trace that was found with known sizes.
+        state: unscheduled definition with open sizes.
 
     Raises:
         ScheduleError: no form of the trace holds for all sizes.
@@ -67,6 +67,6 @@ def open_trace(trace: Trace, state: State) -> OpenTrace:
         except ScheduleError as error:
             refused = error
     if refused is None:
-        trace.apply(state)  # which no variant could be: it says why
+        trace.apply(state)  # raises the reason
         refused = ScheduleError(f"a trace must hold where sizes are open, but got {trace}")
     raise refused

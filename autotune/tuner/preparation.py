@@ -1,4 +1,4 @@
-"""A task made ready to be tuned: its space, strategy and cost model, and what is known of it already."""
+"""Preparation of a task for tuning: its space, strategy, cost model, and earlier results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from search_space.space import SearchSpace, algorithms_on, generate
 from search_space.workloads import Workload
 
 SAMPLE = 256
-"""Random programs by which a new task is compared with others."""
+"""Number of random programs by which a new task is compared with others."""
 
 
 def prepare_task(
@@ -49,25 +49,26 @@ def prepare_task(
     source: Source | None = None,
     guided: bool = True,
 ) -> TaskTuning:
-    """Makes a task ready to be tuned, or one with a `failure` where no candidate is legal.
+    """Prepares a task for tuning; sets its `failure` if no candidate is legal.
 
     Args:
-        task: what to tune.
-        settings: how; of the run, see `Settings.of`.
-        records: what an earlier run measured of it.
-        space: where to search; by default that of the template that the settings name, or all that sketch rules make.
-        algorithms: of the workload that sketch rules are applied to; by default those that the settings name.
-        source: of `settings.cost_model.transfer`; a task of a machine unlike all that it knows has none.
+        task: task to tune.
+        settings: settings of the run, see `Settings.of`.
+        records: measurements of the task in an earlier run.
+        space: search space; by default that of the template that the settings name, or all that sketch rules make.
+        algorithms: algorithms of the workload that sketch rules are applied to; by default those that the settings
+            name.
+        source: source of `settings.cost_model.transfer`; it is not used for a machine unlike all that it knows.
         guided: whether a cost model learns from the trials.
 
     Raises:
-        ValueError: an option out of range.
+        ValueError: an option is out of range.
     """
     settings = settings.of(task)
-    if settings.target.simulated:  # says the same every time
+    if settings.target.simulated:  # its times do not vary
         settings = settings.searching(finalists=0)
     space = space or template_space(task, settings)
-    whole = space is None
+    by_rules = space is None
     if space is None:
         allowed = known_algorithms(task, settings) if algorithms is None else algorithms
         space = generate(task.workload, settings.target.hardware, allowed)
@@ -103,7 +104,7 @@ def prepare_task(
             store = EntryStore(settings)
         starts = store.candidates(space, settings.target, how.starts)
         tuning.first = list(starts)
-        if whole and not any(starts.values()):
+        if by_rules and not any(starts.values()):
             tuning.choose = partial(_without_trials, tuning)
     if not guided:
         tuning.scorer = UnguidedScorer(space, RandomModel(), settings.generator(key, "unguided"))
@@ -112,7 +113,7 @@ def prepare_task(
 
 
 def _without_trials(tuning: TaskTuning) -> Candidate | None:
-    """Chooses a candidate without trials; None where it is not in the space of the task."""
+    """Chooses a candidate without trials; None if it is not in the space of the task."""
     shown = {sketch.algorithm for sketch in tuning.space.sketches}
     named = (*(tuning.settings.search.algorithms or ()), *tuning.settings.algorithms)
     usual = within(tuning.task.workload.algorithms, named=named)
@@ -122,15 +123,15 @@ def _without_trials(tuning: TaskTuning) -> Candidate | None:
     try:
         found = without_trials(tuning.task, tuning.settings, allowed)
     except ConfigError:
-        return None  # no candidate of code that is generated is legal
+        return None  # no candidate of generated code is legal
     return tuning.candidate_of(found.sketch, found.choices, found.trace.key)
 
 
 def source_of(settings: Settings) -> Source | None:
-    """Opens the source that searches learn from other tasks by; None where the settings name none.
+    """Opens the source of other tasks that searches learn from; None if the settings name none.
 
     Raises:
-        TransferError, DatasetError, RecordError, ModelError: it cannot be used.
+        TransferError, DatasetError, RecordError, ModelError: the source cannot be used.
     """
     if settings.cost_model.transfer is None:
         return None
@@ -144,7 +145,7 @@ def source_of(settings: Settings) -> Source | None:
 
 
 def _opened(place: Path) -> Source:
-    """A source of any kind that lies in files."""
+    """Opens a source of any kind from files."""
     if (place / folder.KIND).is_file():
         name, model = folder.load(place)
         return Source(base=Base(name, {}, model, Unaligned()), name=str(place))
@@ -152,7 +153,7 @@ def _opened(place: Path) -> Source:
 
 
 def described(scorer: ModelScorer, rng: np.random.Generator, count: int = SAMPLE) -> TargetTask:
-    """The task of a scorer as transfer sees it, with random programs of every sketch equally often."""
+    """Describes the task of a scorer for transfer, with random programs, equally many of every sketch."""
     space = scorer.space
     if isinstance(space, ParameterSpace):
         raise ValueError(f"a task to transfer to must have programs, but {space.name} is a space of parameters")
@@ -168,10 +169,10 @@ def described(scorer: ModelScorer, rng: np.random.Generator, count: int = SAMPLE
 
 
 def template_space(task: Task, settings: Settings) -> SearchSpace | None:
-    """The search space of the template that the settings name; None where sketch rules make it.
+    """Makes the search space of the template that the settings name; None if sketch rules make it.
 
     Raises:
-        ConfigError: no such template, or one that does not schedule this workload on this target.
+        ConfigError: the template does not exist, or does not schedule this workload on this target.
     """
     how = settings.search
     if how.template is None:
@@ -185,10 +186,10 @@ def template_space(task: Task, settings: Settings) -> SearchSpace | None:
 
 
 def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
-    """The algorithms that the settings allow; None: all. By default none of those that are chosen by name alone.
+    """Returns the algorithms that the settings allow; None: all. By default those chosen by name only are excluded.
 
     Raises:
-        ConfigError: one that the workload has not.
+        ConfigError: the workload lacks a named algorithm.
     """
     wanted, names = settings.search.algorithms, task.workload.algorithms
     for name in wanted or ():
@@ -201,7 +202,7 @@ def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
 
 
 def reusable_records(database: Database | None, workload: Workload, settings: Settings) -> list[Record]:
-    """Records of a workload that a run with these settings need not measure again."""
+    """Lists the records of a workload that a run with these settings need not measure again."""
     if database is None:
         return []
     return [

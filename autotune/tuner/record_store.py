@@ -1,4 +1,4 @@
-"""Measurements as a store of schedules."""
+"""Store of measured schedules."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from targets.base import Target
 
 
 class RecordStore:
-    """Schedules that were measured, in the order of `finals.standings`.
+    """Measured schedules, in the order of `finals.standings`.
 
     Args:
         records: trials, failures included, and timings of finalists, in order of time.
-        allowed: algorithms that a schedule of a workload may be of.
+        allowed: function workload → algorithms that its schedule may have.
     """
 
     def __init__(self, records: Iterable[Record], allowed: Callable[[Workload], Collection[str]]) -> None:
@@ -32,7 +32,7 @@ class RecordStore:
         log = self._records.get((workload.key, target.name))
         if log is None:
             return ()
-        allowed = self._allowed(workload)  # others must not decide which candidates were timed beside each other
+        allowed = self._allowed(workload)  # records of other algorithms must not affect the ranking
         return [
             ScheduledWorkload(
                 workload,
@@ -45,7 +45,7 @@ class RecordStore:
         ]
 
     def add(self, record: ScheduledWorkload) -> bool:
-        """Takes a measured schedule in; an estimated one is refused."""
+        """Adds a measured schedule; refuses an estimated one."""
         if record.record is not None:
             self._append(record.record)
         return record.record is not None

@@ -1,4 +1,4 @@
-"""What tuning a task came to: the best schedule, the kernel it makes, and every record."""
+"""Result of tuning a task: the best schedule, its kernel, and every record."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from search_space.workloads import Workload
 from targets import registry
 from targets.base import Kernel, Module
 
-_LONGEST = 100  # characters of a workload that are shown
+_LONGEST = 100  # number of characters of a workload that are shown
 
 
 class AllTrialsFailed(RuntimeError):
     """A task of which every trial failed, or failed when it was timed again.
 
     Attributes:
-        result: with the records of all of them.
+        result: result with the records of all trials.
     """
 
     def __init__(self, result: TuneResult) -> None:
@@ -49,24 +49,24 @@ class TuneResult:
     """Outcome of one task.
 
     Attributes:
-        name: of the task.
-        workload: what was tuned.
+        name: name of the task.
+        workload: workload that was tuned.
         target: name of the target.
-        hardware: its limits, for the share of peak.
-        weight: how often the task occurs.
-        threads: that the kernels ran on.
+        hardware: limits of the machine, for the share of peak.
+        weight: number of occurrences of the task.
+        threads: number of threads that the kernels ran on.
         cache: state of the caches during timing.
-        seed: of the run.
-        records: every trial, those of the run that this one resumed included, in order.
+        seed: seed of the run.
+        records: all trials in order, those of a resumed earlier run included.
         others: trials of runs with other seeds that were in the records file when this one began.
-        finals: timings of the fastest of all at the end, see `autotune.tuner.finals`.
+        finals: final timings of the fastest candidates, see `autotune.tuner.finals`.
         phases: wall seconds of this run by phase: `search`, `model`, `measure`.
-        measured: trials of this run, without those resumed.
-        scored: candidates created, checked, featurised and scored by the cost model.
-        scoring_seconds: wall time of those.
+        measured: number of trials of this run, without those resumed.
+        scored: number of candidates created, checked, featurised and scored by the cost model.
+        scoring_seconds: wall time of these steps.
         interrupted: whether the user stopped it early.
-        problem: why there is no schedule; empty where there is one.
-        transfer: what other tasks' programs did for the search, see `Transfer.report`; None where they were not used.
+        problem: reason for a missing schedule; empty if there is one.
+        transfer: effect of other tasks' programs on the search, see `Transfer.report`; None if they were not used.
     """
 
     name: str
@@ -89,11 +89,11 @@ class TuneResult:
     transfer: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
-        """A few lines, whatever the number of records."""
+        """Formats the result in a few lines, whatever the number of records."""
         return "\n".join([f"TuneResult of {self.name}: {self._facts['workload']}", *self._lines])
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """Formats the result for notebooks."""
         rows = "".join(
             f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self._facts.items()
         )
@@ -122,7 +122,7 @@ class TuneResult:
 
     @cached_property
     def standing(self) -> Best | None:
-        """The best candidate and what it stands with, see `autotune.tuner.finals`; None where none worked."""
+        """The best candidate with its latency, see `autotune.tuner.finals`; None if none worked."""
         return best_of_logs(_log(self.records), _log(self.others), self.finals)
 
     @property
@@ -132,34 +132,34 @@ class TuneResult:
 
     @property
     def best_seconds(self) -> float:
-        """Latency of the best candidate; NaN where none worked."""
+        """Latency of the best candidate; NaN if none worked."""
         return math.nan if self.standing is None else self.standing.seconds
 
     @property
     def spread(self) -> float:
-        """(75th percentile - 25th percentile) / median of timings of the best candidate; NaN where none worked."""
+        """Value (75th percentile - 25th percentile) / median of timings of the best candidate; NaN if none worked."""
         return math.nan if self.standing is None else self.standing.spread
 
     @property
     def gflops(self) -> float:
-        """1e9 operations a second of the best candidate, as defined, whatever its algorithm; NaN where none worked."""
+        """Rate of the best candidate in 1e9 operations per second, counted by the definition; NaN if none worked."""
         return self.workload.flops / self.best_seconds * 1e-9
 
     @property
     def peak_share(self) -> float:
-        """Rate of what the algorithm computes, as a share of the peak of the cores used; NaN where none worked."""
+        """Rate of the algorithm's operations, as a share of the peak of the cores used; NaN if none worked."""
         if self.algorithm is None:
             return math.nan
         return peak_share(self.workload, self.algorithm, self.best_seconds, self.hardware, self.threads)
 
     @property
     def effective(self) -> bool:
-        """Whether `gflops` counts more operations than the algorithm computes."""
+        """Tells whether `gflops` counts more operations than the algorithm computes."""
         return self.algorithm is not None and is_effective(self.workload, self.algorithm)
 
     @property
     def algorithm(self) -> str | None:
-        """Definition of the workload that won."""
+        """Algorithm of the best candidate."""
         return self.best.algorithm if self.best else None
 
     @property
@@ -178,10 +178,10 @@ class TuneResult:
         return registry.get(self.target).build(self.program)
 
     def memory_front(self) -> list[tuple[Record, int]]:
-        """Records that no other beats in both latency and memory, fastest first, and the bytes of each.
+        """Lists the records that no other beats in both latency and memory, fastest first, and the bytes of each.
 
-        Memory is what `Sketch.workspace` counts, with as many threads as were tuned for. Each program is lowered, which
-        takes some 20 ms; faster is `Nsga2.front` of a strategy that is at hand.
+        Memory is counted as in `Sketch.workspace`, with as many threads as were tuned for. Each program is lowered,
+        which takes some 20 ms; `Nsga2.front` is faster if its strategy is available.
         """
         front: list[tuple[Record, int]] = []
         least = math.inf
@@ -197,8 +197,8 @@ class TuneResult:
     def curve(self) -> NDArray[np.float64]:
         """Best seconds after each trial, NaN until one has worked: (trials,).
 
-        What other runs had measured is known from the beginning. Timings at the end are another quantity: they decide
-        which candidate is best, and `best_seconds` is theirs.
+        Results of other runs count from the beginning. Final timings are another quantity: they decide which candidate
+        is best, and determine `best_seconds`.
         """
         known_before = np.fmin.reduce(_log(self.others).seconds, initial=np.nan)
         after: NDArray[np.float64] = np.fmin(np.fmin.accumulate(_log(self.records).seconds), known_before)
@@ -206,14 +206,14 @@ class TuneResult:
 
     @property
     def errors(self) -> dict[str, int]:
-        """Error class -> trials that ended so."""
+        """Number of failed trials by error class."""
         return {name: count for name, count in _log(self.records).errors.items() if name != ErrorClass.ok}
 
     def kernel(self, *arrays: NDArray[Any]) -> NDArray[Any]:
         """Runs the best kernel.
 
         Args:
-            arrays: the workload's inputs, and, if it shall be written in place, the output.
+            arrays: inputs of the workload, and, to write it in place, the output.
 
         Returns:
             The output.
@@ -228,7 +228,7 @@ class TuneResult:
         return arrays[-1]
 
     def summary(self) -> dict[str, Any]:
-        """The task's entry of `summary.json`; what was not measured is None."""
+        """Makes the task's entry of `summary.json`; values that were not measured are None."""
         spent = sum(self.phases.values())
         return {
             "name": self.name,
@@ -267,13 +267,13 @@ class TuneResult:
 
 
 def failure_of(records: Sequence[Record], finals: Sequence[Record]) -> str:
-    """That no candidate of a task works, in a sentence that quotes the first failure; empty where nothing failed."""
+    """Writes a sentence that no candidate of a task works, with the first failure; empty if nothing failed."""
     first = next((record for record in (*records, *finals) if not record.ok), None)
     if first is None:
         return ""
     counts = ", ".join(f"{count} {error}" for error, count in _log(records).errors.items())
     lines = first.message.strip().splitlines() or ["it has no message"]
-    message = lines[-1 if first.error == ErrorClass.unknown else 0].strip()  # of a traceback the end
+    message = lines[-1 if first.error == ErrorClass.unknown else 0].strip()  # the last line of a traceback
     return (
         f"a task must have a candidate that works, but got none among {len(records)} ({counts}); "
         f"the first failure is {first.error}: {message}"
@@ -285,43 +285,44 @@ def _log(records: Sequence[Record]) -> RecordLog:
 
 
 def known(value: float) -> float | None:
-    """None for NaN."""
+    """Replaces NaN by None."""
     return None if math.isnan(value) else value
 
 
 def multiplied(workload: Workload) -> tuple[str, ...]:
-    """Element types of the first two inputs, which a product is of where there is one."""
+    """Returns the element types of the first two inputs, which are the factors of a product."""
     return tuple(spec.dtype for spec in workload.inputs[:2])
 
 
 def is_effective(workload: Workload, algorithm: str) -> bool:
-    """Whether rates in operations of the definition are effective ones: the algorithm computes fewer."""
+    """Tells whether rates count more operations, those of the definition, than the algorithm computes."""
     return workload.flops_of(algorithm) < workload.flops
 
 
 def rate_text(gflops: float, workload: Workload, algorithm: str) -> str:
-    """Formats a rate in operations of the definition, and says whether it is an effective one."""
+    """Formats a rate in operations of the definition, and notes if it is an effective one."""
     return f"{gflops:.1f} GFLOP/s{' effective' if is_effective(workload, algorithm) else ''}"
 
 
 def peak_share(workload: Workload, algorithm: str, seconds: float, hardware: Hardware, threads: int) -> float:
-    """Rate of what an algorithm computes in so many seconds, as a share of the peak of the cores that are used."""
+    """Computes the rate of an algorithm's operations, as a share of the peak of the cores that are used."""
     return workload.flops_of(algorithm) / seconds / peak_of(workload, algorithm, hardware, threads)
 
 
 def peak_of(workload: Workload, algorithm: str, hardware: Hardware, threads: int) -> float:
-    """Operations a second that an algorithm has at most, in the types that it multiplies.
+    """Computes the peak operations per second of an algorithm, in the types that it multiplies.
 
-    Winograd's algorithms, but for those of `winograd.DOT`, multiply float32 whatever is stored.
+    Winograd's algorithms, except those of `winograd.DOT`, multiply float32 whatever type is stored.
     """
     wide = algorithm in winograd.TILES and algorithm not in winograd.DOT
     return peak_flops(hardware, threads, () if wide else multiplied(workload))
 
 
 def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) -> float:
-    """Operations a second of the cores that `threads` threads use, in products of such factors; by default of float32.
+    """Computes the peak operations per second on `threads` threads, in products of such factors; by default of float32.
 
-    Where a processor's instruction adds up several products of these types at once, as of bfloat16, it is that one's.
+    If an instruction of the processor adds up several products of these types at once, as of bfloat16, its rate is
+    used.
     """
     rates, faster = hardware.rates, 1.0
     for intrinsic in available(hardware) if hardware.kind == "cpu" else ():
@@ -332,16 +333,16 @@ def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) 
 
 
 def records_of(results: Sequence[TuneResult]) -> RecordLog:
-    """All records of tasks: trials, those of other seeds, and timings of finalists."""
+    """Collects all records of tasks: trials, those of other seeds, and final timings."""
     return RecordLog(record for r in results for log in (r.records, r.others, r.finals) for record in log)
 
 
 def problems_of(results: Sequence[TuneResult], replaced: bool) -> list[str]:
-    """Sentences on the tasks that have no legal schedule or none that works.
+    """Lists sentences on the tasks that have no legal schedule or none that works.
 
     Args:
-        results: of all tasks.
-        replaced: whether another schedule stands in for a task whose trials all failed, as within a network.
+        results: results of all tasks.
+        replaced: whether another schedule replaces that of a task whose trials all failed, as within a network.
     """
     lacking = [result for result in results if result.problem and not (replaced and result.records)]
     return [f"{result.name}: {result.problem}" for result in lacking]

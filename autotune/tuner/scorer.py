@@ -1,5 +1,5 @@
-"""What a search goes by before it measures: first the roofline or a pretrained model, then a cost model fitted on the
-records.
+"""Scorers of candidates: the roofline or a pretrained model before the first measurements, then a cost model fitted on
+the records.
 
 With transfer, a share of each round is chosen by a model of other tasks' programs, see `costmodel.transfer`.
 """
@@ -28,32 +28,33 @@ from search_space.parameters import ParameterSpace
 from search_space.space import SearchSpace
 
 NOISE, LITTLE_NOISE = 0.2, 0.03
-"""Standard deviation of what is added to the logarithm of seconds in the first order, of the roofline and of a
-pretrained model: how far from right an order is says how far from its top it pays to look."""
+"""Standard deviations of the noise on the logarithm of seconds in the first order, by the roofline and by a pretrained
+model. The larger the error of an order, the further from its top it pays to look."""
 LEAST_ROWS = 8
-"""Measured candidates below which the roofline is trusted more than a model."""
+"""Number of measured candidates from which on a fitted model is trusted more than the roofline."""
 
 
 class ModelScorer:
-    """Scorer of a strategy, and the data that its cost model learns from.
+    """Scorer for a strategy, and the data that its cost model learns from.
 
     Args:
-        space: of the task; one of parameters has no programs, so that nothing is estimated and the model sees knobs.
-        model: learns throughput, best seconds / seconds, 0 for a failure.
-        rng: noise over the first order.
-        noise: its standard deviation on the logarithm of seconds; None: as `NOISE` and `LITTLE_NOISE` say.
-        extractor: makes a sketch's features, called as `extractor_of`.
-        transfer: what is known from other tasks; it scores in the model's place where it is in use.
-        exploration: how many of the model's standard deviations are added to a score: an upper confidence bound
+        space: space of the task; one of parameters has no programs, so that nothing is estimated and the model sees
+            knobs.
+        model: model that learns throughput: best seconds / seconds, 0 for a failure.
+        rng: source of the noise on the first order.
+        noise: standard deviation of this noise; None: `NOISE` or `LITTLE_NOISE`.
+        extractor: function that makes a sketch's feature extractor, called like `extractor_of`.
+        transfer: model of other tasks; it replaces the cost model for some requests.
+        exploration: number of the model's standard deviations that are added to a score: an upper confidence bound
             (Srinivas et al., 2010). Only an `UncertainModel` has them.
-        features: what the model sees: the program's loops, the values of decisions (knobs), or both.
-        pretrained: predicts log2 of throughput before anything is measured, in the roofline's place; it sees loops.
+        features: features for the model: the program's loops, the values of decisions (knobs), or both.
+        pretrained: model of log2 of throughput before the first measurements, instead of the roofline; it sees loops.
 
     Attributes:
-        seconds: spent on scoring and fitting.
-        scored: candidates scored by the model.
-        rank_accuracy: share of the pairs of the candidates last observed that the model, as it was then, orders as
-            they were measured; NaN where it had learned nothing, or all were alike.
+        seconds: time spent on scoring and fitting.
+        scored: number of candidates scored by the model.
+        rank_accuracy: share of the pairs of the candidates last observed that the model, as it was then, ordered
+            correctly; NaN if it had learned nothing, or no pair differed.
     """
 
     def __init__(
@@ -82,15 +83,15 @@ class ModelScorer:
         self.rank_accuracy = math.nan
         self._rng, self._make = rng, extractor
         self._extractors: dict[int, Any] = {}
-        # Features are made anew for each fit: they take kilobytes a candidate, and hardly any time beside the fit.
+        # Features are recomputed for each fit: they take kilobytes per candidate, and little time beside the fit.
         self._observed: dict[int, list[NDArray[np.int32]]] = {}  # sketch -> choices, each (candidates, groups)
-        self._places: dict[int, list[NDArray[np.int64]]] = {}  # sketch -> their places in the order of observation
+        self._places: dict[int, list[NDArray[np.int64]]] = {}  # sketch -> their positions in the order of observation
         self._latencies = array("d")  # seconds, NaN for a failure; in the order of observation
-        self._by_source = False  # whether the transfer's scores are asked for
-        self._chosen: set[Candidate] = set()  # proposed by them
+        self._by_source = False  # whether calls return the transfer's scores
+        self._chosen: set[Candidate] = set()  # proposed by the transfer's scores
 
     def __call__(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Scores of candidates of one sketch: (n, groups) -> (n,), higher is better."""
+        """Scores candidates of one sketch: (n, groups) -> (n,), higher is better."""
         with self._timed():
             columns = self.space.sketches[sketch].expand(choices)
             if self._by_source and self.transfer is not None:
@@ -108,44 +109,44 @@ class ModelScorer:
             return np.asarray(self.model.predict(features), np.float64)
 
     def score(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
-        """What the model thinks of candidates of any sketches as it is now: (candidates,), higher is better.
+        """Scores candidates of any sketches by the current model, without noise: (candidates,), higher is better.
 
-        Until it has learned it is the pretrained model or the roofline, as -log of seconds. No noise, exploration or
-        transfer is in it, and no random number is drawn: asking changes nothing.
+        Before the first fit it is the pretrained model or the roofline, as -log of seconds. The scores contain no
+        noise, exploration or transfer, and no random number is drawn: the call changes nothing.
         """
         scores = np.empty(len(candidates))
         with self._timed():
-            for sketch, places, rows in self._by_sketch(candidates):
+            for sketch, positions, rows in self._by_sketch(candidates):
                 columns = self.space.sketches[sketch].expand(rows)
                 if self.fitted:
-                    scores[places] = self.model.predict(self._extractor(sketch)(columns))
+                    scores[positions] = self.model.predict(self._extractor(sketch)(columns))
                 else:
-                    scores[places] = self._expected(sketch, columns)
+                    scores[positions] = self._expected(sketch, columns)
         return scores
 
     def features(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Features of candidates of one sketch: (n, groups) -> (n, statements, features)."""
+        """Computes features of candidates of one sketch: (n, groups) -> (n, statements, features)."""
         found: NDArray[np.float32] = self._extractor(sketch)(self.space.sketches[sketch].expand(choices))
         return np.ascontiguousarray(found)
 
     def judge(self, other: ModelScorer, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
-        """What the model as it is now thinks of candidates of a like task: (n, groups) -> (n,), higher is better.
+        """Scores candidates of a similar task by the current model: (n, groups) -> (n,), higher is better.
 
-        Until it has learned, and where it sees the values of decisions, which are those of one space, it is the
-        roofline, as -log of seconds.
+        Before the first fit, and with features of knobs, which belong to one space, it is the roofline, as -log of
+        seconds.
 
         Args:
-            other: of the like task, such as one of another size.
-            sketch, choices: of that task's space.
+            other: scorer of the similar task, such as one of another size.
+            sketch, choices: candidates of that task's space.
         """
         if self.fitted and self._knobs is None:
             return np.asarray(self.model.predict(other.features(sketch, choices)), np.float64)
         return other._estimate(sketch, other.space.sketches[sketch].expand(choices))
 
     def ask(self, strategy: SearchStrategy, n: int) -> list[Candidate]:
-        """Candidates of a strategy that has this one as its scorer: some by the source, the others without it.
+        """Asks a strategy that has this scorer for candidates: some by scores of the source, the others without it.
 
-        Who chooses most comes first. Random ones are among the others alone where there is evidence for the source, or
+        The larger part is chosen first. Random candidates are only among the others if the source has proved useful, or
         it chooses few: of 8, two would be many.
         """
         by_source = 0 if self.transfer is None else round(n * self.transfer.share)
@@ -164,32 +165,32 @@ class ModelScorer:
         return asked if len(asked) == n or few else [*asked, *strategy.ask(n - len(asked))]
 
     def recall(self, chosen: Iterable[Candidate]) -> None:
-        """Candidates about to be observed that the source proposed in an earlier session."""
+        """Marks candidates about to be observed that the source proposed in an earlier session."""
         self._chosen |= {*chosen}
 
     def chosen_by_source(self, candidate: Candidate) -> bool:
-        """Whether a candidate that is not observed yet was proposed by the scores of the source."""
+        """Tells whether a candidate that is not observed yet was proposed by the scores of the source."""
         return candidate in self._chosen
 
     def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
-        """Takes measured candidates in; NaN for a failure."""
+        """Adds measured candidates to the data; NaN for a failure."""
         scores = np.full(len(candidates), np.nan)
         predicted = None if self.transfer is None or not self.transfer.active else np.empty(len(candidates))
         with self._timed():
-            for sketch, places, rows in self._by_sketch(candidates):
+            for sketch, positions, rows in self._by_sketch(candidates):
                 first = len(self._latencies)
                 self._observed.setdefault(sketch, []).append(rows)
-                self._places.setdefault(sketch, []).append(np.arange(first, first + len(places)))
-                self._latencies.extend(float(seconds[place]) for place in places)
+                self._places.setdefault(sketch, []).append(np.arange(first, first + len(positions)))
+                self._latencies.extend(float(seconds[place]) for place in positions)
                 if self.fitted or predicted is not None:
                     columns = self.space.sketches[sketch].expand(rows)
                     features = self._extractor(sketch)(columns)
                     if self.fitted:
-                        scores[places] = self.model.predict(features)
+                        scores[positions] = self.model.predict(features)
                     if predicted is not None and self.transfer is not None:
-                        predicted[places] = self.transfer.predict(features)
+                        predicted[positions] = self.transfer.predict(features)
                         if not self.fitted:
-                            scores[places] = self._expected(sketch, columns)
+                            scores[positions] = self._expected(sketch, columns)
             measured = np.asarray(seconds, np.float64)
             self.rank_accuracy = _rank_accuracy(scores, measured) if self.fitted else math.nan
             if predicted is not None and self.transfer is not None and len(candidates):
@@ -213,7 +214,7 @@ class ModelScorer:
                 self.transfer.fit(features, throughput)
 
     def _features(self) -> list[NDArray[np.float32]]:
-        """Of each candidate observed, in order: (statements of its sketch, features)."""
+        """Computes the features of each candidate observed, in order: (statements of its sketch, features)."""
         features: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(self._latencies)
         for sketch, parts in self._observed.items():
             columns = self.space.sketches[sketch].expand(np.concatenate(parts))
@@ -224,30 +225,30 @@ class ModelScorer:
         return features
 
     def _by_sketch(self, candidates: Sequence[Candidate]) -> Iterator[tuple[int, list[int], NDArray[np.int32]]]:
-        """Sketches in order, each with the places of its candidates and their choices (n, groups)."""
+        """Lists sketches in order, each with the positions of its candidates and their choices (n, groups)."""
         for sketch in sorted({candidate.sketch for candidate in candidates}):
             places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
             rows = np.array([candidates[place].choices for place in places], np.int32)
             yield sketch, places, rows.reshape(len(places), len(self.space.sketches[sketch].groups))
 
     def _expected(self, sketch: int, columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """-log of the seconds that are expected before anything is measured, up to a constant: (columns, n) -> (n,)."""
+        """Computes -log of the seconds expected before the first fit, up to a constant: (columns, n) -> (n,)."""
         if self._pretrained is None:
             return self._estimate(sketch, columns)
         return np.asarray(np.log(2) * self._pretrained.predict(self._extractor(sketch)(columns)), np.float64)
 
     def _estimate(self, sketch: int, columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """-log of the roofline's seconds: (columns, n) -> (n,)."""
+        """Computes -log of the roofline's seconds: (columns, n) -> (n,)."""
         return np.asarray(-np.log(np.maximum(self._extractor(sketch).roofline(columns), 1e-12)), np.float64)
 
     def _extractor(self, sketch: int) -> Any:
         if sketch not in self._extractors:
-            made: Any = NoProgram()
+            extractor: Any = NoProgram()
             if not isinstance(self.space, ParameterSpace):
                 of = self.space.sketches[sketch]
-                made = self._make(of.program, of.columns, self.space.hardware)
-            made = made if self._knobs is None else WithKnobs(made, self._knobs, sketch, self._loops)
-            self._extractors[sketch] = made
+                extractor = self._make(of.program, of.columns, self.space.hardware)
+            extractor = extractor if self._knobs is None else WithKnobs(extractor, self._knobs, sketch, self._loops)
+            self._extractors[sketch] = extractor
         return self._extractors[sketch]
 
     @contextmanager
@@ -260,16 +261,16 @@ class ModelScorer:
 
 
 def _rank_accuracy(scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
-    """Share of the pairs ordered right, both (candidates,); failures count as slower than all."""
+    """Computes the share of the pairs ordered correctly, both (candidates,); failures count as slower than all."""
     speed = np.nan_to_num(1.0 / seconds, nan=0.0)
     return pairwise_accuracy(scores, speed) if len(np.unique(speed)) > 1 else math.nan
 
 
 class UnguidedScorer(ModelScorer):
-    """ModelScorer of candidates drawn at random: nobody asks it, so it learns nothing and needs no features."""
+    """Scorer of candidates drawn at random: it is never called, so that it needs no model and no features."""
 
     def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
-        """Does nothing."""
+        """Ignores the candidates."""
 
     def refit(self) -> None:
-        """Does nothing."""
+        """Leaves the model as it is."""

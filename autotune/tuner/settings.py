@@ -1,4 +1,4 @@
-"""How a task is tuned: the sections of a configuration that say so, and the target that its name stands for."""
+"""Settings of tuning: sections of a configuration, and the target by its name."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from targets.threads import check_threads
 
 @dataclass(frozen=True)
 class Settings:
-    """How a task is tuned.
+    """Settings by which a task is tuned.
 
     Attributes:
-        target: what kernels are for; tasks may have another one, see `of`.
-        trials: candidates to measure, those resumed included; 0: nothing is searched.
-        seed: of every random draw, and of the inputs.
+        target: target of the kernels; tasks may have another one, see `of`.
+        trials: number of candidates to measure, resumed ones included; 0: no search.
+        seed: seed of every random draw, and of the inputs.
         search, cost_model, measure: sections of the configuration.
         algorithms: algorithms of `BY_NAME` that may be chosen besides the default ones.
     """
@@ -55,11 +55,11 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """That a kernel runs on."""
+        """Number of threads that a kernel runs on."""
         return self.measure.threads or self.target.hardware.cores
 
     def of(self, task: Task) -> Settings:
-        """Returns the settings with which a task is tuned, see `on`."""
+        """Returns the settings by which a task is tuned, see `on`."""
         return self if task.target is None else self.on(task.target)
 
     def on(self, target: str) -> Settings:
@@ -70,19 +70,19 @@ class Settings:
         return replace(self, target=registry.get(target), measure=measure)
 
     def searching(self, **changes: Any) -> Settings:
-        """The settings with other values in `search`."""
+        """Returns the settings with other values in `search`."""
         return replace(self, search=self.search.model_copy(update=changes))
 
     def generator(self, task_key: str, use: str) -> np.random.Generator:
-        """Random numbers for one use in one task: the same whatever else is in the run."""
+        """Makes a random generator for one use in one task, independent of all other tasks of the run."""
         return np.random.default_rng([self.seed, zlib.crc32(task_key.encode()), zlib.crc32(use.encode())])
 
 
 def make_model(section: Model, seed: int) -> CostModel:
-    """The cost model that a section names, or another one like an object that it has in place of the name.
+    """Makes the cost model that a section names, or a new one like the object in place of the name.
 
     Raises:
-        ModelError: no such model, or an option that it does not have, or a value that it refuses.
+        ModelError: the model is unknown, lacks an option, or refuses a value.
     """
     given = section.name
     if isinstance(given, CostModel):
@@ -105,10 +105,10 @@ def warn_if_untrained(settings: Settings) -> None:
 
 
 def check_exploration(model: CostModel, exploration: float) -> None:
-    """Refuses exploration by a model that does not know how sure it is.
+    """Refuses exploration by a model that does not estimate its uncertainty.
 
     Raises:
-        ValueError: it does not, or `exploration` is negative.
+        ValueError: the model does not, or `exploration` is negative.
     """
     if not exploration >= 0:
         raise ValueError(f"`exploration` must not be negative, but got exploration={exploration}")

@@ -18,30 +18,30 @@ def choose_candidates(costs: Matrix, prices: Matrix, limit: int | None = None) -
     """Chooses candidates that together cost little, by local search.
 
     The cost of a set is its prices plus, at each point, the least of its costs. To find the set of the least cost is
-    NP-hard, as facility location is. So one candidate at a time is added, dropped or exchanged for another, each time
-    the one that gains the most (Kuehn and Hamburger, 1963).
+    NP-hard, as facility location is. Therefore one candidate at a time is added, dropped or exchanged for another, each
+    time the one that gains the most (Kuehn and Hamburger, 1963).
 
     Args:
-        costs: (candidates, points), not negative.
-        prices: of the candidates: (candidates,), not negative.
-        limit: candidates at most, 1 or more; None: any number.
+        costs: cost of each candidate at each point, (candidates, points), not negative.
+        prices: prices of the candidates, (candidates,), not negative.
+        limit: largest number of candidates, 1 or more; None: any number.
 
     Returns:
         Rows of `costs`.
     """
     nothing, limit = len(costs), limit or len(costs)
-    rows = _finite(np.pad(costs, ((0, 1), (0, 0)), constant_values=np.inf), prices.sum())  # the last one is `nothing`
+    rows = _finite(np.pad(costs, ((0, 1), (0, 0)), constant_values=np.inf), prices.sum())  # the last row is `nothing`
     prices = np.append(prices, 0.0)
     chosen: list[int] = []
-    total, place = np.inf, 0
-    while place < min(len(chosen) + 1, limit):
-        others = [*chosen[:place], *chosen[place + 1 :]]  # all of them at the last place
+    total, position = np.inf, 0
+    while position < min(len(chosen) + 1, limit):
+        others = [*chosen[:position], *chosen[position + 1 :]]  # all chosen ones at the last position
         totals = np.minimum(rows[[*others, nothing]].min(0), rows).sum(1) + prices + prices[others].sum()
         row = int(totals.argmin())
         if totals[row] < total:
-            chosen, total, place = others if row == nothing else [*others, row], totals[row], 0
+            chosen, total, position = others if row == nothing else [*others, row], totals[row], 0
         else:
-            place += 1
+            position += 1
     return chosen
 
 
@@ -50,13 +50,13 @@ def choose_ranges(
 ) -> list[tuple[int, int, NDArray[np.int64]]]:
     """Divides points into ranges that together cost the least, each with one candidate of each kernel.
 
-    Where ranges are free each point has its best candidates, and neighbours that agree are one range. Otherwise the
-    least cost of each number of ranges is found as that of segments of a curve (Bellman, 1961).
+    If ranges are free each point has its best candidates, and neighbours that agree are one range. Otherwise the least
+    cost for each number of ranges is found as for segments of a curve (Bellman, 1961).
 
     Args:
-        costs: (kernels, candidates, points), not negative; points in order.
-        price: cost that each further range must save, in the mean of as many as there may be.
-        limit: ranges at most, 1 or more; None: any number.
+        costs: cost of each candidate at each point, (kernels, candidates, points), not negative; points in order.
+        price: cost that each further range must save, on average over all further ranges.
+        limit: largest number of ranges, 1 or more; None: any number.
 
     Returns:
         Begin and end of each range, the end exclusive, and the candidate of each kernel, (kernels,).
@@ -84,7 +84,7 @@ def choose_ranges(
 
 
 def _finite(costs: Matrix, prices: float = 0.0) -> Matrix:
-    """Replaces infinite costs by one that is more than all others and the prices together."""
+    """Replaces infinite costs by a cost larger than all others and the prices together."""
     holds = np.isfinite(costs)
     return np.where(holds, costs, 1 + costs[holds].sum() + prices)
 
@@ -93,8 +93,8 @@ def _ends(costs: Matrix, price: float, limit: int) -> list[int]:
     """Computes where ranges end, the last one behind all points.
 
     Args:
-        costs: of a range from one point up to another: (points + 1, points + 1); infinite where it has no point.
-        price, limit: see `choose_ranges`.
+        costs: cost of a range from one point up to another, (points + 1, points + 1); infinite for an empty range.
+        price, limit: arguments of `choose_ranges`.
     """
     best, before = [costs[0]], [np.zeros(len(costs), np.int64)]
     while len(best) < limit:

@@ -1,4 +1,4 @@
-"""A schedule at every stage on its way to machine code, without running it: what `autotune lower` prints."""
+"""A schedule at every stage up to machine code, without running it, for `autotune lower`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from search_space.workloads import Workload
 from targets.base import BuildError, Target
 
 BEFORE_CODE = ("schedule", "program")
-"""Stages of all targets; behind them follow those of `Target.stages`."""
+"""Stages of all targets, which precede those of `Target.stages`."""
 
 
 def stages(
@@ -27,14 +27,13 @@ def stages(
     """Yields (stage, text) of the wanted stages in order, by default of all.
 
     Raises:
-        ConfigError: a stage that the target does not have, a schedule that does not fit the workload, or one that the
-            target has no code for.
+        ConfigError: the target lacks a stage, the schedule does not fit the workload, or the target has no code for it.
     """
-    known = (*BEFORE_CODE, *target.stages)
+    allowed = (*BEFORE_CODE, *target.stages)
     for name in wanted:
-        if name not in known:
-            raise ConfigError(f"`--stage` must be one of {', '.join(known)}, but got {name!r}")
-    wanted = wanted or known
+        if name not in allowed:
+            raise ConfigError(f"`--stage` must be one of {', '.join(allowed)}, but got {name!r}")
+    wanted = wanted or allowed
     if "schedule" in wanted:
         yield "schedule", f"# {workload.key}\n# algorithm: {schedule.algorithm}\n{schedule.trace}"
     try:
@@ -49,24 +48,24 @@ def stages(
 
 
 def task_named(tasks: Sequence[Task], name: str | None) -> Task:
-    """The task called `name`; the first one by default.
+    """Returns the task called `name`; the first one by default.
 
     Raises:
-        ConfigError: no such task; names the nearest one.
+        ConfigError: there is no such task; names the nearest one.
     """
-    found = {task.name: task for task in tasks}
+    by_name = {task.name: task for task in tasks}
     if name is None:
         return tasks[0]
-    if name not in found:
-        raise ConfigError(f"`--task` must be one of {', '.join(found)}, but got {name!r}{nearest(name, found)}")
-    return found[name]
+    if name not in by_name:
+        raise ConfigError(f"`--task` must be one of {', '.join(by_name)}, but got {name!r}{nearest(name, by_name)}")
+    return by_name[name]
 
 
 def from_file(task: Task, path: Path) -> Schedule:
-    """The schedule in a file: a trace as a JSON list, or a summary.json, which holds one for each task.
+    """Reads the schedule in a file: a trace as a JSON list, or a summary.json, which has one for each task.
 
     Raises:
-        ConfigError: no such file, no trace in it, or none for this task.
+        ConfigError: the file does not exist, has no trace, or has none for this task.
     """
     try:
         data = strict_json.loads(path.read_text(encoding="utf-8"), finite=False)

@@ -1,4 +1,4 @@
-"""A task: one workload to tune, and how much it counts."""
+"""Tasks: workloads to tune, with their weights."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from search_space.workloads import Workload
 
 CPU = "cpu"
-"""The target of models where none is named."""
+"""Default target of models."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A workload of a run.
+    """Workload of a run.
 
     Attributes:
-        name: readable, unique in the run, fit for a folder's name.
-        workload: what is computed.
-        weight: how often it runs in what is being tuned.
-        target: where it runs, in place of the run's own target; None: there.
-        places: where it stands in what is being tuned; a loop runs it several times in one, with the same weights.
-            0: as many as it runs.
+        name: readable name, unique in the run, legal as a folder's name.
+        workload: computation of the task.
+        weight: number of times that it runs in the tuned network.
+        target: target to run on; None: the run's own target.
+        places: number of places in the tuned network; a loop runs one several times, with the same weights. 0: as many
+            as it runs.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The tuning of one task: propose a round of trials, take its results in, refit; resume from records."""
+"""Tuning of one task: proposes a round of trials, processes its results, refits; resumes from records."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from search_space.space import SearchSpace
 
 
 class TaskTuning:
-    """State of one task in a run. Results are applied in the order in which their trials were asked for.
+    """State of one task in a run. Results are applied in the order in which their trials were proposed.
 
     Args:
-        task: what to tune.
+        task: task to tune.
         space: its search space.
-        settings: how.
-        strategy: proposes candidates; made on `scorer`.
-        scorer: knows the cost model.
+        settings: settings of the task.
+        strategy: strategy that proposes candidates, made with `scorer`.
+        scorer: scorer with the cost model.
         host: description of the machine, for the records.
     """
 
@@ -49,10 +49,10 @@ class TaskTuning:
         self.task, self.space, self.settings = task, space, settings
         self.strategy, self.scorer, self.host = strategy, scorer, dict(host or {})
         self.records = RecordLog()
-        self.others = RecordLog()  # of runs with other seeds: known, but none of this run's trials
-        self.finals: list[Record] = []  # timings of candidates that are known already
-        self.fastest = math.nan  # seconds of the fastest trial, which others are cut short against
-        self.history: list[float] = []  # the same after each round
+        self.others = RecordLog()  # records of runs with other seeds, which are no trials of this run
+        self.finals: list[Record] = []  # final timings of measured candidates
+        self.fastest = math.nan  # seconds of the fastest trial; much slower trials are cut short
+        self.history: list[float] = []  # `fastest` after each round
         self._standing: Best | None = None
         self._changed = False  # whether records came since `_standing` was determined
         self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
@@ -60,24 +60,24 @@ class TaskTuning:
         self._workload = task.workload.to_json()
         self._family = (task.workload.key, settings.target.name, settings.threads, settings.measure.cache)
         self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
-        self.first: list[Candidate] = []  # to be proposed before the strategy is asked
-        self.choose: Callable[[], Candidate | None] | None = None  # what comes even before those; asked once
+        self.first: list[Candidate] = []  # proposed before the strategy is asked
+        self.choose: Callable[[], Candidate | None] | None = None  # makes the very first candidate; called once
         self._finalists: dict[str, Record] = {}  # trace key -> record
-        self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
-        self._scores: dict[str, float] = {}  # trace key -> what the scorer thought of it when it was proposed
+        self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates with this trace
+        self._scores: dict[str, float] = {}  # trace key -> score at the time of the proposal
         self._exhausted = False
         self._resumed = self._round = self._scored = 0
-        self._next = 0  # order of the next round's first trial
+        self._next = 0  # order number of the next round's first trial
         self._scoring_seconds = 0.0
 
     @property
     def total(self) -> int:
-        """Trials that this task will have."""
+        """Number of trials that this task will have."""
         return len(self.records) if self._exhausted else self.settings.trials
 
     @property
     def standing(self) -> Best | None:
-        """The best candidate and its seconds, see `autotune.tuner.finals`; None where nothing has worked."""
+        """The best candidate and its seconds, see `autotune.tuner.finals`; None before the first working trial."""
         if self._changed:
             self._standing = best_of_logs(self.records, self.others, self.finals)
             self._changed = False
@@ -85,19 +85,19 @@ class TaskTuning:
 
     @property
     def best_seconds(self) -> float:
-        """Seconds of the best candidate; NaN where nothing has worked."""
+        """Seconds of the best candidate; NaN before the first working trial."""
         return math.nan if self.standing is None else self.standing.seconds
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left to measure."""
+        """Tells whether nothing is left to measure."""
         return len(self.records) >= self.total
 
     def replay(self, records: Sequence[Record]) -> None:
-        """Takes in what is in the records file, so that it is not measured again.
+        """Adds the records of the records file, so that they are not measured again.
 
-        Records with this run's seed are its own: they count as trials, and new ones are numbered after them. Those of
-        other seeds, of runs that may be going on at this moment, are only known. Where the search learns from
+        Records with this run's seed are its own: they count as trials, and new ones are numbered after them. Records of
+        other seeds, of runs that may be in progress at this moment, are only used as results. If the search learns from
         other tasks, its own rounds are learned one by one, so that the source is evaluated as it was then.
         """
         rounds: dict[int, list[tuple[Candidate, float]]] = {}
@@ -131,17 +131,17 @@ class TaskTuning:
             self._learn(rounds[number])
 
     def refuse(self, error: NoLegalSchedule) -> None:
-        """Takes in that there is nothing to measure."""
+        """Notes that no candidate is legal."""
         self._exhausted, self.failure = True, error
 
     def propose(self, limit: int | None = None) -> list[Trial]:
-        """Trials of the next round; none where the task is done.
+        """Proposes the trials of the next round; none if the task is done.
 
         Args:
-            limit: most trials of the round, besides the limits of the settings.
+            limit: largest number of trials of the round, besides the limits of the settings.
 
         Raises:
-            NoLegalSchedule: the space holds no legal candidate.
+            NoLegalSchedule: the space has no legal candidate.
         """
         start, scoring = time.perf_counter(), self.scorer.seconds
         trials: dict[str, Trial] = {}
@@ -162,11 +162,11 @@ class TaskTuning:
             self.phases["search"] += wall - inside
             self.phases["model"] += inside
         if self._exhausted and trials:
-            self._exhausted = False  # the next round finds out again, once these are measured
+            self._exhausted = False  # the next round checks again, after these are measured
         return list(trials.values())
 
     def finalists(self, number: int) -> list[Trial]:
-        """The fastest candidates, to be timed for the `number`th time (from 0) at the end."""
+        """Returns the fastest candidates, to be timed for the `number`th time (from 0) at the end."""
         count = self.settings.search.finalists
         chosen = finalists((*self.records.fastest(count), *self.others.fastest(count)), count)
         self._finalists = {record.trace_key: record for record in chosen}
@@ -174,19 +174,19 @@ class TaskTuning:
         return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= number and len(chosen) > 1]
 
     def final(self, result: TrialResult) -> Record:
-        """Takes in that a finalist was timed; the record of it."""
-        known = self._finalists[result.trial.trace_key]
-        record = Record.of(result, known.provenance.again(Kind.final, time.time()), self.host)
+        """Adds the final timing of a candidate, and returns its record."""
+        earlier = self._finalists[result.trial.trace_key]
+        record = Record.of(result, earlier.provenance.again(Kind.final, time.time()), self.host)
         self.finals.append(record)
         self._changed = True
         return record
 
     def measures(self, trial: Trial) -> bool:
-        """Whether a trial measures a candidate of this task in the way that this task is tuned."""
+        """Tells whether a trial measures a candidate of this task with the settings of this task."""
         return trial.family == self._family
 
     def record(self, result: TrialResult) -> Record:
-        """Makes the record of a result as it comes in."""
+        """Makes the record of a result when it arrives."""
         candidate = self._proposed[result.trial.trace_key][0]
         provenance = Provenance(
             Kind.search,
@@ -202,7 +202,7 @@ class TaskTuning:
         return Record.of(result, provenance, self.host)
 
     def settle(self, records: Sequence[Record], measure_seconds: float) -> None:
-        """Applies the records of a round, in the order of asking, and refits the model."""
+        """Applies the records of a round, in the order of proposal, and refits the model."""
         self.phases["measure"] += measure_seconds
         measured: list[tuple[Candidate, float]] = []
         for record in sorted(records, key=lambda record: record.provenance.order):
@@ -215,9 +215,9 @@ class TaskTuning:
         self._learn(measured, refit=not self.done)
 
     def result(self, interrupted: bool = False) -> TuneResult:
-        """What the task has come to by now."""
+        """Returns the result of the task so far."""
         interrupted = interrupted and not self.done
-        found = TuneResult(
+        outcome = TuneResult(
             name=self.task.name,
             workload=self.task.workload,
             target=self.settings.target.name,
@@ -237,12 +237,12 @@ class TaskTuning:
             problem="" if self.failure is None else str(self.failure),
             transfer=None if self.scorer.transfer is None else self.scorer.transfer.report(),
         )
-        if found.problem or interrupted or found.best is not None:
-            return found
-        return replace(found, problem=failure_of(self.records, self.finals))
+        if outcome.problem or interrupted or outcome.best is not None:
+            return outcome
+        return replace(outcome, problem=failure_of(self.records, self.finals))
 
     def _known_before(self, n: int) -> list[Candidate]:
-        """What a round of `n` begins with: the choice without trials, and known schedules as half of it at most."""
+        """Returns the first candidates of a round of `n`: the choice without trials, and at most half known ones."""
         choose, self.choose = self.choose, None
         chosen = choose() if choose is not None and not self.records else None
         if chosen is not None:
@@ -260,7 +260,7 @@ class TaskTuning:
         return asked
 
     def _sort_out(self, asked: Sequence[Candidate], trials: dict[str, Trial]) -> None:
-        """Makes trials of candidates whose schedule is new; answers the others at once."""
+        """Makes trials of candidates whose schedule is new; answers the others from known results at once."""
         repeated: list[tuple[Candidate, float]] = []
         for candidate in asked:
             sketch = self.space.sketches[candidate.sketch]
@@ -311,21 +311,21 @@ class TaskTuning:
         self.phases["search"] += time.perf_counter() - start - inside
 
     def _candidate_of(self, record: Record) -> Candidate | None:
-        """The candidate that a record came from; None where its choices make another schedule today."""
+        """Returns the candidate that a record came from; None if its choices make another schedule today."""
         return self.candidate_of(record.provenance.sketch, record.provenance.choices, record.trace_key)
 
     def candidate_of(self, name: str | None, choices: tuple[int, ...] | None, trace_key: str) -> Candidate | None:
-        """The candidate of a sketch's choices; None where they do not make that schedule in this space."""
-        places = [place for place, sketch in enumerate(self.space.sketches) if sketch.name == name]
-        if choices is None or not places:
+        """Returns the candidate of a sketch's choices; None if they do not make that schedule in this space."""
+        numbers = [number for number, sketch in enumerate(self.space.sketches) if sketch.name == name]
+        if choices is None or not numbers:
             return None
-        groups = self.space.sketches[places[0]].groups
+        groups = self.space.sketches[numbers[0]].groups
         fits = len(choices) == len(groups) and all(
             choice < len(group.table) for choice, group in zip(choices, groups, strict=True)
         )
-        if not fits or self.space.sketches[places[0]].trace(choices).key != trace_key:
+        if not fits or self.space.sketches[numbers[0]].trace(choices).key != trace_key:
             return None
-        return Candidate(places[0], choices)
+        return Candidate(numbers[0], choices)
 
 
 def _digest(trace_key: str) -> bytes:

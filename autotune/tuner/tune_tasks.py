@@ -1,4 +1,4 @@
-"""Tuning of several tasks with one pool: the only way from tasks to results, whoever asks for them."""
+"""Tuning of several tasks with one pool, for all callers."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class Need(Enum):
 
 
 class Stopped(Exception):
-    """The caller's `stop` became true before there were results."""
+    """Exception if the caller's `stop` became true before there were results."""
 
 
 @dataclass(frozen=True)
 class TaskRequest:
-    """A task and how it is tuned.
+    """Task with its settings and requirements.
 
     Attributes:
-        task: what to tune.
-        settings: how; of the run, see `Settings.of`.
-        space: where to search; None: the template that the settings name, or all that sketch rules make.
-        algorithms: of the workload that sketch rules are applied to; None: those that the settings name.
-        need: what is an error where the task has it not.
-        guided: whether a cost model learns from the trials; not where candidates are drawn at random.
-        reusable: which records of earlier runs are not measured again; None: all of this workload.
+        task: task to tune.
+        settings: settings of the run, see `Settings.of`.
+        space: search space; None: that of the template that the settings name, or all that sketch rules make.
+        algorithms: algorithms of the workload that sketch rules are applied to; None: those that the settings name.
+        need: outcome whose absence is an error.
+        guided: whether a cost model learns from the trials; False for candidates drawn at random.
+        reusable: function that selects records of earlier runs for reuse; None: all of this workload.
     """
 
     task: Task
@@ -81,26 +81,28 @@ def tune_tasks(
     """Prepares tasks, and measures candidates of them in rounds until each has its trials.
 
     Args:
-        requests: what to tune.
-        pool: measures, and stays open; None: one that the first request's settings name, open while it is needed.
-        database: takes the records, and has those of earlier runs; None: neither.
-        resume: whether what the database holds is not measured again.
-        source: of `settings.cost_model.transfer`.
-        schedule: called once with the prepared tasks, whose strategies it may change; returns the scheduler that says
-            which task has the next round, or None: each in turn.
-        budget: trials of all tasks together, those resumed included; None: each has its own.
+        requests: tasks to tune.
+        pool: pool that measures, which stays open; None: one that the first request's settings name, open during the
+            call.
+        database: database of the records, new and of earlier runs; None: no database.
+        resume: whether to reuse records of the database.
+        source: source of `settings.cost_model.transfer`.
+        schedule: function that is called once with the prepared tasks, whose strategies it may change; returns the
+            scheduler that chooses the task of each round, or None: round robin.
+        budget: trials of all tasks together, resumed ones included; None: each has its own.
         callbacks: listeners.
-        stop: ends it early like Ctrl-C; asked for each task, and several times a second while trials are measured.
-        say: shows what takes long to the user.
+        stop: function that ends the run early like Ctrl-C; called for each task, and several times a second while
+            trials are measured.
+        say: function that shows the user what takes long.
 
     Returns:
-        A result for each request, in order; after Ctrl-C of what was measured by then.
+        A result for each request, in order; after Ctrl-C from the measurements so far.
 
     Raises:
         NoLegalSchedule: a task that needs a legal candidate has none; the name of the task is `task` of the error.
-        AllTrialsFailed: no candidate works of a task that needs a result.
+        AllTrialsFailed: no candidate of a task that needs a result works.
         Stopped: `stop` was true before all tasks were prepared.
-        ValueError: an option out of range.
+        ValueError: an option is out of range.
         PoolError: the pool cannot start.
     """
     if not requests:
@@ -130,16 +132,16 @@ def tune_kernels(
 ) -> list[TuneResult]:
     """Tunes the tasks of a network, which share the trials of the settings.
 
-    Rounds are such that half of the trials are left after a round for each task.
+    The size of a round is such that half of the trials are left after a round for each task.
 
     Args:
-        tasks: of the network.
-        settings: of the run; `trials` are those of all tasks together.
-        allowed: algorithms that a kernel may be of.
-        pool, database, options: as of `tune_tasks`.
+        tasks: tasks of the network.
+        settings: settings of the run; `trials` are those of all tasks together.
+        allowed: function workload → algorithms that its kernel may have.
+        pool, database, options: arguments of `tune_tasks`.
 
     Raises:
-        NoLegalSchedule, Stopped, ValueError, PoolError: as of `tune_tasks`.
+        NoLegalSchedule, Stopped, ValueError, PoolError: errors of `tune_tasks`.
     """
     trials, search = settings.trials, settings.search
     batch = min(search.batch, max(4, trials // (2 * max(1, len(tasks)))))
@@ -156,7 +158,7 @@ def prepare_request(
     source: Source | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> TaskTuning:
-    """Makes the task of a request ready to be tuned; for the arguments and errors see `tune_tasks`."""
+    """Prepares the task of a request for tuning; for the arguments and errors see `tune_tasks`."""
     if stop():
         raise Stopped
     own = request.settings.of(request.task)

@@ -1,4 +1,4 @@
-"""`tune`: from a workload to a kernel, with everything at its default unless it is said."""
+"""`tune`: from a workload to a kernel, with a default for every option."""
 
 from __future__ import annotations
 
@@ -45,33 +45,34 @@ def tune(
     """Searches the schedules of a workload for the fastest one on this machine.
 
     Args:
-        workload: what to compute: one of `search_space.workloads`, or te tensors, inputs first, the output last; or a
-            template with its arguments, whose knobs are searched then (`search_space.template`). An operator that only
-            this process knows goes to the workers, and into records, as plain data, see `workloads.own`.
+        workload: computation to tune: one of `search_space.workloads`, or te tensors, inputs first, the output last; or
+            a template with its arguments, whose knobs are then searched (`search_space.template`). An operator that
+            only this process knows is passed to the workers, and into records, as plain data, see `workloads.own`.
         target: a name of `targets.registry`, or the design of an accelerator, such as `VtaHardware(log_inp_buffer=13)`.
-        trials: candidates to measure.
-        seed: of every random draw, and of the inputs.
-        search: how candidates are proposed; or just a strategy, by its name or as a class of one's own.
-        cost_model: what scores candidates before they are measured; or just its name, or a class; or an object, which
-            stands for its class and options, and learns by the run's seed.
-        measure: how candidates are measured; or just a pool, by its name or open, which is left open.
-        transfer: what is known from other tasks, in place of `cost_model.transfer`; or just the source: a dataset's
-            folder, a records file, a saved model, or a `Source` opened before, learned from once for many calls.
-        algorithms: algorithms to search besides the default ones, such as `strassen`; those of `search.algorithms` are
-            all that is searched.
-        records: file to append records to. What it holds of this workload is not measured again.
+        trials: number of candidates to measure.
+        seed: seed of every random draw, and of the inputs.
+        search: section of search options; or only a strategy, by its name or as a custom class.
+        cost_model: section of options of the model that scores candidates before they are measured; or only its name,
+            or a class; or an object, of which class and options are used, and which learns by the run's seed.
+        measure: section of options of the measurement; or only a pool, by its name or open, which is left open.
+        transfer: options of learning from other tasks, in place of `cost_model.transfer`; or only the source: a
+            dataset's folder, a records file, a saved model, or a `Source` opened before, learned from once for many
+            calls.
+        algorithms: algorithms to search besides the default ones, such as `strassen`; `search.algorithms` restricts the
+            search to its own.
+        records: file to append records to. Records of this workload in it are not measured again.
         callbacks: listeners of the run.
 
     Returns:
-        The result; after Ctrl-C with what was measured by then.
+        The result; after Ctrl-C from the measurements so far.
 
     Raises:
         NoLegalSchedule: no candidate keeps the target's limits.
         AllTrialsFailed: no candidate works; quotes the first failure.
-        ValueError: an unknown target, strategy, model or pool, or an option out of range, or tensors that
-            are no definition.
+        ValueError: the target, strategy, model or pool is unknown, an option is out of range, or the tensors are no
+            definition.
         RecordError: `records` cannot be used.
-        TransferError: `transfer` cannot.
+        TransferError: `transfer` cannot be used.
     """
     integer("trials", trials)
     integer("seed", seed, 0)
@@ -109,7 +110,7 @@ def settings_for(
     transfer: Transfer | Source | str | os.PathLike[str] | None = None,
     algorithms: Sequence[str] = (),
 ) -> Settings:
-    """What `tune` is given, as settings."""
+    """Converts arguments of `tune` to settings."""
     model = cost_model if isinstance(cost_model, Model) else Model(name=cost_model)
     if transfer is not None:
         section = transfer if isinstance(transfer, Transfer) else Transfer(source=transfer)

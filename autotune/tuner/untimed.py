@@ -1,5 +1,5 @@
-"""The schedule that is chosen where nothing has been timed: of those that the roofline thinks best, the one that a
-pretrained model does, if it does not spill.
+"""Choice of a schedule without timing: of those of the best roofline estimates, the best by a pretrained model that
+does not spill.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from search_space.space import SearchSpace, Sketch, generate
 from targets.base import BuildError, Module, Target
 
 SAMPLE = 2048
-"""Candidates that are estimated, of all algorithms together."""
+"""Number of candidates that are estimated, of all algorithms together."""
 
 
 INSPECTED = 4
-"""Candidates whose machine code is looked at, where the one before spills."""
+"""Number of candidates whose machine code is inspected in turn, as long as they spill."""
 
 
 FEW_SPILLS = 0.02
-"""Share of spilling instructions in a loop that cost nothing to speak of."""
+"""Share of spilling instructions in a loop up to which they cost next to nothing."""
 
 
 NEAR = 1.3
-"""Estimates within so many times the least are told apart by the pretrained model: the roofline is no better than that,
-and further off the model has seen little that it could know better."""
+"""Ratio to the least estimate up to which the pretrained model decides: the roofline is no more accurate than that, and
+further off the model has seen too little to know better."""
 
 
 SPILL_COST = 3.0
-"""How much longer a loop takes, by its share of spilling instructions: stores and loads wait for each other."""
+"""Slowdown of a loop per share of spilling instructions: stores and loads wait for each other."""
 
 
 @dataclass(frozen=True)
 class _Ranked:
-    """A candidate of the sample of one algorithm.
+    """Candidate of the sample of one algorithm.
 
     Attributes:
-        seconds: that the roofline says of it.
-        expected: what candidates are ordered by: its seconds by the model, up to a factor that all of a task have; by
-            the roofline where there is no model.
+        seconds: estimate by the roofline.
+        expected: value that orders candidates: seconds by the model, up to a factor that all of a task share; by the
+            roofline without a model.
     """
 
     seconds: float
@@ -85,12 +85,12 @@ class _Ranked:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Candidates of one algorithm, drawn at random, and what is thought of each.
+    """Candidates of one algorithm, drawn at random, with their estimates.
 
     Attributes:
-        seconds: by the roofline, (candidates,).
-        expected: see `_Ranked`, (candidates,).
-        known: whether it is one that a database proposes, (candidates,); such are never too far from the best.
+        seconds: estimates by the roofline, (candidates,).
+        expected: values as in `_Ranked`, (candidates,).
+        known: whether a database proposes the candidate, (candidates,); such are never too far from the best.
     """
 
     space: SearchSpace
@@ -101,7 +101,7 @@ class _Sample:
     known: NDArray[np.bool_]
 
     def best(self, limit: float) -> list[_Ranked]:
-        """A few that are expected to be best, of several sketches, of those estimated within a limit of seconds."""
+        """Picks a few of the best expected, of several sketches, among those estimated within a limit of seconds."""
         near = np.flatnonzero((self.seconds <= limit) | self.known)
         pool, expected = self.pool.take(near), self.expected[near]
         each = max(1, INSPECTED // 4, math.ceil(INSPECTED / max(1, len(np.unique(pool.sketches)))))
@@ -118,11 +118,11 @@ def without_trials(
     hardware: Hardware | None = None,
     **options: Any,
 ) -> ScheduledWorkload:
-    """The schedule of a task that is not searched: `chosen` by the settings' pretrained model and database, if it is of
-    the workload's own space.
+    """Chooses the schedule of a task that is not searched: `chosen` by the settings' pretrained model and database, if
+    the space is the workload's own.
 
     Raises:
-        ConfigError: no candidate is legal, or the settings name what there is not.
+        ConfigError: no candidate is legal, or the settings name a model or database that does not exist.
     """
     target = settings.of(task).target
     model = None if space is not None else open_pretrained(settings.cost_model.pretrained, target.name)
@@ -136,7 +136,7 @@ def without_trials(
 def by_roofline(
     task: Task, settings: Settings, algorithms: Sequence[str] | None = None, **options: Any
 ) -> ScheduledWorkload:
-    """What is chosen by the estimate alone: `chosen` without a model, with the same arguments."""
+    """Chooses a schedule by the estimate alone: `chosen` without a model, with the same arguments."""
     return chosen(task, settings, algorithms, **options)
 
 
@@ -150,23 +150,24 @@ def chosen(
     model: CostModel | None = None,
     like: Sequence[Entry] = (),
 ) -> ScheduledWorkload:
-    """The best of a sample of generated code: by the roofline, or by a model of those that it puts near its best.
+    """Chooses the best of a sample of generated code: by the roofline, or by a model among those near the roofline's
+    best.
 
-    Of the few that are expected to be best it is the first whose machine code keeps its vectors in registers; where
-    none does, the one that is expected to take least, spilling counted in.
+    It inspects the few best expected in turn, and returns the first whose machine code keeps its vectors in registers.
+    If all spill, it returns the one of the least expected time, spilling included.
 
-    Each algorithm is sampled with random numbers of its own, that of the least `least_seconds` first. One whose
-    estimates cannot come near to that of what is chosen already is passed over: it would change nothing.
+    Each algorithm is sampled with its own random numbers, that of the least `least_seconds` first. One whose estimates
+    cannot come near that of the candidate chosen already is skipped: it would change nothing.
 
     Args:
-        task: what to compute.
-        settings: for which target, and the seed.
-        algorithms: to choose from; all that are no library's and of no unusual error by default.
-        space: to choose from in place of the workload's own, such as that of a template.
-        hardware: what the estimate knows of the machine; by default what the target says.
-        named: algorithm and trace → name of the kernel that is wanted; None: it is not wanted.
-        model: predicts the logarithm of throughput; None: the roofline decides.
-        like: schedules of like workloads, which join the sample where they can be carried over.
+        task: task to compute.
+        settings: settings with the target and the seed.
+        algorithms: algorithms to choose from; by default all except a library's and those of unusual error.
+        space: space to choose from in place of the workload's own, such as that of a template.
+        hardware: machine for the estimate; by default that of the target.
+        named: function algorithm and trace → name of the kernel if its module is wanted, else None.
+        model: model of the logarithm of throughput; None: the roofline decides.
+        like: schedules of similar workloads, which join the sample if they can be projected.
 
     Raises:
         ConfigError: no candidate is legal.
@@ -174,7 +175,7 @@ def chosen(
     workload, settings = task.workload, settings.of(task)
     machine, cold = hardware or settings.target.hardware, settings.measure.cache == "network"
     usual = within(workload.algorithms)
-    own = [algorithm for algorithm in usual if algorithm != LIBRARY]  # there are loops to see
+    own = [algorithm for algorithm in usual if algorithm != LIBRARY]  # a library's has no loops to estimate
     shown = list(own if algorithms is None else algorithms) if space is None else [""]
     least = {
         name: least_seconds(workload.tensors(name), machine.on(settings.threads), cold) if name else 0.0
@@ -198,7 +199,7 @@ def chosen(
             failures.append(error)
 
     def near() -> float:
-        """Estimates up to which a model has a say."""
+        """Returns the estimate up to which the model decides."""
         return trust * min((float(of.seconds.min()) for of in samples), default=math.inf)
 
     built: dict[_Ranked, Module] = {}
@@ -211,18 +212,18 @@ def chosen(
             built[one] = module
         return share
 
-    # What is passed over has no candidate that is estimated near enough, so none that would be looked at first.
+    # A skipped algorithm has no candidate that is estimated near enough, so none that would be inspected first.
     while waiting and least[waiting[0]] < near():
         sample(waiting[0])
     while True:
         if not samples:
             raise ConfigError(str(failures[0]))
-        limit = math.inf if model is None else near()  # the roofline's own few may all spill
+        limit = math.inf if model is None else near()  # the few best by the roofline may all spill
         ranked = sorted((one for of in samples for one in of.best(limit)), key=lambda one: one.expected)
         first, seconds = _least_spilling(ranked, spilled)
         if not waiting or least[waiting[0]] >= seconds * trust:
             break
-        sample(waiting[0])  # all that were looked at spill
+        sample(waiting[0])  # all inspected candidates spill
     sketch = first.sketch
     return ScheduledWorkload(
         workload,
@@ -245,10 +246,10 @@ def _sample(
     model: CostModel | None,
     known: Sequence[Candidate],
 ) -> _Sample:
-    """About `count` candidates of a space, of every sketch as many, and those that are known.
+    """Draws about `count` candidates of a space, equally many of every sketch, and adds the known ones.
 
     Raises:
-        NoLegalSchedule: there is none.
+        NoLegalSchedule: the space has no legal candidate.
     """
     shared: Shared = {}
 
@@ -273,27 +274,27 @@ def _sample(
     seconds, proposed = frame.score(pool, estimated), np.arange(len(pool)) >= len(drawn)
     if model is None:
         return _Sample(space, frame, pool, seconds, seconds, proposed)
-    near = np.flatnonzero((seconds <= NEAR * seconds.min()) | proposed)  # of others nobody will ask
+    near = np.flatnonzero((seconds <= NEAR * seconds.min()) | proposed)  # others cannot be chosen
     pool = pool.take(near)
     return _Sample(space, frame, pool, seconds[near], np.exp2(-frame.score(pool, throughput)), proposed[near])
 
 
 def _spilled(one: _Ranked, target: Target, name: str | None) -> tuple[float | None, Module | None]:
-    """Share of the instructions of a candidate's loops that spill, and what was built; None where nothing can be."""
+    """Returns the share of a candidate's loop instructions that spill, and its module; None if it cannot be built."""
     try:
         return target.spills(one.space.program(one.candidate), name or "kernel")
     except (BuildError, ScheduleError):
-        return None, None  # whoever builds what is chosen reports it
+        return None, None  # building the chosen schedule reports the error
 
 
 def _least_spilling(ranked: Sequence[_Ranked], spilled: Callable[[_Ranked], float | None]) -> tuple[_Ranked, float]:
-    """The best of candidates, in the order in which they are expected, and its estimate, spilling counted in.
+    """Returns the first candidate in the expected order that does not spill, and its estimate with spilling.
 
-    Where all of the first few spill, others are looked at as long as they are expected to take less than that.
+    If all of the first few spill, others are inspected as long as they are expected to take less than these.
     """
-    found: list[tuple[float, int, float]] = []
-    for place, one in enumerate(ranked):
-        if place >= INSPECTED and found and one.expected >= min(found)[0]:
+    spilling: list[tuple[float, int, float]] = []
+    for position, one in enumerate(ranked):
+        if position >= INSPECTED and spilling and one.expected >= min(spilling)[0]:
             break
         share = spilled(one)
         if share is None:
@@ -301,6 +302,6 @@ def _least_spilling(ranked: Sequence[_Ranked], spilled: Callable[[_Ranked], floa
         if share <= FEW_SPILLS:
             return one, one.seconds
         longer = 1 + SPILL_COST * share
-        found.append((one.expected * longer, place, one.seconds * longer))
-    _, place, seconds = min(found, default=(math.inf, 0, ranked[0].seconds))
-    return ranked[place], seconds
+        spilling.append((one.expected * longer, position, one.seconds * longer))
+    _, position, seconds = min(spilling, default=(math.inf, 0, ranked[0].seconds))
+    return ranked[position], seconds

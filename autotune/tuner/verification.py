@@ -1,4 +1,4 @@
-"""Entries measured beside what is chosen without them: whether they are right, and what they are worth."""
+"""Verification of database entries: correctness, and speed beside schedules chosen without them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ TIMING = InterleavedTiming(rounds=30, check=True)
 
 @dataclass(frozen=True)
 class Verified:
-    """What came of it.
+    """Outcome of a verification.
 
     Attributes:
-        right: entries that are.
-        ratios: of those beside which what is chosen without them works, its time over the entry's.
-        wrong: sentences, of entries that compute something wrong or cannot run.
-        left_out: entries that are not for this machine, or that no sketch makes any more.
+        right: number of correct entries.
+        ratios: time of the schedule chosen without the entry over the entry's time, of entries where both work.
+        wrong: sentences on entries that compute something wrong or cannot run.
+        left_out: number of entries that are not for this machine, or that no sketch makes any more.
     """
 
     right: int
@@ -44,19 +44,19 @@ class Verified:
 
     @property
     def summary(self) -> str:
-        """In a sentence."""
+        """Summary in a sentence."""
         mean = math.exp(float(np.mean(np.log(self.ratios)))) if self.ratios else math.nan
         worth = f", {mean:.2f}x as fast as without them (geometric mean)" if self.ratios else ""
         return f"{self.right} entries are right{worth}; {len(self.wrong)} are not, {self.left_out} are not for here"
 
 
 def verify(entries: Sequence[Entry], minutes: float | None, say: Callable[[str], None]) -> Verified:
-    """Measures entries.
+    """Measures entries beside the schedules chosen without them.
 
     Args:
-        entries: of any machine.
-        minutes: after which no further entry is begun; None: all.
-        say: called with a sentence for each.
+        entries: entries of any machine.
+        minutes: time after which no further entry is begun; None: no limit.
+        say: function that is called with a sentence for each entry.
     """
     end = None if minutes is None else time.monotonic() + 60 * minutes
     ratios: list[float] = []
@@ -86,7 +86,7 @@ def verify(entries: Sequence[Entry], minutes: float | None, say: Callable[[str],
 
 
 def _trials(entry: Entry) -> list[Trial] | None:
-    """The entry's schedule and what is chosen without it; None where the entry is not for this machine."""
+    """Makes trials of the entry's schedule and of the one chosen without it; None if it is not for this machine."""
     if entry.target not in registry.TARGETS:
         return None
     target = registry.get(entry.target)
@@ -102,7 +102,7 @@ def _trials(entry: Entry) -> list[Trial] | None:
     settings = Settings(target, search=alone, measure=Measure(threads=entry.threads, cache=entry.cache))
     try:
         chosen = without_trials(Task(entry.workload.operator, entry.workload), settings)
-    except ConfigError:  # only a library computes it otherwise
+    except ConfigError:  # the only alternative is a library
         return None
     own = space.sketches[candidate.sketch].trace(candidate.choices)
     how = {"target": entry.target, "threads": entry.threads, "cache": entry.cache}

@@ -1,1 +1,1 @@
-"""What compiling has found out before, on disk: choices without trials and the code of kernels."""
+"""Cache on disk of results of compiling: choices without trials and the code of kernels."""

@@ -1,4 +1,4 @@
-"""Choices and code of kernels in the cache, each under all that it depends on."""
+"""Choices and code of kernels in the cache, each by a key of all that it depends on."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from search_space.workloads import Workload
 from targets.base import Module, Target
 
 _DIGITS = 24
-"""Of a digest in the name of a kernel: no two kernels of a network have the same ones."""
+"""Hexadecimal digits of the digest in the name of a kernel, enough to avoid collisions within a network."""
 
 
 def symbol_of(
     workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], target: Target
 ) -> str | None:
-    """Name of a kernel by all that its code depends on, so that networks share it; None where that is not known."""
+    """Names a kernel by all that its code depends on, so that networks share it; returns None if that is unknown."""
     key = _key("symbol", workload, target, _of_code(schedule, pitches))
     return None if key is None else f"kernel_{key[:_DIGITS]}"
 
 
 def symbol_of_open(kernel: OpenKernel, target: Target) -> str | None:
-    """The same of a kernel whose sizes are open."""
+    """Names a kernel of open sizes, see `symbol_of`."""
     if target.identity is None:
         return None
     return f"kernel_{_digest('symbol', target, {**kernel.to_json(), 'name': ''})[:_DIGITS]}"
 
 
 class KernelCache:
-    """Kernels that were built before, of targets that say what their code depends on (`Target.identity`).
+    """Kernels that were built before, of targets whose `identity` is known, on which their code depends.
 
     Args:
-        store: where it is kept.
+        store: store of the entries.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def module_key(self, kernel: Kernel | OpenKernel, target: Target) -> str | None:
-        """Key of a built kernel; None where it is not kept.
+        """Returns the key of a built kernel; None if such kernels are not cached.
 
         Args:
-            kernel: all that its code depends on, its name included, which is a symbol there.
-            target: for which it is built.
+            kernel: everything that its code depends on, its name included, which is a symbol there.
+            target: target that it is built for.
         """
         if isinstance(kernel, OpenKernel):
             return None if target.identity is None else _digest("module", target, kernel.to_json())
@@ -60,7 +60,7 @@ class KernelCache:
         return _key("module", kernel.workload, target, depends)
 
     def module(self, key: str) -> Module | None:
-        """A kernel that was built."""
+        """Returns the kernel that was built for a key, or None."""
         data = self.store.get(key)
         return None if data is None else Module.from_bytes(data)
 
@@ -69,21 +69,22 @@ class KernelCache:
         self.store.put(key, module.to_bytes())
 
     def linked(self, name: str, modules: Sequence[str]) -> Linked | None:
-        """What kernels of a network of that name were linked to, last of all; `modules` are their keys, in order."""
+        """Returns the last linking result of kernels of a network of that name; `modules` are their keys, in order."""
         data = self.store.get(_together(name, modules))
         return None if data is None else Linked.from_bytes(data)
 
     def keep_linked(self, name: str, modules: Sequence[str], linked: Linked) -> None:
-        """Keeps it for `linked`."""
+        """Keeps a linking result for `linked`."""
         self.store.put(_together(name, modules), linked.to_bytes())
 
 
 class ChoiceStore:
-    """Choices without trials in the cache, of targets that say what their code depends on.
+    """Choices without trials in the cache, of targets whose `identity` is known.
 
     Args:
-        cache: that holds them.
-        depends: target → all that a choice goes by besides the workload, the target and its hardware, as plain data.
+        cache: cache that holds them.
+        depends: function target → everything that a choice depends on besides the workload, the target and its
+            hardware, as plain data.
     """
 
     def __init__(self, cache: KernelCache, depends: Callable[[Target], Mapping[str, Any]]) -> None:
@@ -108,7 +109,7 @@ class ChoiceStore:
         return True
 
     def key(self, workload: Workload, target: Target) -> str | None:
-        """Returns the key of a choice; None where nothing is kept, as rules of this process alone take part."""
+        """Returns the key of a choice; None where nothing is cached, as rules of this process alone take part."""
         own = [rule for rule in rules_of(target.hardware.kind) if not type(rule).__module__.startswith("search_space.")]
         if own:
             return None
@@ -131,6 +132,6 @@ def _key(what: str, workload: Workload, target: Target, depends: Mapping[str, An
 
 
 def _digest(what: str, target: Target, document: Mapping[str, Any]) -> str:
-    """Of what something was made of, the code of this package and the target included."""
+    """Computes the digest of everything that an entry was made from, the code of this package included."""
     document = {"what": what, "code": code_digest(), "target": [target.name, target.identity], **document}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What a network's kernels were linked to before, as an entry of the cache."""
+"""Linking result of a network's kernels, as an entry of the cache."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from targets.manifest import digest
 
 @dataclass(frozen=True)
 class Linked:
-    """A network's files, and its kernels without their code, which is in them.
+    """A network's linked files, and its kernels without their code, which the files contain.
 
     Attributes:
-        plan: digest of what was linked, see `plan_digest`.
-        facts: as `Target.link` gave them.
+        plan: digest of the linked plan, see `plan_digest`.
+        facts: facts that `Target.link` returned.
         files: contents by name.
-        modules: of the kernels.
+        modules: modules of the kernels.
     """
 
     plan: str
@@ -31,11 +31,11 @@ class Linked:
 
     @staticmethod
     def of(plan: str, facts: Mapping[str, Any], files: Mapping[str, bytes], modules: Sequence[Module]) -> Linked:
-        """An entry of the modules that were linked."""
+        """Makes an entry of the modules that were linked."""
         return Linked(plan, facts, files, tuple(replace(m, object_code=b"", llvm_ir="") for m in modules))
 
     def to_bytes(self) -> bytes:
-        """A JSON header, its length in front, then files and modules."""
+        """Serialises the entry: a JSON header, its length in front, then files and modules."""
         parts = [*self.files.values(), *(module.to_bytes() for module in self.modules)]
         facts = {"plan": self.plan, "facts": self.facts, "files": list(self.files), "sizes": list(map(len, parts))}
         header = json.dumps(facts).encode()
@@ -43,7 +43,7 @@ class Linked:
 
     @staticmethod
     def from_bytes(data: bytes) -> Linked:
-        """The entry that `to_bytes` wrote."""
+        """Reads the entry that `to_bytes` wrote."""
         (length,) = struct.unpack_from("<Q", data)
         facts = json.loads(data[8 : 8 + length])
         ends = accumulate(facts["sizes"], initial=8 + length)
@@ -54,7 +54,7 @@ class Linked:
 
 
 def plan_digest(plan: NetworkPlan, kernels: Sequence[str]) -> str:
-    """Digest of all that linking depends on; `kernels` are keys of the modules, in order."""
+    """Computes the digest of all that linking depends on; `kernels` are keys of the modules, in order."""
     facts = [getattr(plan, name) for name in ("name", "steps", "inputs", "outputs", "packings", "sizes")]
     numbers = [plan.weights_bytes, plan.arena_bytes, plan.packed_bytes]
     return digest(repr([list(kernels), facts, numbers]).encode())

@@ -1,4 +1,4 @@
-"""Where the cache lies: what a configuration says, what the environment says, or the user's cache folder."""
+"""Folder of the cache: from the configuration, the environment, or the user's cache folder."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
 
 VARIABLE = "AUTOTUNE_CACHE"
 NONE = "none"
-"""In place of a folder: nothing is kept."""
+"""Value in place of a folder: nothing is cached."""
 
 
 def folder_of(given: str | None = None) -> Path | None:
-    """The cache's folder; None where there is none.
+    """Returns the cache's folder; None if caching is off.
 
     Args:
-        given: of the configuration: a folder or `none`; None: what `AUTOTUNE_CACHE` says, else a folder `kernels` where
-            users keep what can be made again.
+        given: value of the configuration: a folder or `none`; None: the value of `AUTOTUNE_CACHE`, else `kernels` in
+            the user's cache folder.
     """
     said = given or os.environ.get(VARIABLE) or str(cache_folder() / "kernels")
     return None if said == NONE else Path(said).expanduser()
 
 
 def open_networks(given: str | None = None) -> NetworkCache | None:
-    """Executables in the cache, see `folder_of`.
+    """Opens the cache of whole executables, see `folder_of`.
 
     Raises:
-        CacheError: a folder that others may write to.
+        CacheError: other users may write to the folder.
     """
     folder = folder_of(given)
     if folder is None:
         return None
-    Store(folder)  # it is refused where others may write to it
+    Store(folder)  # raises CacheError if other users may write to it
     return NetworkCache(Store(folder / FOLDER, LIMIT))
 
 
 def open_cache(given: str | None = None) -> KernelCache | None:
-    """The cache, see `folder_of`.
+    """Opens the cache of kernels, see `folder_of`.
 
     Raises:
-        CacheError: a folder that others may write to.
+        CacheError: other users may write to the folder.
     """
-    from autotune.compiler.cache.kernels import KernelCache  # who asks for networks waits for no rules of schedules
+    from autotune.compiler.cache.kernels import KernelCache  # imported late: it imports schedule rules
 
     folder = folder_of(given)
     return None if folder is None else KernelCache(Store(folder))

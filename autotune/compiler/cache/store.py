@@ -1,7 +1,7 @@
-"""A folder of entries by digest: written whole or not at all, private, of bounded size, and never trusted to be whole.
+"""A folder of entries by digest: written atomically, private, of bounded size, and checked on each read.
 
-Any number of processes may use one folder. An entry is a file: a line with its key and a digest of what follows, then
-that.
+Any number of processes may use one folder. An entry is a file: a line with its key and a digest of the payload, then
+the payload.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from targets.arrays import aligned
 log = logging.getLogger(__name__)
 
 LIMIT = 1 << 30
-"""Bytes that the entries of a folder take at most, once a compilation has ended."""
+"""Bytes that the entries of a folder take at most after a compilation."""
 TORN_SECONDS = 3600.0
-"""After which a file that was never finished is taken away."""
+"""Age after which an unfinished file is removed."""
 _MARK = b"autotune-cache/2 "
 _DIGITS = 64
-"""Of a digest."""
+"""Hexadecimal digits of a digest."""
 _CHUNK = 8 << 20
-"""Bytes that are read while those before them are checked."""
+"""Bytes that are read while the bytes before them are checked."""
 _FRESH_SECONDS = 60.0
-"""How old the time of an entry's last use is before it is written again."""
+"""Age at which the time of an entry's last use is written again."""
 
 
 class CacheError(ValueError):
@@ -45,11 +45,11 @@ class CacheError(ValueError):
 
 @dataclass(frozen=True)
 class Size:
-    """What a folder holds.
+    """Size of a folder.
 
     Attributes:
-        entries: number of them.
-        nbytes: of all files.
+        entries: number of entries.
+        nbytes: bytes of all files.
     """
 
     entries: int
@@ -57,16 +57,16 @@ class Size:
 
 
 class Store:
-    """Entries in a folder, which is made when it is first written to.
+    """Entries in a folder, which is created by the first write.
 
-    What cannot be written costs the next compilation, and is said once; so is an entry that is not whole.
+    A write that fails costs the next compilation time, and is logged once; so is a damaged entry.
 
     Args:
-        folder: of the entries.
+        folder: folder of the entries.
         limit: bytes, see `trim`.
 
     Raises:
-        CacheError: a folder that others may write to, as entries are code.
+        CacheError: other users may write to the folder; entries are code.
     """
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
@@ -76,11 +76,11 @@ class Store:
         self._check()
 
     def has(self, key: str) -> bool:
-        """Whether something was put under a key, be it whole or not."""
+        """Tells whether there is an entry under a key, damaged or not."""
         return self._path(key).is_file()
 
     def get(self, key: str) -> bytes | None:
-        """What was put under a key, a hexadecimal digest; None where nothing was, or it is not whole."""
+        """Returns the payload under a key, a hexadecimal digest; None if there is no entry or it is damaged."""
         path = self._path(key)
         try:
             with _opened(path) as file:
@@ -98,35 +98,35 @@ class Store:
         return payload
 
     def read(self, key: str) -> NDArray[np.uint8] | None:
-        """As `get`, of a large entry: bytes (n,) from a multiple of 64, which are read and checked at the same time."""
+        """Reads a large entry, like `get`, as bytes (n,) aligned to 64; reading and checking overlap."""
         path = self._path(key)
         try:
             with _opened(path) as file, ThreadPoolExecutor(1, "autotune-cache") as thread:
                 head = file.read(len(_head(key, b"")) + _DIGITS)
                 data = aligned((max(0, os.fstat(file.fileno()).st_size - len(head)),), "uint8", np.empty)
-                found, place = hashlib.sha256(), 0
-                while got := file.readinto(data[place : place + _CHUNK].data):
-                    thread.submit(found.update, data[place : place + got].data)
-                    place += got
+                checksum, filled = hashlib.sha256(), 0
+                while got := file.readinto(data[filled : filled + _CHUNK].data):
+                    thread.submit(checksum.update, data[filled : filled + got].data)
+                    filled += got
         except FileNotFoundError:
             return None
         except OSError as error:
             self._warn(f"the cache cannot be read: {path}: {error.strerror}")
             return None
-        if place != len(data) or head != _head(key, found.hexdigest().encode()):
+        if filled != len(data) or head != _head(key, checksum.hexdigest().encode()):
             self._warn(f"an entry of the cache is damaged and will be made again: {path}")
-            _remove(path)  # it would be found again
+            _remove(path)  # otherwise the next read would find it again
             return None
         self._touch(path)
         return data
 
     def put(self, key: str, *payload: bytes | memoryview, digest: str | None = None) -> None:
-        """Keeps something under a key.
+        """Puts a payload under a key.
 
         Args:
             key: a hexadecimal digest.
             payload: parts, one after the other.
-            digest: SHA-256 of all of them, where it is known.
+            digest: SHA-256 of all of them, if it is known already.
         """
         path = self._path(key)
         try:
@@ -139,27 +139,27 @@ class Store:
         self._written = True
 
     def trim(self) -> None:
-        """Removes the entries least recently used where all are larger than the limit; costs nothing if none is new."""
+        """Removes the entries used least recently while the total exceeds the limit, if any entry is new."""
         if not self._written:
             return
         self._written = False
         files = sorted(self._files(), key=lambda item: (item[2], item[0]))
-        whole = sum(size for _, size, _ in files)
+        total = sum(size for _, size, _ in files)
         for path, size, _ in files:
-            if whole <= self.limit:
+            if total <= self.limit:
                 return
             _remove(path)
-            whole -= size
+            total -= size
 
     def clear(self) -> Size:
-        """Removes every entry; what there was."""
+        """Removes every entry; returns the size before."""
         found = self.size()
         for path, _, _ in self._files():
             _remove(path)
         return found
 
     def size(self) -> Size:
-        """What there is."""
+        """Counts the entries and their bytes."""
         files = self._files()
         return Size(len(files), sum(size for _, size, _ in files))
 
@@ -167,21 +167,21 @@ class Store:
         return self.folder / key[:2] / key
 
     def _files(self) -> list[tuple[Path, int, float]]:
-        """Entries with their bytes and when they were last used; what was begun long ago and never finished goes."""
-        found = []
+        """Lists entries with bytes and time of last use; removes files that were begun long ago and never finished."""
+        entries = []
         for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
             try:
                 facts = path.lstat()
             except FileNotFoundError:
-                continue  # another process was faster
+                continue  # another process removed it
             if not path.name.startswith("."):
-                found.append((path, facts.st_size, facts.st_mtime))
+                entries.append((path, facts.st_size, facts.st_mtime))
             elif time.time() - facts.st_mtime > TORN_SECONDS:
                 _remove(path)
-        return found
+        return entries
 
     def _touch(self, path: Path) -> None:
-        with contextlib.suppress(OSError):  # it was removed, or the folder is read only: then none is
+        with contextlib.suppress(OSError):  # the file was removed, or the folder is read-only
             if time.time() - path.stat().st_mtime > _FRESH_SECONDS:
                 os.utime(path)
 
@@ -189,7 +189,7 @@ class Store:
         try:
             facts = self.folder.stat()
         except OSError:
-            return  # it is not there yet
+            return  # it does not exist yet
         if facts.st_uid != os.getuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise CacheError(
                 f"`cache` must be a folder of this user that nobody else may write to, but got {self.folder} of user "
@@ -204,7 +204,7 @@ class Store:
 
 
 def _head(key: str, digest: bytes) -> bytes:
-    """The first line of an entry, by which one that lies in another's place is told."""
+    """Formats the first line of an entry, which tells an entry that lies in another's place."""
     return _MARK + key.encode() + b" " + digest + b"\n"
 
 
@@ -230,5 +230,5 @@ def _digest(*payload: bytes | memoryview) -> bytes:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # another process was faster, or it is not ours to remove
+    with contextlib.suppress(OSError):  # another process removed it, or it belongs to another user
         path.unlink()

@@ -1,4 +1,4 @@
-"""What `autotune bench` has measured of a run's executable, kept in the run folder for its report."""
+"""Measurements of a run's executable by `autotune bench`, stored in the run folder for its report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SCHEMA = "autotune.bench/1"
 
 
 def keep(timing: Timing, run: Path, executable: Path) -> None:
-    """Writes a timing to the run folder; other runtimes that stand there stay, where host and executable are the same.
+    """Writes a timing to the run folder; keeps rows of other runtimes there that have the same host and executable.
 
     Args:
-        timing: of the executable and others.
+        timing: timing of the executable and other runtimes.
         run: folder of the run.
-        executable: folder of what was timed.
+        executable: folder of the timed executable.
     """
     digest, host = _digest(executable), describe_host()
     rows = {row["title"]: row for row in kept(run, executable) if row["host"] == host}
@@ -44,10 +44,10 @@ def keep(timing: Timing, run: Path, executable: Path) -> None:
 
 
 def kept(run: Path, executable: Path) -> list[dict[str, Any]]:
-    """What was kept of an executable; nothing where there is none, or it was made anew since.
+    """Reads the rows stored for an executable; none if there is no file or the executable has changed since.
 
     Raises:
-        ValueError: a file that `keep` did not write.
+        ValueError: `keep` did not write the file.
     """
     file = run / BENCH
     if not file.exists() or not (executable / MANIFEST).exists():

@@ -1,4 +1,4 @@
-"""The check of a network's executable: its outputs, and where they differ values in between, beside a reference's."""
+"""The check of a network's executable: compares its outputs, or also values in between, with a reference."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def check_network(
 ) -> Check:
     """Compares the outputs of one inference of an executable with a reference's.
 
-    Only where outputs differ by more than `tolerance`, or hardly depend on the inputs, is a second executable compiled,
-    by the same schedules, whose further outputs are values in between: they tell which layer is wrong.
+    A second executable is compiled only if outputs differ by more than `tolerance`, or hardly depend on the inputs. It
+    has the same schedules, and values in between as further outputs, which tell the layer that is wrong.
 
     The reference is ONNX Runtime, PyTorch for one of its modules, or our evaluation of the imported graph in NumPy.
     Where it and the executable differ by more than `tolerance`, either may be wrong, and the model in float64 decides.
@@ -53,24 +53,24 @@ def check_network(
     data in floats as well.
 
     Args:
-        network: that was compiled.
-        schedules: of its kernels.
+        network: network that was compiled.
+        schedules: schedules of its kernels.
         settings: target and threads.
         seed: random seed of the inputs.
         tolerance: greatest error of an output, over its largest element.
         say: shows a sentence to the user.
-        executable: to check; None: the network is compiled for it.
-        layers: whether values in between are compared in any case.
+        executable: executable to check; None: the network is compiled for it.
+        layers: whether to compare values in between in any case.
 
     Raises:
         RuntimeFailure: ONNX Runtime fails for another reason than an operator that it lacks.
     """
     feeds = make_feeds(network, seed)
-    with ScratchFolder("check") as place:
+    with ScratchFolder("check") as scratch:
         if executable is None:
-            executable = compile_network(network, schedules, Path(place) / "network", settings)
+            executable = compile_network(network, schedules, Path(scratch) / "network", settings)
         outputs = outputs_of(executable, feeds)
-        probing = Probing(network, schedules, settings, feeds, seed, tolerance, layers, Path(place))
+        probing = Probing(network, schedules, settings, feeds, seed, tolerance, layers, Path(scratch))
         if network.precision != FULL:
             return check_lowered(outputs, probing)
         if network.accuracy is not None:
@@ -95,12 +95,12 @@ def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str
         source: ModelSource, arrays: Sequence[Array], say: Callable[[str], None] = lambda text: None
     ) -> tuple[Check, Mapping[str, Array]]:
         reference, wanted = source.outputs(probing.feeds, threads, probing.folder)
-        found = dict(zip(source.output_names, arrays, strict=True))
-        check = Check(reference, errors_of(found, wanted))
+        ours = dict(zip(source.output_names, arrays, strict=True))
+        check = Check(reference, errors_of(ours, wanted))
         if check.max_error <= probing.tolerance:
             return check, wanted
         say(f"{reference} differs: the model in float64 decides")
-        return against_float64(check, source, probing.feeds, found, wanted), wanted
+        return against_float64(check, source, probing.feeds, ours, wanted), wanted
 
     loops, threads = bool(loops_of(network.graph)), probing.settings.threads
     check, wanted = compared(network.source, outputs, say)
@@ -123,11 +123,12 @@ def _check_floats(outputs: Sequence[Array], probing: Probing, say: Callable[[str
 
 
 def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
-    """Integers made of integers are exact, floats are within rounding, bytes that floats are rounded to one step off.
+    """Compares integers made of integers exactly, floats within rounding, and bytes rounded from floats within one
+    step.
 
-    Such a byte may fall to either side where the float lies near a tie, and all that is computed of it with it. So
-    those bytes are outputs of the probed network, too, and the reference goes on from them as they are. So are the
-    floats that a product rounds by itself.
+    Such a byte may fall to either side where the float lies near a tie, and everything computed from it with it. So
+    these bytes are outputs of the probed network, too, and the reference continues from their values. The same holds
+    for floats that a product rounds itself.
     """
     graph, feeds = probing.network.graph, probing.feeds
     rounded, within = rounded_integers(graph), data_in_bytes(graph)
@@ -140,22 +141,22 @@ def _check_quantised(outputs: Sequence[Array], probing: Probing) -> Check:
     stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
     added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
     names = list(dict.fromkeys([*graph.outputs, *added, *rounded, *within]))
-    found = probing.values(names)
-    values = evaluate(graph, feeds, {name: found[name] for name in (*rounded, *within)})
+    probed = probing.values(names)
+    values = evaluate(graph, feeds, {name: probed[name] for name in (*rounded, *within)})
     made = [node for node in graph.nodes if node.name in within]
-    values |= {node.name: compute(node, values) for node in made}  # each of what others are in the executable
-    layers = {name: error_of(graph, name, found[name], values, rounded) for name in names}
+    values |= {node.name: compute(node, values) for node in made}  # each from the executable's values of its inputs
+    layers = {name: error_of(graph, name, probed[name], values, rounded) for name in names}
     for name, array in ours.items():
         if probing.is_wrong(errors[name]):
             errors[name] = error_of(graph, name, array, values, rounded)
-        if probing.is_wrong(errors[name]) and is_as_near(array, found[name], plain[name]):
-            errors[name] = layers[name]  # other values near a tie fell to the other side, no more
+        if probing.is_wrong(errors[name]) and is_as_near(array, probed[name], plain[name]):
+            errors[name] = layers[name]  # only other values near a tie fell to the other side
     between = {name: error for name, error in layers.items() if name not in ours}
     return replace(check, errors=errors, layers=in_order(between, (node.name for node in graph.nodes)))
 
 
 def _errors_in_floats(network: Network, settings: Settings, seed: int) -> dict[str, float]:
-    """Measures how far the graph is from ONNX Runtime's outputs where neither rounds data to bytes."""
+    """Measures the error of the graph beside ONNX Runtime's outputs where neither rounds data to bytes."""
     source, feeds = network.source.in_floats(), make_feeds(network, seed)
     with ScratchFolder("check") as place:
         _, wanted = source.outputs(feeds, settings.threads, Path(place))

@@ -1,4 +1,4 @@
-"""How far the outputs of a network lie from a reference's, and who is right where they disagree."""
+"""Errors of a network's outputs beside a reference, and a decision by float64 where they disagree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.graph.quantise.formats import decibels
 
 @dataclass(frozen=True)
 class Rounding:
-    """What computing in fewer bits costs an output, beside the model in float32.
+    """Error of an output due to computing in fewer bits, beside the model in float32.
 
     Attributes:
         decibels: signal to noise, over elements that are finite in both; 999 where nothing differs.
@@ -28,12 +28,12 @@ class Rounding:
 
     @property
     def noise(self) -> float:
-        """Of the differences, over that of the signal: a ratio of amplitudes."""
+        """Root mean square of the differences, over that of the signal: a ratio of amplitudes."""
         return float(10 ** (-self.decibels / 20))
 
     @staticmethod
     def between(found: Array, exact: Array) -> Rounding:
-        """Of an output, and what it is in float32."""
+        """Computes the rounding of an output beside its value in float32."""
         finite = np.isfinite(found) & np.isfinite(exact)
         ours, theirs = (np.where(finite, x, 0).astype(np.float64) for x in (found, exact))
         return Rounding(
@@ -43,15 +43,15 @@ class Rounding:
 
 @dataclass(frozen=True)
 class Check:
-    """Distance of an executable's outputs from the reference's.
+    """Errors of an executable's outputs beside the reference's.
 
     Attributes:
-        reference: what computed the reference.
+        reference: name of the runtime that computed the reference.
         errors: output → largest difference over the largest element.
-        note: what the user should know of the reference; "" where there is nothing.
-        rounding: of a network in fewer bits, output → what that costs.
-        layers: value in between → the same error of another executable, which has the value as an output; empty where
-            no such executable was compiled.
+        note: remark on the reference for the user, or "".
+        rounding: output → its error due to computing in fewer bits, of a network in fewer bits.
+        layers: value in between → the same error of another executable, which has the value as an output; empty if no
+            such executable was compiled.
     """
 
     reference: str
@@ -77,17 +77,17 @@ def in_order(errors: Mapping[str, float], names: Iterable[str]) -> dict[str, flo
 
 
 def relative_error(found: Array, wanted: Array) -> float:
-    """Largest difference over the largest finite element of `wanted`; infinite where the shapes differ."""
+    """Computes the largest difference over the largest finite element of `wanted`; infinite if the shapes differ."""
     if found.shape != wanted.shape:
         return math.inf
     ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
     scale = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs))) or 1.0
-    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # infinities, too, whose difference is no number
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # also for infinities, whose difference is NaN
     return float(np.max(np.abs(np.subtract(ours, theirs, out=np.zeros_like(ours), where=~same)), initial=0.0)) / scale
 
 
 def errors_of(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> dict[str, float]:
-    """Relative error of each value."""
+    """Computes the relative error of each value."""
     return {name: relative_error(array, wanted[name]) for name, array in found.items()}
 
 
@@ -98,7 +98,7 @@ def against_float64(
     found: Mapping[str, Array],
     wanted: Mapping[str, Array],
 ) -> Check:
-    """Errors against the model in float64, which neither the importer nor a kernel takes part in."""
+    """Measures errors beside the model in float64, which uses neither the importer nor a kernel."""
     try:
         exact = source.exact_outputs(feeds)
     except NodeError as error:

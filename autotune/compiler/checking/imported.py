@@ -1,4 +1,4 @@
-"""A network that another quantiser made, beside what its model says in floats."""
+"""Errors of a network that another quantiser made, beside its model in floats."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from autotune.graph.quantise.imported import SIGN
 
 
 def errors_against_floats(graph: Graph, imported: Imported, feeds: Mapping[str, Array]) -> dict[str, float]:
-    """How wrong the values are that a model rounds to bytes, and its outputs.
+    """Measures the error of each value that a model rounds to bytes, and of its outputs.
 
-    Each is held against what NumPy makes in floats of the bytes before it, so that a number which falls to the other
-    side of a tie moves nothing else.
+    Each is compared with the value that NumPy computes in floats from the bytes before it, so that a number which falls
+    to the other side of a tie moves nothing else.
 
     Args:
-        graph: the model's, optimised: it dequantises, computes in floats, and quantises.
-        imported: made of it.
+        graph: graph of the model, optimised: it dequantises, computes in floats, and quantises.
+        imported: quantised network made of it.
         feeds: inputs.
 
     Returns:
-        Of bytes 0 up to one step, else their relative error; of outputs the relative error.
+        Errors by name: 0 for bytes off by one step at most, else their relative error; for outputs the relative error.
     """
     ours = evaluate(imported.graph, feeds)
-    given: dict[str, Array] = {}
+    stored: dict[str, Array] = {}
     for old, new in imported.names.items():
         node = graph.node(old)
         if node is not None and node.type.shape == ours[new].shape:
             signed = old in imported.signed
-            given[old] = (ours[new].astype(np.int16) - SIGN).astype(np.int8) if signed else ours[new]
-    values = evaluate(graph, feeds, given)
+            stored[old] = (ours[new].astype(np.int16) - SIGN).astype(np.int8) if signed else ours[new]
+    values = evaluate(graph, feeds, stored)
     errors = {}
-    for name, found in given.items():
+    for name, bytes_ in stored.items():
         node = graph.node(name)
         assert node is not None
         wanted = compute(node, values)
-        steps = int(np.abs(found.astype(np.int64) - wanted.astype(np.int64)).max(initial=0))
-        errors[name] = 0.0 if steps <= 1 else relative_error(found, wanted)
+        steps = int(np.abs(bytes_.astype(np.int64) - wanted.astype(np.int64)).max(initial=0))
+        errors[name] = 0.0 if steps <= 1 else relative_error(bytes_, wanted)
     for mine, name in zip(imported.graph.outputs, graph.outputs, strict=True):
         errors.setdefault(name, relative_error(ours[mine], values[name]))
     return errors

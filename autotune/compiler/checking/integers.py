@@ -1,4 +1,4 @@
-"""Integers of a network that is quantised: which are exact, and how wrong one is."""
+"""Integers of a quantised network: which are exact, and the error of the others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from autotune.graph.ir import Array, Graph
 from search_space.dtypes import FLOATS
 
 EXACT = ("clip", "concat", "copy", "dequantise", "max_pool2d", "pad", "relu", "reshape", "slice", "transpose")
-"""Operations that round no float: every order of computing them gives the same."""
+"""Operations that round no float: their result does not depend on the order of computation."""
 
 
 def rounded_integers(graph: Graph) -> list[str]:
-    """Integers of a graph that are made of floats which are computed, and not merely moved or compared."""
+    """Lists integers of a graph that are made of computed floats, and not only of moved or compared ones."""
     computed: set[str] = set()
     for node in graph.nodes:
         if node.type.dtype in FLOATS and (node.op not in EXACT or computed.intersection(node.inputs)):
@@ -25,24 +25,24 @@ def rounded_integers(graph: Graph) -> list[str]:
 
 
 def data_in_bytes(graph: Graph) -> list[str]:
-    """Values made by nodes that products read as data which they round to bytes themselves."""
+    """Lists values made by nodes that products read as data which they round to bytes themselves."""
     given = {node.inputs[0] for node in graph.nodes if node.op == "dynamic_matmul"}
     return [node.name for node in graph.nodes if node.name in given]
 
 
 def error_of(graph: Graph, name: str, found: Array, values: Mapping[str, Array], rounded: Collection[str]) -> float:
-    """How wrong a value of a quantised network is.
+    """Computes the error of a value of a quantised network.
 
     Args:
-        graph: quantised.
-        name: of the value.
-        found: what the executable gives.
-        values: of the reference, those of `rounded` as the executable gives them.
+        graph: quantised graph.
+        name: name of the value.
+        found: value that the executable computes.
+        values: values of the reference; those of `rounded` are the executable's.
         rounded: names of the integers that are made of computed floats.
 
     Returns:
-        The relative error of a float. Of an integer 0 where it is exact, else 1, whatever its size; of a byte that a
-        float is rounded to 0 up to one step, else its relative error.
+        The relative error of a float; of an integer 0 where it is exact, else 1, whatever its size. For a byte rounded
+        from a float, 0 if it is off by one step at most, else its relative error.
     """
     node = graph.node(name)
     if name in rounded and node is not None:

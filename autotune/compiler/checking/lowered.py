@@ -1,4 +1,4 @@
-"""The check of a network in 16-bit floats: its outputs, and where they differ kernel by kernel, beside NumPy's."""
+"""The check of a network in 16-bit floats: compares its outputs, and where they differ each kernel, with NumPy."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ from search_space.operators import winograd
 from search_space.operators.estimates import STEP
 
 MARGIN = 4
-"""How many times the noise of another runtime and of roundings together ours may be: of few elements it is a matter of
-chance, and what was read wrong is wrong by more."""
+"""Factor by which the noise may exceed that of another runtime and of roundings together: the noise of few elements
+depends on chance, and a fault in reading causes a larger error."""
 
 
 def check_lowered(outputs: Sequence[Array], probing: Probing) -> Check:
     """Compares outputs with the same graph in NumPy, which rounds at the same places, and with the model in float32.
 
-    An output is right where it differs from NumPy's by a step, or is as near to float32 as NumPy's is. Where one is
-    not, each stored value is compared with the one that NumPy makes of the values stored before it. All values of 16
-    bits are outputs of the probed network, and the reference goes on from them as they are: so a number that fell to
-    the other side of a tie moves nothing else, and each kernel is compared by itself. One step is allowed for it, and
-    what the algorithm of its kernel is known to round (`winograd.RELATIVE_ERROR`); what a value differs by beyond that
-    is its error. The comparison with float32 says what rounding costs. Outputs of a model that has 16-bit floats itself
-    may not be much further from float32 than another runtime is with it, or NumPy node by node.
+    An output is right if it differs from NumPy's by a step, or is as near to float32 as NumPy's is. If one is not, each
+    stored value is compared with the one that NumPy makes of the values stored before it. All values of 16 bits are
+    outputs of the probed network, and the reference continues from their values: so a number that fell to the other
+    side of a tie moves nothing else, and each kernel is compared by itself. One step is allowed for it, and the known
+    rounding of its kernel's algorithm (`winograd.RELATIVE_ERROR`); the difference beyond that is its error. The
+    comparison with float32 shows the cost of rounding. Outputs of a model that has 16-bit floats itself may not be much
+    further from float32 than another runtime is with it, or NumPy node by node.
 
     Args:
-        outputs: of the executable.
-        probing: the network, and how values in between are computed.
+        outputs: outputs of the executable.
+        probing: the network, and the way to compute its values in between.
     """
     network, feeds = probing.network, probing.feeds
-    graph, given = network.graph, (probing.settings.threads, probing.folder)
-    reference, exact = _in_float32(network, feeds, *given)
-    itself = _as_it_is(network, feeds, *given)
-    found = dict(zip(graph.outputs, outputs, strict=True))
+    graph, where = network.graph, (probing.settings.threads, probing.folder)
+    reference, exact = _in_float32(network, feeds, *where)
+    itself = _as_it_is(network, feeds, *where)
+    computed = dict(zip(graph.outputs, outputs, strict=True))
     names = dict(zip(exact, graph.outputs, strict=True))
     floats = [name for name in exact if exact[name].dtype.kind == "f"]
-    rounding = {name: Rounding.between(found[names[name]], exact[name]) for name in floats}
+    rounding = {name: Rounding.between(computed[names[name]], exact[name]) for name in floats}
     plain = evaluate(graph, feeds)
-    errors = _errors(network, found, plain, {})
+    errors = _errors(network, computed, plain, {})
 
     def forgive(others: Mapping[str, Array]) -> None:
-        """Takes errors away that outputs of another evaluation which rounds alike have, too."""
+        """Takes away errors that outputs of another evaluation with the same rounding have, too."""
         for name in floats:
             ours = names[name]
-            if probing.is_wrong(errors[ours]) and is_as_near(found[ours], others[ours], exact[name]):
+            if probing.is_wrong(errors[ours]) and is_as_near(computed[ours], others[ours], exact[name]):
                 errors[ours] = 0.0
 
     forgive(plain)
     layers: dict[str, float] = {}
-    if probing.needed(max(errors.values()), exact, lambda feeds: _in_float32(network, feeds, *given)[1]):
+    if probing.needed(max(errors.values()), exact, lambda feeds: _in_float32(network, feeds, *where)[1]):
         probed, values, allowed = _probed(probing)
         each = _errors(network, probed, values, allowed)
-        layers = {name: error for name, error in each.items() if name not in found}
-        again = _errors(network, found, values, allowed)
+        layers = {name: error for name, error in each.items() if name not in computed}
+        again = _errors(network, computed, values, allowed)
         errors = {name: again[name] if probing.is_wrong(error) else error for name, error in errors.items()}
-        if not any(probing.is_wrong(each[name]) for name in found):
+        if not any(probing.is_wrong(each[name]) for name in computed):
             forgive(probed)
     note = f"rounding is beside {reference} in float32"
     if itself is not None and floats:
@@ -84,7 +84,7 @@ def check_lowered(outputs: Sequence[Array], probing: Probing) -> Check:
 def _in_float32(
     network: Network, feeds: Mapping[str, Array], threads: int, folder: Path
 ) -> tuple[str, dict[str, Array]]:
-    """Who computed the model in float32, and its outputs."""
+    """Computes the model in float32; returns the runtime's name, and the outputs."""
     wide = {name: array.astype(np.float32) if str(array.dtype) in NARROW else array for name, array in feeds.items()}
     return network.source.in_float32().outputs(wide, threads, folder)
 
@@ -92,15 +92,15 @@ def _in_float32(
 def _as_it_is(
     network: Network, feeds: Mapping[str, Array], threads: int, folder: Path
 ) -> tuple[str, dict[str, Array]] | None:
-    """Who computed a model that has 16-bit floats in its own types, and its outputs; None of one that has none."""
+    """Computes a model in its own 16-bit floats; returns the runtime's name and the outputs, or None without them."""
     if not network.source.narrow_types:
         return None
-    # Of bfloat16 ONNX Runtime has hardly an operation.
+    # ONNX Runtime has hardly any operation in bfloat16.
     return network.source.outputs(feeds, threads, folder)
 
 
 def _expected_noise(network: Network) -> float:
-    """Noise over signal that independent roundings of all stored values add up to, each spread evenly over a step."""
+    """Sums the noise over signal of independent roundings of all stored values, each spread evenly over a step."""
     steps = [STEP[node.type.dtype] for node in network.graph.nodes if node.op == "cast" and node.type.dtype in NARROW]
     return math.hypot(*steps) / math.sqrt(12)
 
@@ -110,14 +110,14 @@ def stored_values(
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Computes outputs, values of 16 bits, and integers made of floats by an executable, and the error of each.
 
-    Integers that are made of integers alone are outputs of no probe: all floats that are made of them are compared.
+    Integers that are made of integers alone are not probed: all floats that are made of them are compared.
     """
     found, values, allowed = _probed(Probing(network, schedules, settings, feeds, 0, 0.0, True, folder))
     return found, _errors(network, found, values, allowed)
 
 
 def _probed(probing: Probing) -> tuple[dict[str, Array], dict[str, Array], dict[str, float]]:
-    """Computes stored values by an executable, NumPy's of those before each, and the rounding of a right one."""
+    """Computes stored values by an executable, each by NumPy from the values before, and its allowed rounding."""
     graph = probing.network.graph
     stored = [n.name for n in graph.nodes if n.type.dtype in NARROW and n.op == "cast" and n.name not in graph.outputs]
     bytes_made = rounded_integers(graph)
@@ -131,7 +131,7 @@ def _probed(probing: Probing) -> tuple[dict[str, Array], dict[str, Array], dict[
 def _errors(
     network: Network, found: Mapping[str, Array], values: Mapping[str, Array], allowed: Mapping[str, float]
 ) -> dict[str, float]:
-    """Error of each value beyond what a right one may differ by, over its largest element."""
+    """Computes the error of each value beyond the allowed difference, over its largest element."""
     graph, bytes_made = network.graph, rounded_integers(network.graph)
     return {
         name: _error(graph, name, array, values, allowed.get(name, 0.0))
@@ -142,37 +142,37 @@ def _errors(
 
 
 def rounding_of_kernels(graph: Graph, schedules: Schedules, alignment: int) -> dict[str, float]:
-    """Node → share of the largest element that its kernel may be off by; those alone that round within.
+    """Returns node → share of the largest element that its kernel may be off by, for kernels that round internally.
 
-    Those are kernels whose algorithm rounds tiles, and attention with weights in 16 bits: each weight may fall to the
+    These are kernels whose algorithm rounds tiles, and attention with weights in 16 bits: each weight may fall to the
     other side of a tie, by half a step at most, and the weights of a row add up to 1.
     """
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for group in partition(graph, alignment=alignment):
         for node in group.nodes:
             if node.op == "attention" and node.attrs.get("weights") in NARROW:
-                found |= {each.name: STEP[node.attrs["weights"]] / 2 for each in group.nodes}
+                shares |= {each.name: STEP[node.attrs["weights"]] / 2 for each in group.nodes}
         algorithm = None if group.workload is None else schedules(group.workload).algorithm
         if algorithm in winograd.DOT:
-            found |= {node.name: winograd.RELATIVE_ERROR[algorithm] for node in group.nodes}
-    return found
+            shares |= {node.name: winograd.RELATIVE_ERROR[algorithm] for node in group.nodes}
+    return shares
 
 
 def _gathered(graph: Graph, name: str, rounds: Mapping[str, float], stored: Collection[str]) -> float:
-    """What the nodes round that a value is computed by, from the values that are stored."""
+    """Returns the largest allowed rounding of the nodes between a value and the stored values before it."""
     worst, todo, seen = 0.0, [name], {name}
     while todo:
         node = graph.node(todo.pop())
         if node is not None:
             worst = max(worst, rounds.get(node.name, 0.0))
-            more = {given for given in node.inputs if given not in stored} - seen
+            more = {source for source in node.inputs if source not in stored} - seen
             seen |= more
             todo += more
     return worst
 
 
 def _error(graph: Graph, name: str, found: Array, values: Mapping[str, Array], allowed: float) -> float:
-    """How wrong a value is, beyond what a right one may differ by, over its largest element."""
+    """Computes the error of a value beyond the allowed difference, over its largest element."""
     node = graph.node(name)
     if node is None or node.type.dtype not in NARROW:
         return _beyond(found, values[name], 0.0, allowed)
@@ -180,21 +180,21 @@ def _error(graph: Graph, name: str, found: Array, values: Mapping[str, Array], a
 
 
 def error_beyond_a_step(found: Array, wanted: Array, dtype: str, allowed: float = 0.0) -> float:
-    """Largest difference that is more than a step of `dtype` at that number, over the largest finite element.
+    """Computes the largest difference above a step of `dtype` at that number, over the largest finite element.
 
     Args:
-        found, wanted: of one shape.
-        dtype: that both are rounded to.
-        allowed: so much more, as a share of the largest finite element, is no error either.
+        found, wanted: arrays of one shape.
+        dtype: type that both are rounded to.
+        allowed: share of the largest finite element that is no error either.
     """
     return _beyond(found, wanted, STEP[dtype], allowed)
 
 
 def _beyond(found: Array, wanted: Array, step: float, allowed: float) -> float:
-    """Largest difference beyond `step` of the number and `allowed` of the largest finite one, over the latter."""
+    """Computes the largest difference beyond `step` and the share `allowed`, over the largest finite element."""
     ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
     largest = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs)))
     margin = step * np.maximum(np.abs(ours), np.abs(theirs), where=np.isfinite(ours), out=np.abs(theirs))
-    with np.errstate(invalid="ignore"):  # infinities, which `relative_error` compares
+    with np.errstate(invalid="ignore"):  # differences of infinities, which `relative_error` compares
         near = np.abs(ours - theirs) <= margin + allowed * largest
     return relative_error(np.where(near, theirs, ours), theirs)

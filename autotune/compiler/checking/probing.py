@@ -1,4 +1,4 @@
-"""Outputs of executables for a check, and of further ones whose additional outputs are values in between."""
+"""Outputs of executables for a check, and of probing ones whose additional outputs are values in between."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ Values = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Probing:
-    """Compilation of a network with further outputs, where its own executable's outputs do not suffice.
+    """Compilation of a network with additional outputs, for cases where its own executable's outputs do not suffice.
 
     Attributes:
-        network: that is checked.
-        schedules: of its kernels.
+        network: network that is checked.
+        schedules: schedules of its kernels.
         settings: target and threads.
         feeds: inputs by name.
         seed: random seed of the inputs.
         tolerance: greatest error of an output, over its largest element.
-        layers: whether values in between are compared in any case.
-        folder: for the files of executables.
+        layers: whether to compare values in between in any case.
+        folder: folder of the files of executables.
     """
 
     network: Network
@@ -55,15 +55,15 @@ class Probing:
     folder: Path
 
     def needed(self, error: float, wanted: Values, reference: Callable[[Values], Values]) -> bool:
-        """Tells whether values in between are to be compared.
+        """Tells whether values in between must be compared.
 
-        They are where outputs are wrong, and where these hardly depend on the inputs, as a softmax that is 1 for one
-        class whatever the image: such outputs would hide a fault.
+        They must if outputs are wrong, or hardly depend on the inputs, like a softmax that is 1 for one class whatever
+        the image: such outputs would hide a fault.
 
         Args:
-            error: largest of an output.
+            error: largest error of an output.
             wanted: outputs of the reference.
-            reference: inputs → outputs of the reference.
+            reference: function inputs → outputs of the reference.
         """
         if self.layers or self.is_wrong(error):
             return True
@@ -71,7 +71,7 @@ class Probing:
         return not all(relative_error(moved[name], array) > NOTICEABLE for name, array in wanted.items())
 
     def is_wrong(self, error: float) -> bool:
-        """Tells whether an error is beyond the tolerance; NaN is."""
+        """Tells whether an error exceeds the tolerance; NaN does."""
         return not error <= self.tolerance
 
     def outputs(self, network: Network) -> Sequence[Array]:
@@ -92,7 +92,7 @@ def with_outputs(graph: Graph, names: Sequence[str]) -> Graph:
 
 
 def moved_inputs(feeds: Values, seed: int) -> dict[str, Array]:
-    """Changes floats by one per cent, and a tenth of all integers to others of their array."""
+    """Changes floats by about one per cent, and replaces a tenth of all integers by others of their array."""
     rng = np.random.default_rng(seed)
     moved = {}
     for name, array in feeds.items():

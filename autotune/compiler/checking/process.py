@@ -40,7 +40,7 @@ _LACKING = re.compile(
 
 
 def raise_refusal(runtime: str, said: str) -> NoReturn:
-    """Raises what a runtime says of a model that it does not run.
+    """Raises a runtime's message on a model that it does not run.
 
     Raises:
         RuntimeLacksOperator: it has no implementation of an operator.
@@ -51,22 +51,22 @@ def raise_refusal(runtime: str, said: str) -> NoReturn:
 
 
 class NetworkProcess(Timeable, Closing):
-    """A runtime with a model in a process of its own.
+    """Process that runs a runtime with a model.
 
     Args:
         runtime: a name of `RUNTIMES`.
-        threads: cores it may use.
-        facts: what it opens: `folder` of an executable, or `model`, an .onnx file.
+        threads: number of cores that it may use.
+        facts: `folder` of an executable to open, or `model`, an .onnx file.
 
     Attributes:
-        runtime: its name, which whoever runs several of one kind may replace by another.
-        precision: type that it says it computes floats in; "" where it does not say.
-        server: module whose `main` the process runs; one of more runtimes than `RUNTIMES` calls `runtimes.main`.
-        tree: folder of packages that the process runs, where they are not these.
+        runtime: its name; a caller that runs several of one kind may replace it.
+        precision: type that it reports for its floats; "" if it reports none.
+        server: module whose `main` the process runs; a module of further runtimes calls `runtimes.main`.
+        tree: folder of packages that the process runs, if they are not these.
         limit: seconds that a request may take.
 
     Raises:
-        RuntimeFailure: it cannot open the model.
+        RuntimeFailure: the runtime cannot open the model.
     """
 
     server = "autotune.compiler.checking.runtimes"
@@ -92,21 +92,21 @@ class NetworkProcess(Timeable, Closing):
         self._child.close()
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs by name."""
+        """Computes one inference; returns the outputs by name."""
         described, data = pack_arrays(list(arrays.values()))
         header, blob = self._ask({"what": "infer", "names": list(arrays), "arrays": described}, data)
         return dict(zip(header["names"], unpack_arrays(header["arrays"], blob), strict=True))
 
     def time(self, iterations: int) -> list[float]:
-        """Seconds of each of `iterations` inferences on the last inputs."""
+        """Times `iterations` inferences on the last inputs, in seconds each."""
         return list(self._ask({"what": "time", "count": iterations})[0]["seconds"])
 
     def median(self, iterations: int, warm: int = 0) -> float:
-        """Median seconds of `iterations` inferences, after `warm` that are not counted."""
+        """Returns the median seconds of `iterations` inferences, after `warm` untimed ones."""
         return float(self._ask({"what": "median", "count": iterations, "warm": warm})[0]["seconds"])
 
     def memory(self) -> int:
-        """Resident bytes of the process."""
+        """Returns the resident bytes of the process."""
         return int(self._ask({"what": "memory"})[0]["bytes"])
 
     def _ask(self, request: Mapping[str, Any], blob: bytes = b"") -> Message:
@@ -128,25 +128,25 @@ def time_in_turns(
     least: int = 3,
     tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Timing]:
-    """Timing of each runtime by its name; the latencies are medians of its turns.
+    """Times runtimes in turns; returns the timing of each by its name, whose latencies are medians of its turns.
 
     Args:
-        processes: that have inferred once.
-        turns: of each.
-        seconds: of inferences in a turn, as long again to warm up.
-        pause: before a turn, seconds.
-        least: inferences in a turn at least.
+        processes: processes that have inferred once.
+        turns: number of turns of each.
+        seconds: time of the inferences in a turn; warming up takes as long again.
+        pause: seconds before a turn.
+        least: smallest number of inferences in a turn.
         tick: called before each round; an exception ends the timing.
     """
     bench = Bench(Interleaved(turns, seconds, least, warm=True, pause=pause), tick)
-    found: dict[str, Timing] = {}
+    timings: dict[str, Timing] = {}
     for process, timing in zip(processes, bench.time(processes), strict=True):
-        assert isinstance(timing, Timing)  # a process raises RuntimeFailure
-        found[process.runtime] = timing
-    return found
+        assert isinstance(timing, Timing)  # processes that fail raise RuntimeFailure instead
+        timings[process.runtime] = timing
+    return timings
 
 
 def _modules_of(root: Path) -> str:
-    """Statement that lets a tree of packages that lacks the modules of this protocol take them from `root`."""
+    """Writes a statement that lets a tree of packages without the modules of this protocol import them from `root`."""
     ours = {name: root.joinpath(*name.split(".")) for name in ("measure", "autotune", "autotune.compiler")}
     return "\n".join(f"import {name}; {name}.__path__.append({str(folder)!r})" for name, folder in ours.items())

@@ -1,4 +1,4 @@
-"""Outputs of a model by a runtime that is not ours: ONNX Runtime, or NumPy where it is missing or lacks an operator."""
+"""Outputs of a model by another runtime: ONNX Runtime, or NumPy where it is missing or lacks an operator."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from autotune.graph.ir import Array, Graph
 def reference_outputs(
     model: onnx.ModelProto, graph: Graph, feeds: Mapping[str, Array], threads: int, folder: Path
 ) -> tuple[str, dict[str, Array]]:
-    """Who computed the outputs, and the outputs by name.
+    """Computes the reference outputs of a model; returns the runtime's name, and the outputs by name.
 
     Args:
-        model: with its weights.
+        model: model with its weights.
         graph: imported from it, before any pass.
         feeds: inputs by name.
-        threads: of the runtime.
-        folder: for the files that are handed over.
+        threads: number of threads of the runtime.
+        folder: folder of the files that are handed over.
 
     Raises:
         RuntimeFailure: ONNX Runtime fails for another reason than an operator that it lacks.
@@ -47,7 +47,7 @@ def reference_outputs(
 
 
 def numpy_outputs(model: onnx.ModelProto, graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a model by name, from the graph that was imported from it."""
+    """Computes the outputs of a model by name, from the graph that was imported from it."""
     values = evaluate(graph, feeds)
     names = [value.name for value in model.graph.output]
-    return {name: values[place] for name, place in zip(names, graph.outputs, strict=True)}
+    return {name: values[result] for name, result in zip(names, graph.outputs, strict=True)}

@@ -1,6 +1,6 @@
 """Runtimes that run a network: our executable, or the same model elsewhere; and the process that serves one.
 
-A process opens what its options name when it gets its first request, and answers `infer` with the outputs, `time` with
+A process opens the model of its options on its first request, and answers `infer` with the outputs, `time` with
 seconds, `median` with one number, `memory` with resident bytes.
 """
 
@@ -21,9 +21,9 @@ from measure.host import cores_for
 
 Array = NDArray[Any]
 OPENVINO_FLOATS: Mapping[str, str] = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-"""Has OpenVINO compute in float32; by the first alone it rounds the data of compressed weights to bytes."""
+"""Settings for float32 in OpenVINO; with the first alone it rounds the data of compressed weights to bytes."""
 ORT_FLOATS = ("session.qdq_matmulnbits_accuracy_level", "0")
-"""Has ONNX Runtime compute products with a DequantizeLinear's weights in float32; otherwise it rounds data to bytes."""
+"""Entry for float32 products with weights of a DequantizeLinear; by default ONNX Runtime rounds data to bytes."""
 _OPENVINO_TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
@@ -31,16 +31,16 @@ class Runtime(Protocol):
     """A runtime that a process serves.
 
     Attributes:
-        precision: type that it says it computes floats in; "" where that is as what it was given has them.
+        precision: type that it reports for its floats; "" if it is the type in the model.
     """
 
     precision: str
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs by name."""
+        """Computes one inference; returns the outputs by name."""
 
     def time(self, iterations: int) -> Sequence[float]:
-        """Seconds of each inference on the inputs of the last `infer`."""
+        """Times each of `iterations` inferences on the inputs of the last `infer`, in seconds."""
 
 
 class Ours:
@@ -112,13 +112,13 @@ class OpenVino:
 
 
 class OpenVinoAsInstalled(OpenVino):
-    """OpenVINO in the precision that it takes by itself, which is bfloat16 where the processor multiplies that."""
+    """OpenVINO in the precision that it chooses, which is bfloat16 if the processor multiplies that."""
 
     hint: Mapping[str, str] = {}
 
 
 Opener = Callable[[Mapping[str, Any]], Runtime]
-"""Opens what the facts name."""
+"""Function that opens the model or executable that the facts name."""
 
 RUNTIMES: dict[str, Opener] = {
     "autotune": Ours,
@@ -129,7 +129,7 @@ RUNTIMES: dict[str, Opener] = {
 
 
 def timed(run: Callable[[], Any], iterations: int) -> list[float]:
-    """Wall seconds of each call."""
+    """Times calls, in wall seconds each."""
     seconds = []
     for _ in range(iterations):
         start = time.perf_counter()
@@ -142,8 +142,8 @@ class Server:
     """Answers requests to one runtime.
 
     Args:
-        facts: `runtime`, a name of `runtimes`, and what that opens.
-        runtimes: that can be asked for.
+        facts: `runtime`, a name of `runtimes`, and the facts that it opens.
+        runtimes: runtimes that may be requested.
     """
 
     def __init__(self, facts: Mapping[str, Any], runtimes: Mapping[str, Opener] = RUNTIMES) -> None:
@@ -162,7 +162,7 @@ class Server:
             return {"names": list(outputs), "arrays": described}, data
         if what == "time":
             return {"seconds": [float(seconds) for seconds in runtime.time(request["count"])]}, b""
-        if what == "median":  # of a small network there are thousands: one number is sent, not all of them
+        if what == "median":  # a small network has thousands of times: only their median is sent
             warm, count = request["warm"], request["count"]
             return {"seconds": float(np.median(runtime.time(warm + count)[warm:]))}, b""
         if what == "memory":
@@ -175,8 +175,8 @@ def main(runtimes: Mapping[str, Opener] = RUNTIMES) -> None:
     """Serves a runtime until the parent hangs up.
 
     Args:
-        runtimes: that can be asked for.
+        runtimes: runtimes that may be requested.
     """
     options, channel = open_parent()
 
-    answer_requests(channel, Server(options, runtimes).answer, (Exception,))  # raised there as a RuntimeFailure
+    answer_requests(channel, Server(options, runtimes).answer, (Exception,))  # the parent raises it as a RuntimeFailure

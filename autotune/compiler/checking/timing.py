@@ -1,4 +1,4 @@
-"""How fast a network's executable is beside other runtimes, which take turns with it."""
+"""Timing of a network's executable and of other runtimes, in turns."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ EXACT = "onnxruntime"
 
 @dataclass(frozen=True)
 class Timing:
-    """How fast runtimes are.
+    """Latencies of runtimes, measured in turns.
 
     Attributes:
-        seconds: of an inference, by runtime.
-        memory: resident bytes of its process after ten or more.
-        missing: why runtimes were not timed.
-        turns: seconds of an inference in each turn, in order of time, of which `seconds` is made.
-        titles: of runtimes, with the precision of each.
-        decibels: signal to noise of the worst output beside ONNX Runtime in float32, which has none itself; empty
-            where it was not asked for, or nothing runs the model in float32.
+        seconds: latency of an inference, by runtime.
+        memory: resident bytes of each process after ten or more inferences.
+        missing: reasons why runtimes were not timed, by runtime.
+        turns: latencies of the turns, in order of time, from which `seconds` is computed.
+        titles: titles of runtimes, with the precision of each.
+        decibels: signal to noise of the worst output beside ONNX Runtime in float32, which has no entry itself; empty
+            if it was not requested, or nothing runs the model in float32.
     """
 
     seconds: Mapping[str, float]
@@ -50,25 +50,25 @@ class Timing:
     decibels: Mapping[str, float] = field(default_factory=dict)
 
     def title(self, runtime: str) -> str:
-        """What a runtime is called where it is shown."""
+        """Returns the title of a runtime."""
         return self.titles.get(runtime, runtime)
 
     @staticmethod
     def is_ours(runtime: str) -> bool:
-        """Whether it is an executable of ours, and not another runtime."""
+        """Tells whether a runtime is an executable of ours."""
         return runtime.partition(" ")[0] == "autotune"
 
     def is_exact(self, runtime: str) -> bool:
-        """Whether it is what the outputs of others were compared with."""
+        """Tells whether the outputs of the other runtimes were compared with this runtime's."""
         return runtime == EXACT and bool(self.decibels)
 
     def spread(self, runtime: str) -> float:
-        """(75th percentile - 25th percentile) / median of a runtime's turns; NaN where none are known."""
+        """Computes (75th percentile - 25th percentile) / median of a runtime's turns; NaN without turns."""
         return spread_of(self.turns.get(runtime, ()))
 
     @property
     def unsteady(self) -> str:
-        """What the halves of the turns say of the machine, in a sentence; "" where they agree."""
+        """Sentence on the machine if the halves of the turns disagree; "" if they agree."""
         halves = {name: halves_of(turns) for name, turns in self.turns.items()}
         worst = max(halves, key=lambda name: disagreement(halves[name]), default="")
         if not worst or disagreement(halves[worst]) <= DISAGREE:
@@ -93,17 +93,17 @@ def time_network(
     """Times the executable in `folder` and the same model on other runtimes, which take turns.
 
     Args:
-        network: of the executable.
-        folder: of the executable.
-        settings: of the run.
+        network: network of the executable.
+        folder: folder of the executable.
+        settings: settings of the run.
         others: names of runtimes.
-        turns: that each takes.
+        turns: number of turns of each.
         say: shows a sentence to the user.
-        also: folders of further executables of the same model, by precision.
-        accuracy: whether the outputs of all are compared.
+        also: folders of additional executables of the same model, by precision.
+        accuracy: whether to compare the outputs of all.
     """
-    with ScratchFolder("time") as place, ExitStack() as stack:
-        beside = _Beside(make_feeds(network, settings.seed), Path(place), network.source)
+    with ScratchFolder("time") as scratch, ExitStack() as stack:
+        beside = _Beside(make_feeds(network, settings.seed), Path(scratch), network.source)
         stack.callback(beside.close)
         beside.open("autotune", NetworkProcess("autotune", settings.threads, folder=str(folder)))
         for precision, another in also.items():
@@ -130,16 +130,16 @@ def _title(process: NetworkProcess, network: Network) -> str:
 
 
 class _Beside:
-    """Processes that have inferred once.
+    """Processes of runtimes that have inferred once, and their outputs.
 
     Args:
         feeds: inputs by name.
         place: folder of files that live as long as the processes.
-        source: model that other runtimes are given.
+        source: model for other runtimes.
 
     Attributes:
-        processes: in the order in which they were opened.
-        missing: runtimes that are not there or refuse the model, as one that has no 16-bit floats, and why.
+        processes: processes in the order in which they were opened.
+        missing: reasons why runtimes are missing or refuse the model, such as one without 16-bit floats.
     """
 
     def __init__(self, feeds: Mapping[str, Array], place: Path, source: ModelSource) -> None:
@@ -150,20 +150,20 @@ class _Beside:
 
     @cached_property
     def _model(self) -> str:
-        """Path of the ONNX file.
+        """Path of the ONNX file, which is written on first use.
 
         Raises:
-            RuntimeFailure: the model is none of ONNX.
+            RuntimeFailure: the model cannot be saved as ONNX.
         """
         file = self._place / "model.onnx"
         self._source.save(file)
         return str(file)
 
     def open(self, label: str, process: NetworkProcess) -> None:
-        """Takes in a process that has opened its model, and has it infer.
+        """Adds a process that has opened its model, after one inference.
 
         Raises:
-            RuntimeFailure: it cannot.
+            RuntimeFailure: the inference fails.
         """
         process.runtime = label
         try:
@@ -174,13 +174,13 @@ class _Beside:
         self.processes.append(process)
 
     def attempt(self, label: str, runtime: str, threads: int, **facts: str) -> None:
-        """Opens a runtime that may be missing.
+        """Opens a runtime; one that is missing or refuses goes to `missing`.
 
         Args:
-            label: name that it is shown by.
-            runtime: name of it.
-            threads: of it.
-            facts: what it opens; none: the model.
+            label: title that it is shown by.
+            runtime: its name.
+            threads: number of its threads.
+            facts: folder or file to open; the model by default.
         """
         try:
             self.open(label, NetworkProcess(runtime, threads, **(facts or {"model": self._model})))
@@ -188,16 +188,16 @@ class _Beside:
             self.missing[label] = str(error)
 
     def decibels(self, threads: int) -> dict[str, float]:
-        """Of the worst output of each runtime but ONNX Runtime, which is what they are held against."""
+        """Computes the signal to noise of each runtime's worst output beside ONNX Runtime, by runtime."""
         if self._source.precision != FULL:
-            return {}  # nobody computes it without rounding
+            return {}  # no runtime computes it without rounding
         exact = self._outputs.get(EXACT)
         if exact is None:
             try:
                 with NetworkProcess(EXACT, threads, model=self._model) as process:
                     exact = list(process.infer(self._feeds).values())
             except RuntimeFailure:
-                return {}  # as without it; nothing was asked of it
+                return {}  # not an error, as ONNX Runtime was not requested
         return {
             label: min(Rounding.between(*pair).decibels for pair in zip(found, exact, strict=True))
             for label, found in self._outputs.items()

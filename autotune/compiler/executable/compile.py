@@ -1,7 +1,7 @@
-"""From a network and schedules of its workloads to an executable: kernels, weights, memory plan.
+"""Compilation of a network, with schedules of its workloads, to an executable: kernels, weights, memory plan.
 
-An executable has cases, each with steps of its own: ranges of open sizes, and points at which the network is one of its
-own. A network of one shape is the case of one point.
+An executable has cases, each with its own steps: ranges of open sizes, and points at which the network has its own
+graph. A network of one shape is the case of one point.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ Chosen = Callable[[Workload], Schedule]
 
 
 def identifier(name: str) -> str:
-    """A C identifier of a network's name."""
+    """Makes a C identifier of a network's name."""
     found = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
     return f"n{found}" if found[:1].isdigit() or found in RESERVED else found
 
 
 @dataclass(frozen=True)
 class _Case:
-    """Sizes that have steps of their own.
+    """Sizes that have their own steps.
 
     Attributes:
-        within: the sizes; of a fixed shape there is none.
-        scope: the network there, or of a range at the largest sizes.
-        memory: where its values lie in the arena.
-        kernels: of each call, of open sizes; none where sizes are known, so that workloads have schedules.
+        within: the sizes; no size for a fixed shape.
+        scope: the network at these sizes, for a range at the largest ones.
+        memory: offsets of its values in the arena.
+        kernels: kernel of each call, for open sizes; empty where sizes are known, as workloads have schedules.
     """
 
     within: Range
@@ -71,25 +71,25 @@ class _Case:
 
 
 class Compiler:
-    """Compiles one network for a set of shapes.
+    """Compiler of one network for a set of shapes.
 
     Args:
-        graph: what to compile, whose constants are weights; where sizes are open, a function of them.
-        chosen: workload → its schedule.
+        graph: graph to compile, whose constants are weights; where sizes are open, a function of them.
+        chosen: function workload → its schedule.
         target: name of the target.
-        threads: that the network is meant to run on.
-        cache: of kernels that were built before; None: every kernel is built.
-        builder: builds those that are not known; by default one after the other.
-        weights: of executables compiled before, which this one's follow; None: it has its own alone.
-        shapes: that the executable takes; by default the graph's own.
-        cold: whether kernels of open sizes are chosen for constants that come from memory.
+        threads: number of threads that the network will run on.
+        cache: cache of kernels; None: every kernel is built.
+        builder: function that builds kernels that are not cached; by default one after the other.
+        weights: weights of executables compiled before, which this one's follow; None: it has its own alone.
+        shapes: shapes that the executable takes; by default the graph's own.
+        cold: whether to choose kernels of open sizes for constants that come from memory.
 
     Attributes:
-        graph: as it is compiled, at the largest sizes.
+        graph: compiled graph, at the largest sizes.
 
     Raises:
-        BuildError: loops or states in the graph, and a target that has none; a state whose rows are no output.
-        NotOpen: the network is not one at all sizes, or the target's kernels take no sizes.
+        BuildError: the graph has loops or states, and the target has none; or a state's rows are no output.
+        NotOpen: the network differs between sizes, or the target's kernels take no sizes.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Compiler:
 
     @property
     def workloads(self) -> list[Workload]:
-        """Workloads that need schedules: of all steps of known sizes, in order, then those that are opened."""
+        """Workloads that need schedules: of all steps of known sizes, in order, then of samples of open sizes."""
         family, shapes = self._family, self._family.shapes
         exact = [group.workload for scope in self._exact for _, group, _ in scope.calls()]
         opened = [family.workload(call, point) for point in shapes.samples for call in family.distinct]
@@ -140,7 +140,7 @@ class Compiler:
 
     @property
     def _exact(self) -> list[Scope]:
-        """The network at points at which it has kernels of its own."""
+        """The network at points at which it has its own kernels."""
         return [self._family.scope(point) for point in self._family.shapes.exact]
 
     @property
@@ -149,9 +149,9 @@ class Compiler:
         return [graph for scope in self._family.scopes for graph in scope.graphs]
 
     def pack(self, workload: Workload, module: Module) -> None:
-        """Packs the constants of a workload's steps whose kernel is this one, so that `write` finds them packed.
+        """Packs the constants of a workload's steps whose kernel this is, so that `write` need not wait for them.
 
-        Kernels of open sizes are built when all schedules are known.
+        Kernels of open sizes are built after all schedules are known.
         """
         for exact in self._exact:
             for scope, group, _ in exact.calls():
@@ -163,7 +163,7 @@ class Compiler:
         """Cases that a call of the network chooses among.
 
         Raises:
-            NotOpen: sizes at which no schedule holds that was found at these or lesser ones.
+            NotOpen: sizes have no schedule that was found at these or lesser ones and holds for them.
         """
         shapes, spacing = self._family.shapes, self._target.spacing
         cases = [
@@ -172,7 +172,7 @@ class Compiler:
         ]
         if shapes.cells:
             from autotune.compiler.executable.open_kernels import (
-                OpenKernels,  # it estimates, which takes a while to import
+                OpenKernels,  # imported late: its estimates take a while to import
             )
 
             largest, memory = self._family.largest, self._family.largest.plan(spacing)
@@ -181,17 +181,17 @@ class Compiler:
         return cases
 
     def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array] | Array:
-        """Writes to `folder` what the target links, weights and manifest.
+        """Writes the target's files, weights and manifest to `folder`.
 
         Args:
-            weights_file: whether the weights are written; otherwise whoever loads the executable is to be given them.
+            weights_file: whether to write the weights; otherwise the caller of the loader must pass them.
 
         Returns:
             The bytes of the weights, in parts (n,) one after the other or in an array of their own (`Weights.whole`).
 
         Raises:
-            BuildError: a kernel that cannot be built.
-            NotOpen: sizes at which no schedule of a kernel holds.
+            BuildError: a kernel cannot be built.
+            NotOpen: sizes have no schedule of a kernel.
             RuntimeError: the linker failed.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ class Compiler:
         linking = Linking(kernels, self._name, self._target, self._cache, self._builder)
         graphs, before = self._graphs, linking.before
         ahead: AbstractContextManager[None] = nullcontext()
-        if before is not None:  # all kernels are there, so that their constants can be packed side by side
+        if before is not None:  # all kernels are cached, so that their constants can be packed in parallel
             calls = [
                 Call(scope.graph, group, before.modules[number])
                 for (scope, group, _), number in zip(self._calls(), called, strict=True)
@@ -256,17 +256,17 @@ class Compiler:
         return self._weights.whole
 
     def _outputs(self) -> Iterator[Parameter]:
-        """Outputs of the network, by the names that a caller knows."""
+        """Lists the outputs of the network, by the names that a caller uses."""
         for value, name in zip(self.graph.outputs, self.graph.output_names, strict=True):
             yield replace(self._family.parameter(value), name=name)
 
     def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
-        """Calls of all cases, one case after the other; see `Scope.calls`."""
+        """Lists the calls of all cases, one case after the other; see `Scope.calls`."""
         for case in self._cases:
             yield from case.scope.calls()
 
     def _roots(self, scope: Scope, offsets: Mapping[str, int]) -> Roots:
-        """Where the network's values lie that others lie in."""
+        """Makes the function that locates the values that own memory."""
         graph = scope.graph
         outputs = {scope.root(name): number for number, name in enumerate(graph.outputs)}
         inputs = {name: number for number, name in enumerate(graph.inputs)}
@@ -283,14 +283,14 @@ class Compiler:
         return where
 
     def _steps(self, numbers: Iterator[int]) -> Sequence[Step | Loop | Choice]:
-        """Steps of the network; `numbers` gives that of the kernel of each call."""
+        """Makes the steps of the network; `numbers` yields the number of each call's kernel."""
         steps = [self._case_steps(case, numbers) for case in self._cases]
         if not self._family.shapes.sizes:
             return steps[0]
         return [Choice(tuple(Case(c.within.spans, tuple(own)) for c, own in zip(self._cases, steps, strict=True)))]
 
     def _case_steps(self, case: _Case, numbers: Iterator[int]) -> list[Any]:
-        """Steps of a case, and its loops where sizes are fixed."""
+        """Makes the steps of a case, and its loops if sizes are fixed."""
         scope, offsets = case.scope, case.memory.offsets
         where = self._roots(scope, offsets)
         steps: list[Step | Loop] = []
@@ -341,69 +341,69 @@ class Compiler:
         return Step(number, tuple(arguments), group.title)
 
     def _constant_places(self, call: Call) -> Mapping[str, Place]:
-        """Where the constants of a call lie that are packed when it is compiled, by the parameter's name."""
+        """Places the constants of a call that are packed at compile time, by the parameter's name."""
         key = call.made_of
         if key not in self._placed:
             names = dict(zip((p.name for p in call.module.sources), call.group.inputs, strict=True))
-            made = self._constants.of(call)
-            known = [
+            packed = self._constants.of(call)
+            constant_names = [
                 p.name
                 for p in call.module.parameters
-                if p.name in made and all(names[n] in call.graph.constants for n in p.packed_from or (p.name,))
+                if p.name in packed and all(names[n] in call.graph.constants for n in p.packed_from or (p.name,))
             ]
-            self._placed[key] = {name: Place("weights", self._weights.place(made[name])) for name in known}
+            self._placed[key] = {name: Place("weights", self._weights.place(packed[name])) for name in constant_names}
         return self._placed[key]
 
     def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
-        """Strides of the kernel's activations that are not dense, by the workload's names."""
+        """Returns the strides of the kernel's activations that are not dense, by the workload's names."""
         assert group.workload is not None
         if scope.is_dense(group):
             return {}
         *inputs, output = group.workload.tensors(algorithm)
-        known = operations([output], inputs)
-        found = {}
+        tensor_names = operations([output], inputs)
+        pitches = {}
         for tensor, name in zip([*inputs, output], [*group.inputs, group.output], strict=True):
             strides = scope.locations[name].strides
             if strides is not None and strides != dense(tensor.shape):
-                found[known[tensor.op]] = strides
-        return found
+                pitches[tensor_names[tensor.op]] = strides
+        return pitches
 
     def _kernels(self) -> tuple[list[int], Sequence[Kernel | OpenKernel]]:
-        """Number of each call's kernel, and the kernels, in the order of the calls that are their first."""
-        known: dict[object, int] = {}
+        """Returns the number of each call's kernel, and the kernels, in the order of their first calls."""
+        number_by_key: dict[object, int] = {}
         numbers: list[int] = []
         kernels: list[Kernel | OpenKernel] = []
         for case in self._cases:
             for call, (scope, group, _) in enumerate(case.scope.calls()):
                 kernel = case.kernels[call].kernel if case.kernels else self._kernel(scope, group)
-                number = known.setdefault(kernel.key, len(kernels))
+                number = number_by_key.setdefault(kernel.key, len(kernels))
                 numbers.append(number)
                 if number == len(kernels):
                     kernels.append(self._named(kernel, number))
         return numbers, kernels
 
     def _kernel(self, scope: Scope, group: Group) -> Kernel:
-        """The kernel of a call of known sizes, without a name."""
+        """Describes the kernel of a call of known sizes, without a name."""
         assert group.workload is not None
         schedule = self._chosen(group.workload)
         return Kernel(group.workload, schedule, self._pitches(scope, group, schedule.algorithm), "")
 
     def _named(self, kernel: Kernel | OpenKernel, number: int) -> Kernel | OpenKernel:
-        """The kernel, named by all that its code depends on, or by its number where not all of that is known."""
+        """Names a kernel by all that its code depends on, or by its number if not all of that is known."""
         name: str | None = kernel.name
         if isinstance(kernel, Kernel):
             name = symbol_of(kernel.workload, kernel.schedule, kernel.pitches, self._target)
         return replace(kernel, name=name or f"{self._name}_kernel{number}")
 
     def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
-        """Numbers of the calls' kernels, each of which is built when its number is given."""
+        """Yields the numbers of the calls' kernels; each kernel is built when its number is yielded."""
         for number in called:
             if number == len(self._modules):
                 self._modules.append(next(modules))
             yield number
 
     def _packed(self, number: int, parameter: Parameter, sources: tuple[Place, ...]) -> Place:
-        """Where a constant will lie that is packed when the network is loaded; of the same sources it is made once."""
+        """Places a constant that is packed when the network is loaded; the same sources are packed once."""
         key = (number, parameter.name, sources)
         if key not in self._packings:
             result = Place("packed", self._packed_bytes)

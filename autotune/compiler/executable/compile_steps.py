@@ -1,4 +1,4 @@
-"""Compiles a network for an accelerator and its host: a file for each kernel, which `stepwise` runs in turn."""
+"""Compilation of a network for an accelerator and its host: a file for each kernel, which `stepwise` runs in turn."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
     """Compiles a graph into `folder`, a file for each kernel.
 
     Args:
-        graph: as `offload` gives it, of which `executable_graph` has been made.
-        chosen: workload → its schedule.
-        folder: to write.
-        target: of what the device does not compute.
+        graph: result of `executable_graph` on a graph of `offload`.
+        chosen: function workload → its schedule.
+        folder: folder to write.
+        target: target of all that the device does not compute.
         device: target of the offloaded layers.
-        threads: that the kernels of `target` run on.
+        threads: number of threads that the kernels of `target` run on.
 
     Raises:
-        BuildError: a kernel that cannot be built, or a loop.
+        BuildError: a kernel cannot be built, or the graph has a loop.
     """
     if loops := loops_of(graph):
         raise BuildError(f"`graph` must have no loop for an executable of steps, but got {loops[0].name!r}")
@@ -46,22 +46,22 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
     for group in partition(graph, in_place=False):
         if group.workload is None:
             continue
-        place = device if is_offloaded(group.workload) else target
+        step_target = device if is_offloaded(group.workload) else target
         key = group.workload.key
         if key not in modules:
             schedule = chosen(group.workload)
             program = program_of(group.workload, schedule.algorithm, schedule.trace)
-            data = registry.get(place).build(program, f"kernel{len(modules)}").to_bytes()
+            data = registry.get(step_target).build(program, f"kernel{len(modules)}").to_bytes()
             file = f"kernel{len(modules)}.module"
             replace_file(folder / file, data)
-            modules[key] = {"file": file, "target": place, "sha256": digest(data)}
+            modules[key] = {"file": file, "target": step_target, "sha256": digest(data)}
         inputs = [roots[name] for name in group.inputs]
         read |= {*inputs}
         steps.append(
             {
                 **listed_step(group.title, group.workload, modules[key]["file"]),
                 "task": tuned_as(group.workload).key,
-                "target": place,
+                "target": step_target,
                 "inputs": inputs,
                 "output": group.output,
             }
@@ -95,5 +95,5 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
 
 
 def _parameter(graph: Graph, value: str, name: str) -> Parameter:
-    """Makes the parameter of a value, by the name that a caller knows."""
+    """Makes the parameter of a value, by the name that a caller uses."""
     return Parameter(name, graph.type(value).shape, graph.type(value).dtype)

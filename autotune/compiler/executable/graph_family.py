@@ -1,9 +1,9 @@
-"""The graphs of a network at several sizes, and what they have in common.
+"""The graphs of a network at several sizes, and their common structure.
 
-A graph has known shapes, and so have the passes that make it and the kernels that it is split into. So it is made at
-several sizes, and has to be the same but for numbers: the same kernels in the same order, on values that lie in the
-same places. What the numbers are at all sizes follows from those at some, see `search_space.terms`. Values lie where
-they lie at the largest sizes, where each takes the most memory. A network of one shape is a family of one graph.
+A graph has known shapes, and so have the passes that make it and the kernels that it is split into. Therefore it is
+made at several sizes, and all must be equal except for numbers: the same kernels in the same order, on values in the
+same memory. The numbers at all sizes follow from those at some, see `search_space.terms`. Values have the offsets of
+the largest sizes, where each takes the most memory. A network of one shape is a family of one graph.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from targets.base import Parameter
 from targets.extents import Extent
 
 GraphAt = Callable[[Point], Graph]
-"""Sizes → the graph of a network there, as `executable_graph` gives it."""
+"""Function sizes → the graph of a network there, as `executable_graph` returns it."""
 
 
 class GraphFamily:
     """A network at several sizes, or at its one shape.
 
     Args:
-        graph_at: asked for each of the points once.
+        graph_at: function that makes a graph; it is called once for each of the points.
         shapes: sizes that are open, and points at which the network has a graph of its own.
-        alignment: of the target.
+        alignment: alignment of the target.
 
     Attributes:
-        graph: at the largest sizes.
-        shapes: as given.
-        points: at which the network was made, the largest sizes last.
+        graph: graph at the largest sizes.
+        shapes: the argument.
+        points: points at which the network was made, the largest sizes last.
 
     Raises:
         NotOpen: the network is not the same at all points.
@@ -82,12 +82,12 @@ class GraphFamily:
 
     @property
     def scopes(self) -> list[Scope]:
-        """The network at the largest sizes, and at points at which it has kernels of its own."""
+        """The network at the largest sizes, and at points at which it has its own kernels."""
         return [self._scopes[point] for point in dict.fromkeys((self.points[-1], *self.shapes.exact))]
 
     @property
     def count(self) -> int:
-        """Calls of kernels at open sizes."""
+        """Number of calls of kernels at open sizes."""
         return len(self.largest.groups)
 
     @property
@@ -96,26 +96,26 @@ class GraphFamily:
         return [call for call in range(self.count) if self.first_alike(call) == call]
 
     def scope(self, point: Point) -> Scope:
-        """The network at one of the points, or at known sizes."""
+        """Returns the network at one of the points, or at known sizes."""
         return self._scopes[point]
 
     def group(self, number: int, point: Point) -> Group:
-        """What one of the calls computes at one of the points."""
+        """Returns the group of a call at one of the points."""
         return self._scopes[point].groups[number]
 
     def extent(self, term: Term) -> Extent:
-        """A number that follows from the sizes."""
+        """Converts a term of the sizes to an extent."""
         return term.plain(list(self.shapes.sizes))
 
     def first_alike(self, number: int) -> int:
-        """The first call that computes the same as one of them, of arrays that lie alike, at all sizes."""
+        """Returns the first call that computes the same as a call, on arrays of the same layout, at all sizes."""
         return self._alike[number]
 
     def parameter(self, name: str) -> Parameter:
-        """An input or output of the network.
+        """Describes an input or output of the network.
 
         Raises:
-            NotOpen: an extent that does not follow from the sizes.
+            NotOpen: an extent does not follow from the sizes.
         """
         kinds = [self._scopes[point].graph.type(name) for point in self.points]
         try:
@@ -126,7 +126,7 @@ class GraphFamily:
         return Parameter(name, kinds[-1].shape, kinds[-1].dtype, extents=extents)
 
     def workload(self, number: int, point: Point) -> Workload:
-        """What one of the calls computes at any sizes.
+        """Returns the workload of a call at any sizes.
 
         Raises:
             NotOpen: its arguments do not follow from the sizes.
@@ -143,10 +143,10 @@ class GraphFamily:
             raise NotOpen(f"{self.group(number, self.points[-1]).title} must follow from the sizes: {error}") from error
 
     def definition(self, number: int, algorithm: str) -> Generalised:
-        """What one of the calls computes by an algorithm, at any sizes.
+        """Returns the definition of a call by an algorithm, for any sizes.
 
         Raises:
-            NotOpen: that is not one definition.
+            NotOpen: the definition differs between sizes.
         """
         key = self.first_alike(number), algorithm
         if key not in self._generalised:
@@ -159,9 +159,9 @@ class GraphFamily:
         return self._generalised[key]
 
     def pitches(self, number: int, algorithm: str) -> dict[str, tuple[int | Term, ...]]:
-        """Strides of the arrays of one of the calls that are not dense, by the workload's names.
+        """Returns the strides of a call's arrays that are not dense, by the workload's names.
 
-        They are numbers, or terms of the sizes of the call's definition. A constant of open shape lies as it does at
+        They are numbers, or terms of the sizes of the call's definition. A constant of open shape has the strides of
         the largest sizes.
 
         Raises:
@@ -177,22 +177,22 @@ class GraphFamily:
         own = [tuple(size.at(point) for size in found.sizes) for point in self.points]
         group = self.group(number, self.points[-1])
         *inputs, output = _workload(group).tensors(algorithm)
-        known = operations([output], inputs)
+        names = operations([output], inputs)
         pitches: dict[str, tuple[int | Term, ...]] = {}
         for tensor, name in zip([*inputs, output], [*group.inputs, group.output], strict=True):
             every = [self._strides(name, point) for point in self.points]
             if name in self._open_constants:
-                pitches[known[tensor.op]] = dense(self.graph.type(name).shape)
+                pitches[names[tensor.op]] = dense(self.graph.type(name).shape)
             elif any(strides is not None for strides in every):
                 shapes = [self._scopes[point].graph.type(name).shape for point in self.points]
                 laid = [strides or dense(shape) for strides, shape in zip(every, shapes, strict=True)]
                 if laid != list(map(dense, shapes)):
-                    pitches[known[tensor.op]] = _pitches(name, laid, shapes, own)
+                    pitches[names[tensor.op]] = _pitches(name, laid, shapes, own)
         return pitches
 
     # ------------------------------------------------------------------ comparing
     def _check_ends(self) -> None:
-        """Holds inputs and outputs of all graphs against what follows from the sizes."""
+        """Compares inputs and outputs of all graphs with those that follow from the sizes."""
         names = [*self.graph.inputs, *self.graph.outputs]
         ends = list(map(self.parameter, names))
         for point, scope in self._scopes.items():
@@ -202,7 +202,7 @@ class GraphFamily:
                 raise NotOpen(f"inputs and outputs must follow from the sizes, but do not at {sizes}")
 
     def _compare(self, point: Point) -> None:
-        """Holds the network at some sizes against that at the largest."""
+        """Compares the network at some sizes with that at the largest."""
         here, there = self._scopes[point], self._scopes[self.points[-1]]
         shown = "x".join(map(str, point))
         for mine, theirs in zip_longest((g.title for g in here.groups), (g.title for g in there.groups)):
@@ -225,9 +225,9 @@ class GraphFamily:
 
     @cached_property
     def _alike(self) -> list[int]:
-        """Of each call the first that is like it."""
+        """List of the first call that is like each call."""
         first: dict[tuple[Any, ...], int] = {}
-        found = []
+        first_calls = []
         for number in range(self.count):
             names = [self.group(number, self.points[-1]).inputs, (self.group(number, self.points[-1]).output,)]
             arrays = [name for each in names for name in each]
@@ -236,39 +236,39 @@ class GraphFamily:
                 self.graph.type(name).shape if name in self._open_constants else None for name in arrays
             )
             computed = tuple(_workload(self.group(number, point)).key for point in self.points)
-            found.append(first.setdefault((computed, laid, of_open_shape), number))
-        return found
+            first_calls.append(first.setdefault((computed, laid, of_open_shape), number))
+        return first_calls
 
     @cached_property
     def _open_constants(self) -> set[str]:
-        """Those whose shapes follow from the sizes."""
+        """Constants whose shapes depend on the sizes."""
         graphs = [self._scopes[point].graph for point in self.points]
         shapes = [{name: array.shape for name, array in graph.constants.items()} for graph in graphs]
         return {name for name in shapes[0] if len({each.get(name) for each in shapes}) > 1}
 
     def _strides(self, name: str, point: Point) -> tuple[int, ...] | None:
-        """Of a value within another one, at some sizes; None: dense."""
+        """Returns the strides of a value within another one, at some sizes; None: dense."""
         return self._scopes[point].locations[name].strides
 
 
 def _pitches(
     name: str, laid: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]], own: Sequence[Point]
 ) -> tuple[int | Term, ...]:
-    """Strides of a value that are what they are at some sizes; along an axis of one element any will do.
+    """Derives the strides of a value from those at some sizes; along an axis of one element any stride is right.
 
     Raises:
         NotOpen: they do not follow from the sizes.
     """
-    found: list[int | Term] = []
+    derived: list[int | Term] = []
     for strides, extents in zip(zip(*laid, strict=True), zip(*shapes, strict=True), strict=True):
         if len(set(strides)) == 1 or set(extents) == {1}:
-            found.append(strides[-1])
+            derived.append(strides[-1])
             continue
         try:
-            found.append(term_of(strides, own))
+            derived.append(term_of(strides, own))
         except NoTerm as error:
             raise NotOpen(f"strides of {name!r} must follow from the sizes: {error}") from error
-    return tuple(found)
+    return tuple(derived)
 
 
 def _workload(group: Group) -> Workload:
@@ -277,7 +277,7 @@ def _workload(group: Group) -> Workload:
 
 
 def _sharing(graph: Graph, other: Graph) -> Graph:
-    """The graph with constants of another one where they are equal, so that they are in memory once."""
+    """Replaces constants by equal ones of another graph, so that they are in memory once."""
     shared: dict[str, Array] = {}
     for name, array in graph.constants.items():
         theirs = other.constants.get(name)
@@ -294,13 +294,13 @@ def _equal(a: Array, b: Array) -> bool:
 
 
 def _bits(array: Array) -> Array:
-    """Elements as whole numbers, of which each is equal to itself, eight bytes at once where that goes."""
+    """Reads elements as integers, which equal themselves even if NaN, eight bytes at once if possible."""
     data = contiguous(array).reshape(-1).view(np.uint8)
     return data if data.nbytes % 8 else data.view(np.uint64)
 
 
 def _is_part(array: Array, whole: Array) -> bool:
-    """Whether an array is what another one has at the beginning of all axes."""
+    """Tells whether an array is the beginning, along all axes, of another one."""
     if array is whole:
         return True
     if array.ndim != whole.ndim or array.dtype != whole.dtype:

@@ -1,4 +1,4 @@
-"""Kernels of a network, of the cache or built, and what they are linked to, as before or anew."""
+"""Kernels of a network, cached or built, and their linking, cached or anew."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from targets.base import Module, NetworkPlan, Target
 from targets.manifest import contents
 
 Builder = Callable[[Sequence[Kernel | OpenKernel]], Iterable[Module]]
-"""Kernels → their modules in this order, each when it is asked for."""
+"""Function kernels → their modules in this order, each built when it is requested."""
 
 
 class Linking:
-    """Kernels of one network.
+    """Linker of one network's kernels.
 
     Args:
-        kernels: in the order in which they are linked.
-        name: of the network.
-        target: that links.
-        cache: of kernels, and of what they were linked to; None: everything is made.
-        build: makes those that are not known.
+        kernels: kernels in the order in which they are linked.
+        name: name of the network.
+        target: target that links.
+        cache: cache of kernels and linking results; None: everything is made.
+        build: function that builds kernels that are not cached.
 
     Attributes:
-        before: what the kernels were linked to before; None where they were not.
+        before: earlier linking result of the same kernels, from the cache, or None.
     """
 
     def __init__(
@@ -51,19 +51,20 @@ class Linking:
         return [key for key in self._keys if key is not None]
 
     def modules(self) -> Iterator[Module]:
-        """Modules of the kernels, without their code where they are linked already."""
+        """Returns the modules of the kernels, without their code if they are linked already."""
         return self._built() if self.before is None else iter(self.before.modules)
 
     def link(self, plan: NetworkPlan, folder: Path) -> Mapping[str, Any]:
-        """Writes to `folder` what the target links, as it was linked before or anew; what `Target.link` says of it.
+        """Writes the target's files to `folder`, from the cache or linked anew; returns the facts of `Target.link`.
 
-        Kernels are the same and where weights lie may differ: of one model values are equal that are not of another.
+        With the same kernels, offsets of weights may still differ: constants that are equal in one model, and stored
+        once, need not be equal in another.
         """
         cache, before = self._cache, self.before
         if cache is None or None in self._keys:
             return self._target.link(plan, folder)
-        found = plan_digest(plan, self._known)
-        if before is not None and before.plan == found:
+        digest = plan_digest(plan, self._known)
+        if before is not None and before.plan == digest:
             for file, data in before.files.items():
                 replace_file(folder / file, data)
             return before.facts
@@ -72,17 +73,17 @@ class Linking:
         facts = self._target.link(plan, folder)
         files = {item["file"]: contents(folder / item["file"], item["sha256"]) for item in facts.get("files", ())}
         if f"{self._name}.so" in files:
-            cache.keep_linked(self._name, self._known, Linked.of(found, facts, files, plan.modules))
+            cache.keep_linked(self._name, self._known, Linked.of(digest, facts, files, plan.modules))
         return facts
 
     def _built(self) -> Iterator[Module]:
-        """Modules of the cache or built; these are kept there."""
+        """Yields modules from the cache or built; the latter are put into the cache."""
         cache = self._cache
-        found = [None if cache is None or key is None else cache.module(key) for key in self._keys]
-        missing = [kernel for kernel, module in zip(self._kernels, found, strict=True) if module is None]
+        cached = [None if cache is None or key is None else cache.module(key) for key in self._keys]
+        missing = [kernel for kernel, module in zip(self._kernels, cached, strict=True) if module is None]
         building = iter(self._build(missing))
-        for key, known in zip(self._keys, found, strict=True):
-            module = next(building) if known is None else known
-            if known is None and cache is not None and key is not None:
+        for key, from_cache in zip(self._keys, cached, strict=True):
+            module = next(building) if from_cache is None else from_cache
+            if from_cache is None and cache is not None and key is not None:
                 cache.keep_module(key, module)
             yield module

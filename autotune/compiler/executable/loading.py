@@ -1,9 +1,9 @@
-"""Loading a compiled network: its manifest says who runs it.
+"""Loading of a compiled network: its manifest names the class that runs it.
 
 network = autotune.load("runs/resnet50/network")
 logits = network(image)
 
-A process that only does this imports NumPy and nothing else that is not Python's own.
+A process that only does this imports NumPy, and otherwise only the standard library.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from targets.executable import Executable
 from targets.manifest import MANIFEST, ExecutableError, parsed, read_manifest
 
 APPLICATIONS = {"language": "autotune.language.compiled:load"}
-"""Functions that load folders of several entry points, by the kind of the manifest; each takes what `load` takes."""
+"""Functions that load folders of several entry points, called like `load`, by the kind of the manifest."""
 
 
 def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> Executable:
     """Loads the network in a folder that `autotune compile`, `autotune run` or `save` wrote.
 
-    A folder that a language model was saved to gives a `LanguageModel`, as does `autotune.language.load`, which has
-    the type.
+    A folder that a language model was saved to yields a `LanguageModel`; `autotune.language.load` does the same, and
+    has this type.
 
     Args:
-        folder: of the network.
-        threads: that kernels of a CPU run on; None: as many as they were chosen for.
-        mapped: whether weights are pages of the file, which processes share, where the target can run on those.
+        folder: folder of the network.
+        threads: number of threads that kernels of a CPU run on; None: as many as they were chosen for.
+        mapped: whether weights are pages of the file, which processes share, if the target can run on those.
 
     Raises:
-        ExecutableError: the folder holds no network, or one that this machine cannot run.
+        ExecutableError: the folder has no network, or one that this machine cannot run.
     """
-    place = Path(folder)
-    data = parsed(place)
+    path = Path(folder)
+    data = parsed(path)
     if application := APPLICATIONS.get(str(data.get("kind"))):
         module, _, name = application.partition(":")
         loaded: Executable = getattr(import_module(module), name)(folder, threads, mapped)
         return loaded
-    return _class_of(place, data)(folder, threads, mapped)
+    return _class_of(path, data)(folder, threads, mapped)
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
     """Reads the manifest of a network, whether or not this machine can run it.
 
     Raises:
-        ExecutableError: there is none, or one with values that cannot be.
+        ExecutableError: there is no manifest, or it has illegal values.
     """
     return read_manifest(folder, _class_of(folder, parsed(folder)).format)
 
@@ -67,7 +67,7 @@ def _class_of(folder: Path, manifest: Mapping[str, Any]) -> type[Executable]:
 
 
 def kinds(target: str = "") -> Iterator[type[Executable]]:
-    """Classes of all executables, that of `target` first: those after it need not be imported where it is wanted."""
+    """Lists the classes of all executables, that of `target` first, so that the others are imported only if needed."""
     family, passed = target.partition(":")[0], set()
     for name in sorted(registry.TARGETS, key=lambda name: name != family):
         kind = registry.executable_of(name)

@@ -1,8 +1,9 @@
 """Kernels of a network of open sizes: candidates, and the ranges of sizes in which each is called.
 
 Each schedule was found at some sizes. It holds from there on, as its tiles fit in there, and its time at any size is
-estimated: a tile of 8 rows computes 16 for 9, one of 5 computes 10. `tuner.size_ranges` divides sizes into few ranges,
-each with the schedules that are estimated best there, such that the network loses the least over all sizes.
+estimated: with tiles of 8 rows, 16 rows are computed for 9; with tiles of 5, 10. `tuner.size_ranges` divides sizes into
+few ranges, each with the schedules of the best estimates there, such that the network loses the least time over all
+sizes.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ from search_space.workloads import Workload
 from targets.base import Target
 
 MOST = 16
-"""Ranges of an open size."""
+"""Largest number of ranges of an open size."""
 LEAST_GAIN = 0.001
 """Share of the time that one more range must save."""
 COPY = 0.005
 """Share of the time that another copy of all weights must save; kernels that pack in their own ways have one each."""
 DOUBT = 0.02
-"""Share of its time by which a schedule is taken to be slower for each doubling from where it was found: what is
-searched at a size is the best there of what the estimate tells apart, and of what it does not."""
+"""Share of its time by which a schedule is assumed slower for each doubling from where it was found: the search at a
+size optimises also effects that the estimate does not model."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """The way in which a kernel packs its constants.
+    """Way in which a kernel packs its constants.
 
     Attributes:
-        how: equal for kernels that pack alike.
-        nbytes: of what is packed.
+        how: text that is equal for kernels that pack alike.
+        nbytes: bytes of the packed constants.
     """
 
     how: str
@@ -57,13 +58,13 @@ class Packed:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel of a call from some sizes on.
+    """Kernel of a call from some sizes on.
 
     Attributes:
-        kernel: its code holds for these sizes and all larger ones.
-        terms: what each of its sizes is, by the sizes of the network.
-        seconds: estimated, (cells,); infinite where it does not hold.
-        packed: how it packs constants.
+        kernel: kernel whose code holds for these sizes and all larger ones.
+        terms: term of the network's sizes for each of the kernel's sizes.
+        seconds: estimated time, (cells,); infinite where the kernel does not hold.
+        packed: way in which it packs constants.
     """
 
     kernel: OpenKernel
@@ -77,10 +78,10 @@ class OpenKernels:
 
     Args:
         family: the network.
-        chosen: workload → its schedule.
-        target: builds the kernels.
-        threads: that the kernels run on.
-        cold: whether estimates are those of constants that come from memory.
+        chosen: function workload → its schedule.
+        target: target that builds the kernels.
+        threads: number of threads that the kernels run on.
+        cold: whether to estimate times for constants that come from memory.
     """
 
     def __init__(
@@ -91,10 +92,10 @@ class OpenKernels:
         self._unscheduled: dict[tuple[int, str, Point], tuple[Any, State]] = {}
 
     def choose(self) -> list[tuple[Range, tuple[Candidate, ...]]]:
-        """Ranges of sizes, each with the kernel of every call.
+        """Chooses ranges of sizes, each with the kernel of every call.
 
         Raises:
-            NotOpen: sizes at which no schedule holds that was found at these or lesser ones.
+            NotOpen: sizes have no schedule that was found at these or lesser ones and holds for them.
         """
         family, cells = self._family, self._family.shapes.cells
         every = {call: self._candidates(call) for call in family.distinct}
@@ -111,10 +112,10 @@ class OpenKernels:
         return ranges
 
     def _candidates(self, call: int) -> list[Candidate]:
-        """Kernels of a call, each from where its schedule was found on.
+        """Lists the kernels of a call, each for the sizes from where its schedule was found.
 
         Raises:
-            NotOpen: sizes at which none of them holds.
+            NotOpen: no kernel holds for some sizes.
         """
         family, cells = self._family, self._family.shapes.cells
         candidates: list[Candidate] = []
@@ -136,11 +137,11 @@ class OpenKernels:
         return candidates
 
     def _candidate(self, call: int, schedule: Schedule, least: Point) -> Candidate:
-        """The kernel of a schedule that was found at some sizes, for these and all larger ones.
+        """Makes the kernel of a schedule that was found at some sizes, for these and all larger ones.
 
         Raises:
-            ScheduleError: it does not hold for them.
-            NotOpen: the call is not one definition.
+            ScheduleError: the schedule does not hold for them.
+            NotOpen: the call's definition differs between sizes.
         """
         family = self._family
         general, ends = family.definition(call, schedule.algorithm), (least, family.shapes.greatest)
@@ -153,7 +154,7 @@ class OpenKernels:
         return Candidate(named, general.terms, self._estimated(opened, general.terms, least), _packed(opened.program))
 
     def _defined(self, call: int, algorithm: str, least: Point) -> tuple[Any, State]:
-        """The definition of a call from some sizes on, as `te_json`, and its state without a schedule."""
+        """Returns the definition of a call from some sizes on, as `te_json`, and its state without a schedule."""
         key = call, algorithm, least
         if key not in self._unscheduled:
             definition = self._family.definition(call, algorithm).plain(least, self._family.shapes.greatest)
@@ -162,7 +163,7 @@ class OpenKernels:
         return self._unscheduled[key]
 
     def _estimated(self, opened: OpenTrace, terms: Mapping[str, Term], least: Point) -> NDArray[np.float64]:
-        """Seconds of a kernel in each cell, in the mean of its ends; infinite where it does not hold."""
+        """Estimates the seconds of a kernel in each cell, as the mean of its ends; infinite where it does not hold."""
         cells, sizes = self._family.shapes.cells, opened.program.sizes
         points = [point for cell in cells for point in (cell.least, cell.greatest)]
         columns = np.array([[terms[name].at(point) for point in points] for name in sizes], np.float64)
@@ -170,7 +171,7 @@ class OpenKernels:
             columns.reshape(len(sizes), len(points)), self._target.hardware, self._cold, self._threads
         )
         begins = np.array([cell.least for cell in cells])  # (cells, sizes)
-        doubt = 1 + DOUBT * np.log2(begins / least).sum(1) * bool(sizes)  # what has no size is the same everywhere
+        doubt = 1 + DOUBT * np.log2(begins / least).sum(1) * bool(sizes)  # fixed kernels: no doubt
         return np.where((begins >= least).all(1), ends.reshape(-1, 2).mean(1) * doubt, np.inf)
 
 
@@ -183,11 +184,11 @@ def choose_kernels(
     logarithm of its sizes.
 
     Args:
-        cells: of `ShapeSet`. Where several sizes are open each is a range.
-        seconds: estimated, (kernels, candidates, cells); infinite where a candidate does not hold. Each kernel has one
-            that holds in each cell.
-        counts: how often each kernel is called: (kernels,).
-        packed: by kernel and candidate.
+        cells: cells of a `ShapeSet`. If several sizes are open each is a range.
+        seconds: estimated times, (kernels, candidates, cells); infinite where a candidate does not hold. Each kernel
+            has one that holds in each cell.
+        counts: number of calls of each kernel, (kernels,).
+        packed: ways of packing, by kernel and candidate.
     """
     weights = np.array([sum(math.log((b + 1) / a) for a, b in each.spans) for each in cells])
     of_all = (seconds.min(1) * counts[:, None]).sum(0)  # (cells,)
@@ -204,7 +205,7 @@ def choose_kernels(
 
 
 def _rare(costs: NDArray[np.float64], packed: Sequence[Packed], price: float) -> NDArray[np.bool_]:
-    """Tells which candidates of a kernel pack in a way that is not worth its memory, at a price of each byte."""
+    """Marks candidates whose way of packing is not worth its memory, at a price per byte."""
     ways = {p.how: p.nbytes for p in packed}
     way = np.array([list(ways).index(p.how) for p in packed])
     least = np.full((len(ways), costs.shape[1]), np.inf)  # (ways, cells)

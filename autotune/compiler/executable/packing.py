@@ -1,4 +1,4 @@
-"""Constants of an executable's steps as their kernels take them, packed as soon as kernels are known."""
+"""Constants of an executable's steps in the layout of their kernels, packed as soon as kernels are known."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from search_space.dtypes import numpy_dtype
 from targets.base import Module, Packer, Target
 
 AHEAD = 4
-"""Calls whose constants are packed before their turn: all of them at once would take as much memory again."""
+"""Calls whose constants are packed ahead of their turn: packing all at once would take as much memory again."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a kernel.
+    """Call of a kernel.
 
     Attributes:
-        graph: that has the call's inputs.
-        group: what is computed.
-        module: of the kernel.
+        graph: graph with the call's inputs.
+        group: nodes that it computes.
+        module: module of the kernel.
     """
 
     graph: Graph
@@ -37,7 +37,7 @@ class Call:
 
     @property
     def made_of(self) -> tuple[object, ...]:
-        """By which calls are known whose constants are packed to the same bytes."""
+        """Key that calls share whose constants are packed to the same bytes."""
         held = self.graph.constants
         arrays = [held.get(name) for name in self.group.inputs]
         places = [None if a is None else (a.ctypes.data, a.shape, a.strides, a.dtype.str) for a in arrays]
@@ -45,21 +45,21 @@ class Call:
 
 
 class Constants:
-    """Packs constants with the packers of a target; those that are packed ahead wait for who asks for them.
+    """Packer of constants for a target; constants that are packed ahead wait until `of` is called.
 
     Args:
-        target: of the kernels.
+        target: target of the kernels.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._library: object = None
-        self._packers: dict[str, Packer | None] = {}  # by the module's name
+        self._packers: dict[str, Packer | None] = {}  # module name -> packer
         self._made: dict[tuple[str, Group], Mapping[str, Array]] = {}
         self._stream: Iterator[Mapping[str, Array]] | None = None
 
     def ahead(self, call: Call) -> None:
-        """Packs what `of` will be asked for."""
+        """Packs the constants of a call before `of` is called for it."""
         self._made[call.module.name, call.group] = self._packed(call)
 
     @contextmanager
@@ -85,14 +85,14 @@ class Constants:
                 pool.shutdown(cancel_futures=True)
 
     def of(self, call: Call) -> Mapping[str, Array]:
-        """Constants of a step by the parameter's name, if its kernel takes any that are packed when it is compiled."""
+        """Returns the constants of a call that are packed at compile time, by the parameter's name."""
         if self._stream is not None:
             return next(self._stream)
         made = self._made.pop((call.module.name, call.group), None)
         return self._packed(call) if made is None else made
 
     def _streamed(self, calls: Iterable[Call], pool: ThreadPoolExecutor) -> Iterator[Mapping[str, Array]]:
-        """Constants of each call, in order, packed a few calls ahead by the threads of a pool."""
+        """Yields the constants of each call, in order, packed a few calls ahead by the threads of a pool."""
         waiting: deque[Future[Mapping[str, Array]]] = deque()
         for call in calls:
             if len(waiting) > AHEAD:
@@ -107,15 +107,15 @@ class Constants:
         return self._packers[module.name]
 
     def _packed(self, call: Call) -> Mapping[str, Array]:
-        module, held = call.module, call.graph.constants
+        module, constants = call.module, call.graph.constants
         if not any(p.constant or p.packed_from for p in module.parameters):
             return {}
         packer = self._packer(module)
         if packer is None:
             return {}
         arrays = [
-            np.asarray(held[name])
-            if name in held and not source.extents
+            np.asarray(constants[name])
+            if name in constants and not source.extents
             else np.zeros(source.shape, numpy_dtype(source.dtype))
             for source, name in zip(module.sources, call.group.inputs, strict=True)
         ]
@@ -123,11 +123,11 @@ class Constants:
 
 
 def room(graphs: Iterable[Graph], calls: Sequence[Call], spacing: int) -> int:
-    """Bytes that the weights of an executable take at most, where equal ones lie apart.
+    """Bounds the bytes of an executable's weights from above, as if no two were equal.
 
     Args:
-        graphs: whose constants calls may read as they are.
-        calls: of the executable.
+        graphs: graphs whose constants calls may read unpacked.
+        calls: calls of the executable.
         spacing: bytes at whose multiples constants begin.
     """
     made = [p for call in calls for p in call.module.parameters if p.constant or p.packed_from]

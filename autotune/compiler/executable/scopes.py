@@ -1,4 +1,4 @@
-"""Graphs whose kernels an executable calls, a network of known shape and the bodies of its loops, and their values."""
+"""Scopes: graphs whose kernels an executable calls, that is a network of known shape or the body of a loop."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from search_space.workloads import Workload
 from targets.base import Place
 
 Roots = Callable[[str], Place]
-"""A value in whose memory others lie -> where it begins."""
+"""Function that maps a value which owns memory to where it begins."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A graph of kernels.
+    """Graph of kernels.
 
     Attributes:
-        graph: in a form in which every kernel writes where its value has to be, see `executable_graph`.
-        groups: kernels and loops, in the order in which they run.
-        locations: of all values, within others.
-        bodies: those of its loops, by the name of the loop.
+        graph: graph in which every kernel writes to the final place of its value, see `executable_graph`.
+        groups: kernels and loops, in execution order.
+        locations: locations of all values, within others.
+        bodies: bodies of its loops, by the name of the loop.
     """
 
     graph: Graph
@@ -42,7 +42,7 @@ class Scope:
         return [self.graph, *(body.graph for body in self.bodies.values())]
 
     def calls(self) -> Iterator[tuple[Scope, Group, int]]:
-        """Groups that are computed with their scopes, in the order of their calls, and how often each one is called."""
+        """Lists the groups that are computed with their scopes, in execution order, and the number of calls of each."""
         for group in self.groups:
             if group.loop is None:
                 yield self, group, 1
@@ -51,20 +51,20 @@ class Scope:
                 yield from ((body, inner, trips) for inner in body.groups)
 
     def root(self, name: str) -> str:
-        """The value in whose memory one lies."""
+        """Returns the value that owns the memory of a value."""
         return self.locations[name].root
 
     def place(self, name: str, where: Roots) -> Place:
-        """Where a value lies."""
+        """Locates a value."""
         beyond = self.locations[name].offset * numpy_dtype(self.graph.type(name).dtype).itemsize
         return where(self.root(name)).shifted(beyond)
 
     def is_dense(self, group: Group) -> bool:
-        """Says whether all arrays of a call are dense."""
+        """Tells whether all arrays of a call are dense."""
         return all(self.locations[name].strides is None for name in (*group.inputs, group.output))
 
     def plan(self, spacing: int) -> MemoryPlan:
-        """Places the values in an arena.
+        """Plans the places of values in an arena.
 
         Args:
             spacing: bytes at whose multiples values begin.
@@ -72,11 +72,11 @@ class Scope:
         return plan(self.intervals(spacing), spacing)
 
     def intervals(self, spacing: int) -> list[Interval]:
-        """Needs of every value that lives in an arena; inputs, constants and outputs have their places elsewhere.
+        """Lists the memory needs of every value in an arena; inputs, constants and outputs lie elsewhere.
 
-        All that a trip of a loop needs besides the loop's results is one of them, `inside` the loop.
+        Everything that a trip of a loop needs besides the loop's results is one of them, `inside` the loop.
         """
-        given = {*self.graph.inputs, *self.graph.constants, *(self.root(name) for name in self.graph.outputs)}
+        outside = {*self.graph.inputs, *self.graph.constants, *(self.root(name) for name in self.graph.outputs)}
         written: dict[str, int] = {}
         read: dict[str, int] = {}
         for number, group in enumerate(self.groups):
@@ -86,7 +86,7 @@ class Scope:
         needs = [
             Interval(name, self.graph.type(name).nbytes, number, read[name])
             for name, number in written.items()
-            if name not in given
+            if name not in outside
         ]
         for number, group in enumerate(self.groups):
             nbytes = 0 if group.loop is None else self.bodies[group.loop.name].plan(spacing).nbytes
@@ -96,23 +96,23 @@ class Scope:
 
 
 def inside(loop: str) -> str:
-    """Name of the memory that a trip of a loop needs in the memory plan; no value is called so."""
+    """Names the memory that a trip of a loop needs in the memory plan; no value has such a name."""
     return f"{loop}\0inside"
 
 
 def listed_step(title: str, workload: Workload, kernel: str, open_sizes: bool = False) -> dict[str, Any]:
-    """A step as manifests have it: with its operations, where sizes do not change them, and what it multiplies."""
+    """Describes a step for a manifest: factors' types, and the operations unless sizes change them."""
     kinds = dict.fromkeys(spec.dtype for spec in workload.inputs[:2])
     found = {"title": title, "workload": workload.key, "kernel": kernel, "dtype": " x ".join(kinds)}
     return found if open_sizes else {**found, "flops": workload.flops}
 
 
 def scope_of(graph: Graph, alignment: int) -> Scope:
-    """A graph, partitioned.
+    """Partitions a graph and the bodies of its loops.
 
     Args:
-        graph: as `executable_graph` gives it.
-        alignment: of the target.
+        graph: graph that `executable_graph` returned.
+        alignment: alignment of the target.
     """
     groups = [group for group in partition(graph, alignment=alignment) if group.workload or group.loop]
     bodies = {node.name: scope_of(node.attrs["body"].graph, alignment) for node in loops_of(graph)}
@@ -120,32 +120,32 @@ def scope_of(graph: Graph, alignment: int) -> Scope:
 
 
 def trip_places(node: Node, body: Scope, data: Place, given: Sequence[Place]) -> dict[str, Place]:
-    """Where inputs and outputs of a loop's body lie in each trip, by their roots.
+    """Locates inputs and outputs of a loop's body in each trip, by their roots.
 
     Args:
         node: the loop.
-        body: of it.
-        data: where the loop's results lie.
-        given: where its inputs lie.
+        body: scope of its body.
+        data: place of the loop's results.
+        given: places of its inputs.
     """
     of, trips = node.attrs["body"], node.attrs["trips"]
     results = written(node.attrs)[0]
     outputs = [replace(data.shifted(at.base), advance=at.advance, period=at.period) for at in results]
-    found = {body.root(name): place for name, place in zip(body.graph.outputs, outputs, strict=True)}
+    by_root = {body.root(name): address for name, address in zip(body.graph.outputs, outputs, strict=True)}
     states, backs = len(of.carried), node.attrs["reads_back"]
-    for number, (name, kind, place) in enumerate(zip(body.graph.inputs, of.inputs, given, strict=True)):
-        found[name] = place
+    for number, (name, kind, address) in enumerate(zip(body.graph.inputs, of.inputs, given, strict=True)):
+        by_root[name] = address
         if number < states:
-            found[name] = replace(_before(outputs[of.carried[number]]), first=place)
+            by_root[name] = replace(_before(outputs[of.carried[number]]), first=address)
         elif number < states + of.sequences:
-            last, step = place.shifted((trips - 1) * kind.nbytes), kind.nbytes
+            last, step = address.shifted((trips - 1) * kind.nbytes), kind.nbytes
             back = backs[number - states]
-            found[name] = replace(last, advance=-step) if back else replace(place, advance=step)
-    return found
+            by_root[name] = replace(last, advance=-step) if back else replace(address, advance=step)
+    return by_root
 
 
 def _before(place: Place) -> Place:
-    """Where an output of the trip before lies, but in the first trip."""
-    if place.period:  # by turns
+    """Locates an output of the trip before; the first trip has none."""
+    if place.period:  # trips alternate between places
         return replace(place.shifted(place.advance), advance=-place.advance)
     return replace(place.shifted(-place.advance), advance=place.advance)

@@ -1,10 +1,10 @@
 """Shapes that an executable takes: one, or those of all values of a few named sizes.
 
-Graphs and schedules have known shapes. So a network of open sizes is made at a few points, and what these have in
-common is compiled: schedules are found at some points, and sizes are divided into ranges of small cells. A network of
-one shape is the set of one point without a size.
+Graphs and schedules have known shapes. Therefore a network of open sizes is made at a few points, and their common
+structure is compiled: schedules are found at some points, and sizes are divided into ranges of small cells. A network
+of one shape is the set of one point without a size.
 
-One row, one image, one token make another graph more often than not, and are points of their own.
+One row, one image or one token usually yields another graph: such sizes are points of their own.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from search_space.ir.intervals import Span
 from search_space.terms import Point, points_of
 
 LEAST = (2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256, 1024)
-"""At which schedules are found where one size is open."""
+"""Sizes at which schedules are found where one size is open."""
 FACTOR = 16
-"""Between the sizes at which they are found where two are open; of more there are the least alone."""
+"""Ratio of the sizes at which schedules are found where two are open; of more sizes only the smallest ones are used."""
 CELLS = 8
-"""Into which each doubling of a size is divided, at most; no range is less than one of these."""
+"""Largest number of cells of each doubling of a size; no range is smaller than a cell."""
 
 
 class NotOpen(ValueError):
-    """A network that is not one at all sizes."""
+    """A network that differs between sizes."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """A range of sizes that has kernels of its own.
+    """Range of sizes that has its own kernels.
 
     Attributes:
-        least, greatest: both inclusive.
+        least, greatest: ends of the range, both inclusive.
     """
 
     least: Point
@@ -48,13 +48,13 @@ class Range:
 
 @dataclass(frozen=True)
 class ShapeSet:
-    """A set of shapes: every value of named sizes, or one shape.
+    """Set of shapes: every value of named sizes, or one shape.
 
     Attributes:
-        sizes: least and greatest value of each size, by name; none of a fixed shape.
-        exact: points at which the network has a graph and kernels of its own; of a fixed shape the one point, `()`.
-        samples: points at which schedules of open sizes are found, the least first.
-        cells: small ranges, in order, of which neighbours may become one where one size is open.
+        sizes: smallest and largest value of each size, by name; empty for a fixed shape.
+        exact: points at which the network has its own graph and kernels; for a fixed shape the one point, `()`.
+        samples: points at which schedules of open sizes are found, the smallest first.
+        cells: small ranges, in order; if one size is open, neighbours may be merged.
     """
 
     sizes: Mapping[str, Span]
@@ -64,13 +64,13 @@ class ShapeSet:
 
     @classmethod
     def of(cls, sizes: Mapping[str, Span]) -> ShapeSet:
-        """The set of all values of some sizes.
+        """Makes the set of all values of some sizes.
 
         Args:
-            sizes: least and greatest value of each, by name.
+            sizes: smallest and largest value of each, by name.
 
         Raises:
-            NotOpen: a size of several that begins at 1, or a range without two sizes of more than 1.
+            NotOpen: one of several sizes begins at 1, or a range has fewer than two sizes above 1.
         """
         if not sizes:
             return FIXED
@@ -102,7 +102,7 @@ class ShapeSet:
 
     @property
     def points(self) -> list[Point]:
-        """Points at which a network shows what it is at all open sizes, the largest sizes last; see `points_of`."""
+        """Points from which a network at all open sizes is derived, the largest sizes last; see `points_of`."""
         spans = zip(self.sizes, self.least, self.greatest, strict=True)
         return points_of({name: (low, high) for name, low, high in spans})
 
@@ -112,7 +112,7 @@ FIXED = ShapeSet({}, ((),))
 
 
 def _divided(span: Span, following: Callable[[int], float]) -> list[Span]:
-    """Divides a range of sizes into several; `following` gives the least size of the next one."""
+    """Divides a range of sizes into several; `following` returns the smallest size of the next one."""
     least, high = [span[0]], span[1]
     while (begin := following(least[-1])) <= high:
         least.append(int(begin))

@@ -1,7 +1,7 @@
 """States: inputs whose last rows a network computes, and writes where they lie.
 
-An `extended` node gives an input with other last rows. It has no memory of its own: who reads it reads the input, and
-the rows are an output, which whoever runs the network has to place at the end of the input.
+An `extended` node replaces the last rows of an input. It has no memory of its own: its consumers read the input, and
+the rows are an output, which the caller of the network must place at the end of the input.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from targets.base import BuildError
 
 
 def states_of(scope: Scope) -> list[tuple[str, str]]:
-    """Input and output of each state of a graph, in order.
+    """Lists input and output of each state of a graph, in order.
 
     Raises:
-        BuildError: what is extended is no input of its own, or the rows are no output as their kernel writes them.
+        BuildError: the extended value is no input of its own, or the rows are no output as their kernel writes them.
     """
-    graph, found = scope.graph, []
+    graph, states = scope.graph, []
     for node in graph.nodes:
         if node.op != "extended":
             continue
@@ -30,5 +30,5 @@ def states_of(scope: Scope) -> list[tuple[str, str]]:
             raise BuildError(f"a state must be an input that nothing else reads, but got {state!r}")
         if not outputs or scope.root(rows) in graph.inputs:
             raise BuildError(f"rows of a state must be an output that a kernel computes, but got {rows!r}")
-        found.append((state, outputs[0]))
-    return found
+        states.append((state, outputs[0]))
+    return states

@@ -3,8 +3,8 @@
     network = autotune.load("runs/vta_resnet18/network")
     logits = network(image)
 
-Each step is a module that its own target runs, an accelerator's on its simulator. Nothing is shared between steps but
-the arrays that they read and write. A network on one target has an executable of that target's own.
+Each step is a module that its own target runs, an accelerator's on its simulator. Steps share nothing except the arrays
+that they read and write. A network on one target has that target's own kind of executable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALIGNMENT = 64
 
 def _fit(data: Mapping[str, Any]) -> None:
     files = {module["file"] for module in data["modules"]}
-    known = {item["name"] for item in (*data["constants"], *data["inputs"])}
+    computed = {item["name"] for item in (*data["constants"], *data["inputs"])}
     for item in data["constants"]:
         if item["offset"] % ALIGNMENT or item["offset"] + tensor_bytes(item) > data["weights"]["nbytes"]:
             raise ExecutableError(f"`offset` must be a multiple of {ALIGNMENT} within weights, but got {item!r:.80}")
@@ -38,11 +38,11 @@ def _fit(data: Mapping[str, Any]) -> None:
         if step["kernel"] not in files:
             raise ExecutableError(f"`kernel` must be a file of a module, but got kernel={step['kernel']!r}")
         for name in step["inputs"]:
-            if name not in known:
+            if name not in computed:
                 raise ExecutableError(f"`inputs` must be there before their step, but got {name!r}")
-        known.add(step["output"])
+        computed.add(step["output"])
     for item in data["outputs"]:
-        if item["value"] not in known:
+        if item["value"] not in computed:
             raise ExecutableError(f"`value` must be what a step computes, but got value={item['value']!r}")
 
 
@@ -63,11 +63,11 @@ FORMAT = Format(
 class StepwiseExecutable(Executable):
     """A network of steps on several targets.
 
-    Threads may call it at the same time; what is simulated takes turns.
+    Threads may call it at the same time; simulators run one call at a time.
 
     Args:
-        folder: that `compile_stepwise` wrote.
-        threads: that kernels of the processor run on.
+        folder: folder that `compile_stepwise` wrote.
+        threads: number of threads that kernels of the processor run on.
         mapped: see `Executable`.
     """
 
@@ -92,10 +92,10 @@ class StepwiseExecutable(Executable):
         self._bound: list[Bound] = []
 
     def _check_steps(self) -> None:
-        """Holds the arrays that steps read and leave against those that their kernels take.
+        """Compares the arrays that steps read and write with the parameters of their kernels.
 
         Raises:
-            ExecutableError: some do not fit.
+            ExecutableError: an array does not fit.
         """
         kinds = {name: (array.size, array.dtype) for name, array in self._constants.items()}
         kinds |= {p.name: _kind(p) for p in self.inputs}
@@ -116,46 +116,46 @@ class StepwiseExecutable(Executable):
 
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         values = {**self._constants, **{p.name: a for p, a in zip(self.inputs, arrays, strict=True)}}
-        kept: list[Bound] = []
+        bound_kernels: list[Bound] = []
         for step in self.steps:
             kernel = self._kernels[step["kernel"]]
             sources = zip(kernel.module.sources, step["inputs"], strict=True)
             bound = kernel.bind([values[name].reshape(source.shape) for source, name in sources])
             values[step["output"]] = bound.run(self._threads(step)).copy()
-            kept.append(bound)
-        self._bound = kept
+            bound_kernels.append(bound)
+        self._bound = bound_kernels
         found = zip(self.manifest["outputs"], self.outputs, strict=True)
         return tuple(values[item["value"]].reshape(parameter.shape) for item, parameter in found)
 
     def step_seconds(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each step, (iterations, steps), on the inputs of the last call; of a simulator what it says.
+        """Times each step on the inputs of the last call, (iterations, steps); a simulator reports its own seconds.
 
         Raises:
-            ExecutableError: there was no call.
+            ExecutableError: there was no call before.
         """
-        kept = self._bound
-        if not kept:
+        bound_kernels = self._bound
+        if not bound_kernels:
             raise ExecutableError(f"`{self.name}` must have been called before it is timed, but it was not")
-        steps = zip(kept, self.steps, strict=True)
+        steps = zip(bound_kernels, self.steps, strict=True)
         return np.stack([bound.time(iterations, self._threads(step)) for bound, step in steps], axis=1)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each of `iterations` inferences: the sums of their steps, nothing in between counted."""
+        """Times `iterations` inferences: sums of their steps' seconds, without the time in between."""
         check_iterations(iterations)
         total: NDArray[np.float64] = self.step_seconds(iterations).sum(axis=1)
         return total
 
     def seconds_by_target(self, iterations: int) -> dict[str, float]:
-        """Target → the median seconds of its steps, added up."""
-        found: dict[str, float] = {}
+        """Sums the median seconds of the steps of each target."""
+        sums: dict[str, float] = {}
         for step, seconds in zip(self.steps, np.median(self.step_seconds(iterations), axis=0), strict=True):
-            found[step["target"]] = found.get(step["target"], 0.0) + float(seconds)
-        return found
+            sums[step["target"]] = sums.get(step["target"], 0.0) + float(seconds)
+        return sums
 
     def _threads(self, step: Mapping[str, Any]) -> int:
         return self.threads if step["target"] == self.manifest["target"] else 1
 
 
 def _kind(parameter: Parameter) -> tuple[int, np.dtype[Any]]:
-    """Elements, however they are arranged, and their type."""
+    """Returns the number of elements, in any shape, and their type."""
     return int(np.prod(parameter.shape)), numpy_dtype(parameter.dtype)

@@ -1,4 +1,4 @@
-"""The weights of an executable while it is compiled: where each lies, and the digest of them all."""
+"""The weights of an executable during compilation: the offset of each, and the digest of all."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from search_space.files import replace_file
 from targets.arrays import aligned, contiguous
 
 _SHOWN = 64
-"""Bytes at the beginning, the middle and the end of an array by which it is told whether it may be one met before."""
+"""Bytes at the beginning, the middle and the end of an array that are compared first to find an equal one."""
 
 
 class Weights:
     """Constants one after the other, equal ones once.
 
-    A thread copies them, where they are copied, and computes their digest meanwhile.
+    A thread copies them, if they are copied, and computes their digest meanwhile.
 
     Args:
         spacing: bytes at whose multiples constants begin.
-        room: bytes that all of them are to take at most: they are copied to one array, of which no more is touched than
-            they take; from the first one on that has no room left they stay where they are. 0: all do.
+        room: bytes that all of them may take: they are copied to one array, of which only the used pages are touched;
+            if one does not fit, it and the following ones stay in their own arrays. 0: no copy.
 
     Attributes:
-        nbytes: of all, those between them included.
+        nbytes: bytes of all, gaps included.
     """
 
     def __init__(self, spacing: int, room: int = 0) -> None:
@@ -44,40 +44,40 @@ class Weights:
         self._thread = ThreadPoolExecutor(1, "autotune-digest")
 
     def place(self, array: Array) -> int:
-        """Where a constant lies, in bytes from the beginning."""
+        """Returns the offset of a constant in bytes, which is added unless an equal one is there."""
         data = contiguous(array).reshape(-1).view(np.uint8)
         middle = data.nbytes // 2
         shown = b"".join(part.tobytes() for part in (data[:_SHOWN], data[middle : middle + _SHOWN], data[-_SHOWN:]))
-        known = self._places[str(array.dtype), data.nbytes, shown]
-        for other, place in known:
+        similar = self._places[str(array.dtype), data.nbytes, shown]
+        for other, offset in similar:
             if np.array_equal(data, other.result()):
-                return place
-        place, rest = self.nbytes, -max(data.nbytes, 1) % self._spacing + (data.nbytes == 0)
-        known.append((self._add(data), place))
+                return offset
+        offset, rest = self.nbytes, -max(data.nbytes, 1) % self._spacing + (data.nbytes == 0)
+        similar.append((self._add(data), offset))
         if rest:
             self._add(np.zeros(rest, np.uint8))
-        return place
+        return offset
 
     @property
     def parts(self) -> Sequence[Array]:
-        """Bytes (n,), which are those of the whole one after the other."""
+        """Bytes of all weights, in parts (n,) one after the other."""
         if self._room is not None:
             self._wait()
         return self._parts
 
     @property
     def whole(self) -> Sequence[Array] | Array:
-        """The parts, or where they were copied the array; that is on a 64-byte boundary and has 64 bytes or more."""
+        """The parts, or, if they were copied, the array, which is 64-byte aligned and has 64 bytes or more."""
         parts = self.parts
         return parts if self._room is None else self._room[: max(64, self.nbytes)]
 
     def write(self, path: Path, original: int, file: bool = True) -> dict[str, Any]:
-        """Writes all that there are so far to a file.
+        """Writes all constants added so far to a file.
 
         Args:
-            path: of the file.
+            path: path of the file.
             original: bytes of the constants before they were packed.
-            file: whether it is written; otherwise whoever loads the executable is to be given the weights.
+            file: whether to write the file; otherwise the caller of the loader must pass the weights.
 
         Returns:
             The key `weights` of a manifest.
@@ -85,17 +85,17 @@ class Weights:
         parts = self.parts
         self._wait()
         if file:
-            replace_file(path, *(part.data for part in parts))  # they are not copied into one
+            replace_file(path, *(part.data for part in parts))  # without joining them in memory
         sha256 = self._sha256.hexdigest()
         return {"file": path.name, "nbytes": self.nbytes, "sha256": sha256, "original_nbytes": original}
 
     def _wait(self) -> None:
-        """Until all that was added lies in its place."""
+        """Waits until everything that was added has been copied."""
         for taken in self._taken:
             taken.result()
 
     def _add(self, data: Array) -> Future[Array]:
-        """Appends bytes; where they lie, once they lie there."""
+        """Appends bytes; returns a future of the array that holds them."""
         start, self.nbytes = self.nbytes, self.nbytes + data.nbytes
         if self._room is not None and self.nbytes > self._room.nbytes:
             self._room = None

@@ -1,4 +1,4 @@
-"""Choosing a network's precision kernel by kernel: times, sensitivities, search, and the check of all together."""
+"""Choice of a network's precision, kernel by kernel: times, sensitivities, search, and the check of the combination."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ from search_space.extras import require
 from search_space.scratch import ScratchFolder
 
 AS_OPENVINO = "as openvino"
-"""The accuracy of OpenVINO as it is installed, which is in bfloat16 where the processor has it."""
+"""Value for the accuracy of OpenVINO as installed, which computes in bfloat16 if the processor has it."""
 
 DEFAULT = 40.0
-"""Decibels of `network.accuracy`."""
+"""Default of `network.accuracy`, in decibels."""
 
 INPUTS = 2
-"""Sets of inputs that noise is measured on."""
+"""Number of input sets that noise is measured on."""
 
 
 @dataclass(frozen=True)
 class Chooser:
-    """Chooses what of a network is in 16 bits, and in int8 where it may.
+    """Function that chooses the kernels of a network in 16 bits, and in int8 if allowed.
 
     Attributes:
-        settings: of the run.
-        limits: of algorithms.
+        settings: settings of the run.
+        limits: limits of algorithms.
         accuracy: decibels, or `AS_OPENVINO`.
         records: file of measurements, which may be missing.
-        data: file of inputs; None: random ones.
-        kept: file of an earlier choice to take if it is of the same graph and accuracy; None: none is.
-        int8: how layers are quantised that may be in int8; None: none may.
+        data: file of inputs; None: random inputs.
+        kept: file of an earlier choice, used if it is for the same graph and accuracy; None: no file.
+        int8: quantisation of layers that may be in int8; None: no layer may.
     """
 
     settings: Settings
@@ -70,16 +70,16 @@ class Chooser:
     int8: Quantisation | None = None
 
     def __call__(self, graph: Graph, source: ModelSource) -> Mixture:
-        """The choice for a graph in float32, after the passes.
+        """Chooses the types for a graph in float32, after the passes.
 
         Args:
-            graph: of the network.
+            graph: graph of the network.
             source: model that it was made of.
 
         Raises:
             MissingExtra: SciPy, which solves the integer program, is not installed.
-            ValueError: no output in floats, inputs that do not fit, a kept choice that cannot be read, or no OpenVINO
-                to be as accurate as.
+            ValueError: no output is in floats, inputs do not fit, the stored choice cannot be read, or OpenVINO is
+                missing and its accuracy was requested.
         """
         if (before := self._before(graph)) is not None:
             return before
@@ -90,12 +90,12 @@ class Chooser:
         feeds = self._feeds(graph)
         exact = [outputs_of(graph, feed) for feed in feeds]
         wanted = self._decibels(source, graph, feeds, exact)
-        places = places_of(graph)
+        sites = places_of(graph)
         with progress("sensitivities") as tell:
-            noise = sensitivities(graph, places, feeds, to(NARROW), tell)
+            noise = sensitivities(graph, sites, feeds, to(NARROW), tell)
             on_bytes = None if layers is None else sensitivities(graph, layers.places, feeds, layers.rounded, tell)
         seconds = Seconds(graph, layers, self.settings, self.limits, self.records)
-        problem = problem_of(seconds, places, noise, on_bytes)
+        problem = problem_of(seconds, sites, noise, on_bytes)
 
         def made(choice: Choice) -> Graph:
             narrow, in_bytes = (_chosen(problem, choice, kind) for kind in (1, BYTES))
@@ -106,7 +106,7 @@ class Chooser:
 
         allowed = 10 ** (-wanted / 10)
         choice, measured = settled(problem, allowed, loud)
-        if (choice == BYTES).any():  # their seconds add up only nearly, as kernels depend on their neighbours' types
+        if (choice == BYTES).any():  # the sum of seconds is inexact: kernels depend on their neighbours' types
             without = replace(problem, may=problem.may & (np.arange(problem.may.shape[1]) < BYTES))
             other, noise_of_other = settled(without, allowed, loud)
             if seconds.of(made(other)) <= seconds.of(made(choice)):
@@ -132,23 +132,23 @@ class Chooser:
         if self.kept is None or not self.kept.exists():
             return None
         try:
-            found = Mixture.from_json(json.loads(self.kept.read_text()))
+            earlier = Mixture.from_json(json.loads(self.kept.read_text()))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"`{self.kept}` must be a choice that a run wrote, but reading it failed: {error}"
             ) from None
         asked = (graph_digest(graph), self.accuracy, self.int8 is not None)
-        return found if (found.graph, found.asked, found.bytes_allowed) == asked else None
+        return earlier if (earlier.graph, earlier.asked, earlier.bytes_allowed) == asked else None
 
     def _feeds(self, graph: Graph) -> Sequence[Mapping[str, Array]]:
-        """Those that bytes are calibrated on are others."""
+        """Returns inputs to measure noise on, which differ from those that bytes are calibrated on."""
         if self.data is None:
             return random_feeds(graph.inputs, self.settings.seed + (self.int8 is not None), INPUTS)
         sets = load_feeds(self.data, graph.inputs)
-        found = sets[:INPUTS] if self.int8 is None else sets[-TEST_INPUTS:]
-        if not found:
+        chosen = sets[:INPUTS] if self.int8 is None else sets[-TEST_INPUTS:]
+        if not chosen:
             raise ValueError(f"`data` must hold at least one set of inputs, but got none in {self.data}")
-        return found
+        return chosen
 
     def _decibels(
         self,
@@ -167,10 +167,10 @@ class Chooser:
 
 
 def openvino_outputs(source: ModelSource, feeds: Sequence[Mapping[str, Array]], threads: int) -> list[dict[str, Array]]:
-    """Outputs by OpenVINO without a hint of the precision, for each set of inputs.
+    """Computes outputs by OpenVINO without a hint of the precision, for each set of inputs.
 
     Raises:
-        ValueError: it is not installed, or does not run the model.
+        ValueError: OpenVINO is not installed, or does not run the model.
     """
     with ScratchFolder("accuracy") as place:
         file = Path(place) / "model.onnx"
@@ -186,7 +186,7 @@ def openvino_outputs(source: ModelSource, feeds: Sequence[Mapping[str, Array]], 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on the terminal while something is computed, which takes what is done and of how much; none elsewhere."""
+    """Shows a progress bar on a terminal; yields a function of the steps done and their total."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -197,13 +197,13 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def outputs_of(graph: Graph, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs by name."""
+    """Computes the outputs by name."""
     values = evaluate(graph, feed)
     return {name: values[name] for name in graph.outputs}
 
 
 def _chosen(problem: Problem, choice: Choice, kind: int) -> tuple[str, ...]:
-    """Kernels of one type."""
+    """Lists the kernels of one type."""
     return tuple(name for name, each in zip(problem.kernels, choice, strict=True) if each == kind)
 
 

@@ -1,4 +1,4 @@
-"""What kernels take in float32 and in 16 bits, and what of it each place of a network accounts for."""
+"""Seconds of kernels in float32 and in 16 bits, and the share of each place of a network."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from search_space.workloads import Workload
 
 
 class Times:
-    """Seconds of kernels: measured, or the roofline's, brought to the scale of what was measured.
+    """Seconds of kernels: measured, or the roofline's estimate, scaled by the ratio of measurements to estimates.
 
     Args:
-        schedules: of the roofline, which know no records.
-        measured: schedules of those that were.
+        schedules: schedules by the roofline, without records.
+        measured: measured schedules.
     """
 
     def __init__(self, schedules: Schedules, measured: MemoryStore) -> None:
         self._schedules, self._measured = schedules, {each.workload.key: each.seconds for each in measured}
-        self._ratios: dict[str, float] = {}  # of a kernel, by its first node: measured over the roofline's
+        self._ratios: dict[str, float] = {}  # first node of a kernel -> its measured seconds over the roofline's
 
     def prepare(self, workloads: Sequence[Workload]) -> None:
-        """Makes all estimates, side by side."""
+        """Makes all estimates in parallel."""
         self._schedules.prepare(workloads)
 
     def learn(self, kernels: Mapping[str, Group]) -> None:
-        """Takes up what the measured ones among some kernels take beside their estimates."""
+        """Learns the ratio of measurement to estimate of each measured kernel."""
         for name, group in kernels.items():
             assert group.workload is not None
             seconds = self._measured.get(group.workload.key)
@@ -44,7 +44,7 @@ class Times:
                 self._ratios[name] = seconds / estimate
 
     def __call__(self, name: str, workload: Workload) -> float:
-        """Seconds of a kernel, of which another type may have been measured: then it is as far from its estimate."""
+        """Returns the measured seconds of a kernel, or its estimate times its own or the median measured ratio."""
         seconds = self._measured.get(workload.key)
         if seconds is not None:
             return seconds
@@ -55,12 +55,12 @@ class Times:
 class Kernels:
     """Kernels of a graph with some of them in 16 bits, by the names of their first nodes in float32.
 
-    A cast that is a kernel of its own is named after what it rounds.
+    A cast that is a separate kernel has the name of the value that it rounds.
 
     Args:
-        graph: in float32, after the passes.
-        dtype: of those in 16 bits.
-        full: those in float32.
+        graph: graph in float32, after the passes.
+        dtype: type of the kernels in 16 bits.
+        full: kernels in float32.
         alignment: bytes of which the places of values must be multiples, see `partition`.
     """
 
@@ -80,16 +80,16 @@ class Kernels:
                 self.groups[self.origin(group.nodes[0].name)] = group
 
     def origin(self, name: str) -> str:
-        """The value of the graph in float32 that a value is, or of which it is rounded."""
+        """Returns the value of the graph in float32 that a value is, or is rounded from."""
         return self._origins.get(name, name)
 
     @property
     def workloads(self) -> list[Workload]:
-        """Of all kernels."""
+        """Workloads of all kernels, casts included."""
         return [g.workload for g in (*self.groups.values(), *self.casts) if g.workload is not None]
 
     def seconds(self, times: Times) -> float:
-        """Of all of them."""
+        """Sums the seconds of all kernels."""
         groups = [*self.groups.items(), *((self.origin(g.output), g) for g in self.casts)]
         return sum(times(name, group.workload) for name, group in groups if group.workload is not None)
 
@@ -97,26 +97,26 @@ class Kernels:
 def saved_seconds(
     graph: Graph, places: Sequence[Place], wide: Kernels, narrow: Kernels, times: Times, bandwidth: float
 ) -> NDArray[np.float64]:  # (places + layers,)
-    """Seconds that 16 bits save at each place, then by the products of each layer, all of which add up to the whole.
+    """Computes seconds that 16 bits save at each place, then by the products of each layer; their sum is the total.
 
-    A layer saves by stored values what their bytes take at `bandwidth`, no more than it saves at all, and the rest by
-    its products; another kernel all of it by the values that it reads and writes. Casts that are kernels cost their
-    seconds where they round.
+    A layer's saving is split between stored values, by the time of their bytes at `bandwidth` but at most its saving,
+    and its products. The saving of another kernel is split between the values that it reads and writes. Casts that are
+    kernels cost their seconds where they round.
 
     Args:
-        graph: in float32.
-        places: of the graph.
+        graph: graph in float32.
+        places: places of the graph.
         wide: its kernels, all in float32.
-        narrow: all in 16 bits.
-        times: of both.
-        bandwidth: of memory, bytes a second.
+        narrow: its kernels, all in 16 bits.
+        times: seconds of both.
+        bandwidth: memory bandwidth in bytes per second.
     """
     same = moved_together(graph)
     stored = {same[value]: row for row, place in enumerate(places) for value in place.values}
     operands = {place.operand: row for row, place in enumerate(places) if place.operand}
     layers = layers_of(graph)
     rows = {name: len(places) + number for number, name in enumerate(layers)}
-    found = np.zeros(len(places) + len(layers))
+    saved_by_row = np.zeros(len(places) + len(layers))
 
     for name, group in narrow.groups.items():
         before = wide.groups.get(name)
@@ -133,18 +133,18 @@ def saved_seconds(
         moved = sum(sizes.values()) / bandwidth
         if name in rows:
             share = min(max(saved, 0.0) / moved, 1.0) if moved else 0.0
-            found[rows[name]] += saved - share * moved
+            saved_by_row[rows[name]] += saved - share * moved
             saved = share * moved
         for row, size in sizes.items():
-            found[row] += saved * size / sum(sizes.values())
+            saved_by_row[row] += saved * size / sum(sizes.values())
     for cast in narrow.casts:
         value = narrow.origin(cast.output)
         row = operands.get(value, stored.get(same.get(value, "")))
         if row is not None and cast.workload is not None:
-            found[row] -= times(value, cast.workload)
-    return found
+            saved_by_row[row] -= times(value, cast.workload)
+    return saved_by_row
 
 
 def layers_of(graph: Graph) -> tuple[str, ...]:
-    """Kernels whose products may be in 16 bits, in order."""
+    """Lists the kernels whose products may be in 16 bits, in order."""
     return tuple(n for n in kernels_of(graph) if (node := graph.node(n)) is not None and is_lowered(graph, node))

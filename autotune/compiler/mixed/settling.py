@@ -1,4 +1,4 @@
-"""The choice of precisions that keeps its bound with everything rounded together, and others along the trade-off."""
+"""Search for the fastest precisions whose measured noise keeps the bound, and estimates along the trade-off."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from autotune.graph.mixed import Candidate, Problem, assign, front
 from autotune.graph.mixed.assignment import Choice, Point, point_of
 
 NARROW = "bfloat16"
-"""What kernels are in that are neither in float32 nor on bytes."""
+"""Type of kernels that are neither in float32 nor on bytes."""
 
 TYPES = ("float32", NARROW, "int8")
-"""Of kernels, by the numbers of a `Problem`."""
+"""Types of kernels, by their numbers in a `Problem`."""
 
 ROUNDS = 8
-"""Choices that are checked as a whole, each with a bound corrected by the check before."""
+"""Number of choices that are measured, each with a bound corrected by the measurement before."""
 
 CLOSE = 0.9
-"""Share of the allowed noise beyond which no bound is laxed any more."""
+"""Share of the allowed noise beyond which the bound is not loosened any more."""
 
 SHOWN = 10
-"""Choices of the front that are kept, besides both ends."""
+"""Number of choices of the front that are stored, besides both ends."""
 
 
 def settled(problem: Problem, allowed: float, measure: Callable[[Choice], float]) -> tuple[Choice, float]:
-    """The fastest choice found that keeps the bound with all of it rounded together, and its noise then.
+    """Returns the fastest choice found whose measured noise keeps the bound, and this noise.
 
-    Noise adds up only nearly: each choice is measured as a whole, and the bound of the next search is corrected by what
-    the sum was off. All in float32 keeps every bound.
+    The noise of kernels is only nearly additive: each choice is measured as a whole, and the bound of the next search
+    is corrected by the error of the sum. All in float32 keeps every bound.
 
     Args:
-        problem: to solve.
+        problem: problem to solve.
         allowed: noise over signal of the worst output.
-        measure: noise over signal of a choice.
+        measure: function choice → its noise over signal.
     """
     best, saved, least = problem.full, 0.0, 0.0
     most = point_of(problem, assign(problem, math.inf)).saved
@@ -44,26 +44,27 @@ def settled(problem: Problem, allowed: float, measure: Callable[[Choice], float]
             break
         if choice.tobytes() not in measured:
             measured[choice.tobytes()] = measure(choice)
-        found = measured[choice.tobytes()]
-        if found <= allowed:
+        noise = measured[choice.tobytes()]
+        if noise <= allowed:
             point = point_of(problem, choice)
             if point.saved > saved:
-                best, saved, least = choice, point.saved, found
-            if found > CLOSE * allowed or math.isclose(point.saved, most):
+                best, saved, least = choice, point.saved, noise
+            if noise > CLOSE * allowed or math.isclose(point.saved, most):
                 break
-            bound *= min(allowed / found if found > 0 else 2.0, 2.0) * (1 + CLOSE) / 2
+            # The aim is the middle of the range from `CLOSE` to all of the allowed noise; one step at most doubles it.
+            bound *= min(allowed / noise if noise > 0 else 2.0, 2.0) * (1 + CLOSE) / 2
         else:
-            bound *= allowed / found * CLOSE
+            bound *= allowed / noise * CLOSE
     return best, least
 
 
 def candidates(problem: Problem, seconds: float) -> tuple[Candidate, ...]:
-    """Choices along the trade-off, estimated, the most accurate first: all in float32, all in 16 bits, all on
-    bytes where they may, and some between them.
+    """Estimates choices along the trade-off, the most accurate first: all in float32, all in 16 bits, all on bytes if
+    allowed, and some between them.
 
     Args:
-        problem: that was solved.
-        seconds: of the network in float32.
+        problem: problem that was solved.
+        seconds: seconds of the network in float32.
     """
     wholes = [point_of(problem, problem.all_in(kind)) for kind in range(1, problem.may.shape[1])]
     loudest = max(point.noise for point in wholes)
@@ -75,9 +76,9 @@ def candidates(problem: Problem, seconds: float) -> tuple[Candidate, ...]:
         return Candidate(name, point.decibels, seconds - point.saved, *counts)
 
     known = {point.choice.tobytes() for point in wholes}
-    found = (
+    choices = (
         named("float32", point_of(problem, problem.full)),
         *(named("mixed", point) for point in dict.fromkeys(shown) if point.choice.tobytes() not in known),
         *(named(name, point) for name, point in zip(TYPES[1:], wholes, strict=False)),
     )
-    return tuple(sorted(found, key=lambda candidate: -candidate.decibels))
+    return tuple(sorted(choices, key=lambda candidate: -candidate.decibels))

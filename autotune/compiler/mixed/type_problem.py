@@ -1,4 +1,4 @@
-"""The problem of choosing types of kernels: places, seconds and noise of a network put together."""
+"""The problem of choosing types of kernels: places, seconds and noise of a network combined."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ BYTES = TYPES.index("int8")
 
 
 class Seconds:
-    """What kernels of a network take in each type.
+    """Seconds of a network's kernels in each type.
 
     Args:
-        graph: in float32, after the passes.
-        layers: that may be on bytes; None: none may.
-        settings: of the run.
-        limits: of algorithms.
+        graph: graph in float32, after the passes.
+        layers: layers that may be on bytes; None: no layer may.
+        settings: settings of the run.
+        limits: limits of algorithms.
         records: file of measurements, which may be missing.
     """
 
@@ -52,31 +52,31 @@ class Seconds:
 
     @property
     def in_float32(self) -> float:
-        """Of the whole network."""
+        """Seconds of the whole network in float32."""
         return self.wide.seconds(self.times)
 
     def of(self, lowered: Graph) -> float:
-        """Of the network with its kernels in some types, as `in_types` gives it."""
-        found = self._kernels(lowered, kernels_of(lowered))
-        self.times.prepare(found.workloads)
-        return found.seconds(self.times)
+        """Estimates the network with its kernels in some types, a result of `in_types`."""
+        kernels = self._kernels(lowered, kernels_of(lowered))
+        self.times.prepare(kernels.workloads)
+        return kernels.seconds(self.times)
 
     def _kernels(self, graph: Graph, full: Sequence[str]) -> Kernels:
         return Kernels(graph, NARROW, full, self._settings.target.alignment)
 
     def saved(self, places: Sequence[Place]) -> NDArray[np.float64]:
-        """By 16 bits at each place and in each layer, see `saved_seconds`."""
+        """Computes the seconds saved by 16 bits at each place and in each layer, see `saved_seconds`."""
         return saved_seconds(self.graph, places, self.wide, self.narrow, self.times, self.bandwidth)
 
     @property
     def bandwidth(self) -> float:
-        """Of memory, bytes a second."""
+        """Memory bandwidth in bytes per second."""
         return self._settings.target.hardware.bandwidth
 
 
 @dataclass
 class _Rows:
-    """Places as they are put together: kernel → types in which it holds each, its seconds and its noise."""
+    """Rows of a problem: types of each kernel in which the row applies, its seconds and its noise."""
 
     held: list[dict[str, tuple[int, ...]]]
     saved: list[float]
@@ -94,18 +94,18 @@ def problem_of(
     noise: NDArray[np.float64],
     byte_noise: NDArray[np.float64] | None = None,
 ) -> Problem:
-    """What types there are for the kernels of a network.
+    """Builds the problem of choosing types for the kernels of a network.
 
     Args:
-        seconds: of it.
-        places: in 16 bits.
-        noise: (places, outputs), of these.
-        byte_noise: (places, outputs), of those of the layers that may be on bytes; None where none may.
+        seconds: seconds of the network's kernels.
+        places: places that may be in 16 bits.
+        noise: noise of these places, (places, outputs).
+        byte_noise: noise of the places of layers that may be on bytes, (places, outputs); None if no layer may.
     """
     graph, layers = seconds.graph, seconds.layers
     silent = np.zeros(noise.shape[1])
     rows = _Rows([], [], [])
-    holders = [*(place.kernels for place in places), *((name,) for name in layers_of(graph))]
+    holders = [*(site.kernels for site in places), *((name,) for name in layers_of(graph))]
     loud = [*noise, *([silent] * (len(holders) - len(places)))]
     for kernels, saved, each in zip(holders, seconds.saved(places), loud, strict=True):
         rows.add(kernels, (1,), float(saved), each)
@@ -114,13 +114,13 @@ def problem_of(
     if layers is not None and byte_noise is not None and seconds.on_bytes is not None:
         names = tuple(node.name for node in graph.nodes if node.name in {*lowered, *layers.names})
         types = 3
-        found = byte_seconds(layers, seconds.wide, seconds.on_bytes, seconds.times, seconds.bandwidth)
-        for place, each in zip(layers.places, byte_noise, strict=True):
-            rows.add(place.kernels, (BYTES,), found.values.get(place.name, 0.0), each)
-        for name, saved in found.layers.items():
+        saved_on_bytes = byte_seconds(layers, seconds.wide, seconds.on_bytes, seconds.times, seconds.bandwidth)
+        for site, each in zip(layers.places, byte_noise, strict=True):
+            rows.add(site.kernels, (BYTES,), saved_on_bytes.values.get(site.name, 0.0), each)
+        for name, saved in saved_on_bytes.layers.items():
             rows.add((name,), (BYTES,), saved, silent)
-        for name, kernels in found.readers.items():
-            rows.add(kernels, (0, 1), found.floats[name], silent)
+        for name, kernels in saved_on_bytes.readers.items():
+            rows.add(kernels, (0, 1), saved_on_bytes.floats[name], silent)
     number = {name: row for row, name in enumerate(names)}
     at = np.zeros((len(rows.held), len(names), types), bool)
     for row, held in enumerate(rows.held):

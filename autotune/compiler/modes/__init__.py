@@ -1,4 +1,4 @@
-"""Ways to compute with a network's numbers, by name; see `autotune.modes`."""
+"""Modes: ways to compute with a network's numbers, by name; see `autotune.modes`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def precision_mode(name: str) -> Mode:
     """Returns the mode of a value of `network.precision`.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: the name is unknown.
     """
     return _mode("precision", name)
 
@@ -24,16 +24,16 @@ def quantisation_mode(name: str) -> Mode:
     """Returns the mode of a value of `network.quantise`.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: the name is unknown.
     """
     return _mode("quantise", name)
 
 
 def precision_of_all(name: str) -> Mode:
-    """Returns the mode of a value of `network.precision` where no choice can be made kernel by kernel.
+    """Returns the mode of a value of `network.precision` that applies to all kernels alike.
 
     Raises:
-        ValueError: there is none of that name, or it makes a choice.
+        ValueError: the name is unknown, or the mode chooses for each kernel.
     """
     if name not in PRECISIONS or name in CHOOSING:
         allowed = ", ".join(mode for mode in PRECISIONS if mode not in CHOOSING)
@@ -42,10 +42,10 @@ def precision_of_all(name: str) -> Mode:
 
 
 def quantisation_of_weights(name: str) -> Mode:
-    """Returns the mode of a value of `network.quantise` by which layers compute in floats.
+    """Returns the mode of a value of `network.quantise` whose layers compute in floats.
 
     Raises:
-        ValueError: there is none of that name, or layers compute with integers.
+        ValueError: the name is unknown, or layers compute with integers.
     """
     if name not in QUANTISATIONS or not quantisation_mode(name).weights_only:
         allowed = ", ".join(mode for mode in QUANTISATIONS if quantisation_mode(mode).weights_only)

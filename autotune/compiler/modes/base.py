@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from autotune.graph.quantise.weights import Known
 
 Choose = Callable[["Graph"], "Mixture"]
-"""A graph in float32, after the passes → what of it is in which type."""
+"""Function that maps a graph in float32, after the passes, to the types of its parts."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Arguments that a caller of the pipeline gives its modes besides the options.
+    """Arguments that a caller of the pipeline passes to its modes besides the options.
 
     Attributes:
-        choose: makes the choice of mixed precision; None: there is none to make.
-        report: whether it is measured what weights of few bits cost.
+        choose: function that makes the choice of mixed precision; None for other modes.
+        report: whether to measure the error due to weights of few bits.
         known: weights in few bits that other graphs of the model have quantised already.
     """
 
@@ -35,17 +35,17 @@ class Inputs:
 
 
 class Mode:
-    """A way to compute with the numbers of a network in float32: passes, and the options that it excludes.
+    """Way to compute with the numbers of a network in float32: passes, and the options that it excludes.
 
-    The passes of `early` see the layers of the model; those of `late` see operations that have kernels. Each returned
-    graph says by the types of its values where numbers are rounded: its evaluation in NumPy, the check of an
-    executable and the kernels follow from it.
+    The passes of `early` see the layers of the model; those of `late` see operations that have kernels. The types of
+    values in each returned graph determine where numbers are rounded: its evaluation in NumPy, the check of an
+    executable and the kernels follow them.
 
     Attributes:
         name: value of the configuration's key.
-        open_sizes: whether a network of open sizes may be computed so.
-        narrow_models: whether a model that has 16-bit floats itself may be computed so.
-        weights_only: of a value of `network.quantise`, whether layers compute in floats.
+        open_sizes: whether the mode supports networks of open sizes.
+        narrow_models: whether the mode supports models that have 16-bit floats themselves.
+        weights_only: whether layers compute in floats, for a value of `network.quantise`.
     """
 
     name: ClassVar[str]
@@ -58,14 +58,14 @@ class Mode:
 
     @property
     def chooses(self) -> bool:
-        """Says whether types are chosen kernel by kernel."""
+        """Tells whether types are chosen kernel by kernel."""
         return self.name in CHOOSING
 
     def check(self, options: CompileOptions) -> None:
         """Refuses options that the mode excludes.
 
         Raises:
-            ValueError: there are such options.
+            ValueError: the mode excludes an option.
         """
 
     def early(self, options: CompileOptions, inputs: Inputs) -> Sequence[GraphPass]:

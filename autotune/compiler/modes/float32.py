@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeepBytes(GraphPass):
-    """Has the layers of a model that another quantiser made work on bytes; its fact is which; None: another model."""
+    """Pass that runs layers of a model from another quantiser on bytes; its fact lists these layers, or is None."""
 
     name = "keep_bytes"
 
@@ -27,7 +27,7 @@ class KeepBytes(GraphPass):
 
 
 class Float32(Mode):
-    """The types of the model; layers on bytes where another quantiser made it so."""
+    """Mode in the types of the model; layers are on bytes if another quantiser made them so."""
 
     name = "float32"
 

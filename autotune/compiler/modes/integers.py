@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QuantiseLayers(GraphPass):
-    """Has layers compute with bytes; its fact is what that costs.
+    """Pass that makes layers compute with bytes; its fact is the resulting error.
 
     Attributes:
         mode: int8 or shift8.
         how: calibration.
-        seed: of the inputs that it is calibrated and measured on.
+        seed: seed of the inputs for calibration and measurement.
     """
 
     mode: str
@@ -41,7 +41,7 @@ class QuantiseLayers(GraphPass):
 
 @dataclass(frozen=True)
 class Offload(GraphPass):
-    """Gives an accelerator the layers that fill the blocks of its instruction."""
+    """Pass that assigns to an accelerator the layers that fill the blocks of its instruction."""
 
     block: Block
     name = "offload"
@@ -51,20 +51,20 @@ class Offload(GraphPass):
 
 
 class Int8(Mode):
-    """Layers multiply bytes and add up 32-bit integers; scales are floats."""
+    """Mode whose layers multiply bytes and add up 32-bit integers; scales are floats."""
 
     name = "int8"
     open_sizes = False
     narrow_models = False
 
     def early(self, options: CompileOptions, inputs: Inputs) -> Sequence[GraphPass]:
-        if options.precision.chooses:  # which layers are in bytes is part of the choice
+        if options.precision.chooses:  # the choice of types decides which layers are in bytes
             return ()
         return (QuantiseLayers(self.name, options.quantisation, options.seed),)
 
 
 class Shift8(Int8):
-    """Layers multiply bytes and shift sums, as accelerators without floats compute them."""
+    """Mode whose layers multiply bytes and shift sums, like accelerators without floats."""
 
     name = "shift8"
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChooseTypes(GraphPass):
-    """Gives each kernel the type that is chosen for it; its fact is the choice.
+    """Pass that converts each kernel to the type chosen for it; its fact is the choice.
 
     Attributes:
-        choose: makes the choice.
-        how: of layers that may be in int8.
-        seed: of their calibration.
+        choose: function that makes the choice.
+        how: quantisation of layers that may be in int8.
+        seed: seed of their calibration.
     """
 
     choose: Choose = field(repr=False)
@@ -38,7 +38,7 @@ class ChooseTypes(GraphPass):
 
 
 class Mixed(Mode):
-    """Kernels in float32 or bfloat16, and in int8 beside `quantise: int8`: the fastest that is accurate enough."""
+    """Mode of float32, bfloat16, and int8 beside `quantise: int8`: the fastest kernels that are accurate enough."""
 
     name = "mixed"
     open_sizes = False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LowerPrecision(GraphPass):
-    """Lowers what a graph has in float32 to a 16-bit float.
+    """Pass that lowers the float32 values of a graph to a 16-bit float.
 
     Attributes:
         precision: name of the type.
@@ -31,7 +31,7 @@ class LowerPrecision(GraphPass):
 
 
 class BFloat16(Mode):
-    """Layers multiply bfloat16 and add up float32; values between kernels are stored in bfloat16."""
+    """Mode whose layers multiply bfloat16 and add up float32; values between kernels are stored in bfloat16."""
 
     name = "bfloat16"
 
@@ -40,6 +40,6 @@ class BFloat16(Mode):
 
 
 class Float16(BFloat16):
-    """Layers multiply float16 and add up float32; values between kernels are stored in float16."""
+    """Mode whose layers multiply float16 and add up float32; values between kernels are stored in float16."""
 
     name = "float16"

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QuantiseWeights(GraphPass):
-    """Stores weights of products in few bits; its fact is what that costs, where it is measured.
+    """Pass that stores weights of products in few bits; its fact is the resulting error, if it is measured.
 
     Attributes:
         mode: weights8 or weights4.
         how: groups and zeros.
-        seed: of the inputs that accuracy is measured on.
-        report: whether it is measured.
+        seed: seed of the inputs that accuracy is measured on.
+        report: whether to measure accuracy.
         known: weights that are quantised already, which graphs of one model share; None: each graph has its own.
     """
 
@@ -49,7 +49,7 @@ class QuantiseWeights(GraphPass):
 
 
 class Weights8(Mode):
-    """Products read weights of 8 bits and compute in floats."""
+    """Mode whose products read weights of 8 bits and compute in floats."""
 
     name = "weights8"
     weights_only = True
@@ -59,6 +59,6 @@ class Weights8(Mode):
 
 
 class Weights4(Weights8):
-    """Products read weights of 4 bits and compute in floats."""
+    """Mode whose products read weights of 4 bits and compute in floats."""
 
     name = "weights4"

@@ -1,6 +1,6 @@
-"""Schedules that were found before, shipped or one's own, by workload and processor: where searches begin.
+"""Database of schedules found before, shipped or the user's, by workload and processor: searches begin with them.
 
-What is imported here knows no spaces: who has all choices in a cache waits for none.
+The modules imported here import no search spaces, so that a process with a full cache starts quickly.
 """
 
 from autotune.tuner.database.entry import Entry

@@ -1,4 +1,4 @@
-"""A schedule that was found: for what, on what, its decisions, and what it took."""
+"""Database entry of a schedule: its workload, machine, decisions and time."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from search_space.hardware import Hardware
 from search_space.workloads import Workload
 
 Place = tuple[str, str, int, int, str]
-"""The workload's JSON, kind of target, lanes, threads and cache state: schedules of one place compete."""
+"""Workload's JSON, kind of target, lanes, threads and cache state: schedules with the same value compete."""
 
 
 class DatabaseError(ValueError):
-    """A database of schedules that cannot be read, or an entry that cannot be one."""
+    """A database of schedules that cannot be read, or an illegal entry."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The fastest schedule that one search has found.
+    """Fastest schedule that one search has found.
 
     Attributes:
-        described: what it computes, as JSON; `workload` is made of it when it is asked for, which takes a millisecond.
+        described: workload as JSON; `workload` is made of it on first use, which takes a millisecond.
         target: name of the target.
-        lanes: float32 lanes of a vector, which the space's tiles go by.
-        threads: that it ran on.
+        lanes: float32 lanes of a vector, which determine the space's tiles.
+        threads: number of threads that it ran on.
         cache: state of the caches in timing.
-        sketch: its name in the search space, which begins with the algorithm.
+        sketch: name of the sketch in the search space, which begins with the algorithm.
         values: decision variable → number.
-        seconds: that it took.
+        seconds: latency.
         machine: processor and cores that measured it; empty for a simulated target.
-        made: how: trials, date, commit; free text.
+        made: origin as free text: trials, date, commit.
     """
 
     described: Mapping[str, Any]
@@ -50,10 +50,10 @@ class Entry:
     made: str = ""
 
     def __post_init__(self) -> None:
-        """Checks what JSON does not.
+        """Checks values that JSON does not check.
 
         Raises:
-            DatabaseError: a field of another type, or a time that is none.
+            DatabaseError: a field has another type, or the time is not positive.
         """
         if not isinstance(self.described, Mapping) or not {"operator", "args"} <= self.described.keys():
             raise DatabaseError(f"`workload` of an entry must have an operator and args, but got {self.described!r}")
@@ -76,20 +76,20 @@ class Entry:
 
     @property
     def algorithm(self) -> str:
-        """That the sketch schedules."""
+        """Algorithm that the sketch schedules."""
         return self.sketch.partition(":")[0]
 
     @cached_property
     def place(self) -> Place:
-        """What it is looked up by."""
+        """Key of the entry in a database."""
         return _text(self.described), kind_of(self.target), self.lanes, self.threads, self.cache
 
     @cached_property
     def workload(self) -> Workload:
-        """What it computes.
+        """Workload that the schedule is for.
 
         Raises:
-            DatabaseError: nothing that is known here.
+            DatabaseError: the workload is unknown here.
         """
         try:
             return Workload.from_json(dict(self.described))
@@ -97,25 +97,25 @@ class Entry:
             raise DatabaseError(f"an entry must be whole, but {error}") from None
 
     def check_workload(self) -> None:
-        """Makes the workload, which `from_json` leaves as it was described.
+        """Makes the workload, which `from_json` leaves as JSON.
 
         Raises:
-            DatabaseError: nothing that is known here.
+            DatabaseError: the workload is unknown here.
         """
         self.workload  # noqa: B018 (kept as it is made)
 
     def to_line(self) -> str:
-        """The entry as a line of JSON."""
+        """Formats the entry as a line of JSON."""
         data = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "described"}
         data["values"] = dict(self.values)
         return json.dumps({"workload": dict(self.described), **data}, separators=(",", ":"), ensure_ascii=False)
 
     @staticmethod
     def from_json(data: Any) -> Entry:
-        """The entry that `to_line` wrote.
+        """Reads the entry that `to_line` wrote.
 
         Raises:
-            DatabaseError: it is none.
+            DatabaseError: the data is no entry.
         """
         if not isinstance(data, dict):
             raise DatabaseError(f"an entry must be a JSON object, but got {data!r:.60}")
@@ -139,21 +139,21 @@ _NEEDED = _KEYS - {item.name for item in fields(Entry) if item.default is not MI
 
 
 def place_of(workload: Workload, target: str, lanes: int, threads: int, cache: str) -> Place:
-    """What entries are looked up by."""
+    """Makes the key of entries in a database."""
     return _text(workload.to_json()), kind_of(target), lanes, threads, cache
 
 
 def kind_of(target: str) -> str:
-    """The kind of targets whose schedules serve each other: all CPUs of as many lanes, the named ones included."""
+    """Names the kind of targets that share schedules: all CPUs of equal lanes, named ones included."""
     kind = target.partition(":")[0]
     return kind if kind == "cpu" else target
 
 
 def _text(described: Mapping[str, Any]) -> str:
-    """The same for equal JSON."""
+    """Formats JSON such that equal data yields equal text."""
     return json.dumps(described, sort_keys=True, separators=(",", ":"))
 
 
 def lanes_of(hardware: Hardware) -> int:
-    """Lanes by which schedules of a machine are kept; at least 1."""
+    """Returns the lanes by which schedules of a machine are stored; at least 1."""
     return max(1, hardware.float_lanes)

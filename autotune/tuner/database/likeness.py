@@ -1,4 +1,4 @@
-"""How alike two workloads are: the same operator, and sizes whose ratios are near 1."""
+"""Distance of two workloads of the same operator, by the ratios of their sizes."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Mapping
 from typing import Any
 
 _OTHER = 1.0
-"""What a difference that is none of sizes counts for: as much as a factor of two."""
+"""Distance of a difference other than of sizes: as much as a factor of two."""
 
 
 Described = Mapping[str, Any]
-"""JSON of a workload: likeness is found without making it, as there may be thousands."""
+"""JSON of a workload: distances need no workload objects, as there may be thousands."""
 
 
 def anchor_of(workload: Described) -> Described:
-    """What a workload computes, less what is fused around it."""
+    """Returns the anchor of a workload, without fused operations."""
     found: Described = workload["args"]["anchor"] if workload["operator"] == "fused" else workload
     return found
 
 
 def signature(workload: Described) -> tuple[object, ...]:
-    """What must be the same for schedules to be carried over: the operator and the types."""
+    """Returns the operator and the types, which must be equal for schedules to be transferred."""
     anchor = anchor_of(workload)
     return anchor["operator"], tuple(sorted((k, v) for k, v in anchor["args"].items() if "dtype" in k))
 
 
 def distance(one: Described, other: Described) -> float:
-    """Sum of the logarithms (base 2) of the ratios of sizes, and 1 for each other difference; 0 for the same layer."""
+    """Sums |log2| of the ratios of sizes, and 1 for each other difference; 0 for the same layer."""
     first, second = anchor_of(one)["args"], anchor_of(other)["args"]
     total = sum(_apart(first.get(name), second.get(name)) for name in sorted({*first, *second}))
-    return total + 0.25 * abs(_fused(one) - _fused(other))  # what is fused behind changes little
+    return total + 0.25 * abs(_fused(one) - _fused(other))  # fused operations change little
 
 
 def _fused(workload: Described) -> int:
-    """Inputs of what is fused behind."""
+    """Counts the inputs of the fused epilogue."""
     epilogue = workload["args"].get("epilogue") if workload["operator"] == "fused" else None
     return len(epilogue.get("inputs", ())) if isinstance(epilogue, Mapping) else 0
 

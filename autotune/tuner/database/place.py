@@ -1,4 +1,4 @@
-"""Where databases of schedules lie: the one that comes along, and the user's own."""
+"""Paths of databases of schedules: the shipped ones and the user's."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from search_space.folders import data_folder
 SHIPPED = "shipped"
 NONE = "none"
 OWN = "own"
-"""The user's, and what comes along."""
+"""Name of the user's database together with the shipped ones."""
 _File = tuple[Path, int, int]
-"""A path, and the time of the last change in ns and the size in bytes, by which the file is the one that was read."""
+"""Path, time of the last change in ns and size in bytes, which identify a version of a file."""
 _SHIPPED = Path(__file__).parent / "shipped"
 
 
 def shipped_file(target: str) -> Path:
-    """Of the schedules that come along, those of a target."""
+    """Returns the file of the shipped schedules of a target."""
     return _SHIPPED / f"{target}.jsonl"
 
 
 def own_path() -> Path:
-    """The user's database: where users keep data that cannot be made again."""
+    """Returns the file of the user's database, in the folder of data that cannot be made again."""
     return data_folder() / "schedules.jsonl"
 
 
 def open_schedules(name: str) -> ScheduleDatabase:
-    """The database of a name: `shipped`, `own` (the user's and what comes along), `none`, or a file.
+    """Opens the database of a name: `shipped`, `own` (the user's and the shipped one), `none`, or a file.
 
     Raises:
-        DatabaseError: a file that cannot be read.
+        DatabaseError: a file cannot be read.
     """
     return _merged(_files(name))
 
 
 def digest_of(name: str) -> str:
-    """Twelve hexadecimal digits that say what the files of a database hold, without reading their entries.
+    """Computes twelve hexadecimal digits from the contents of a database's files, without parsing entries.
 
     Raises:
-        DatabaseError: a file that cannot be read.
+        DatabaseError: a file cannot be read.
     """
     return _digest(_files(name))
 
@@ -51,7 +51,7 @@ def _files(name: str) -> tuple[_File, ...]:
     """Returns the files of a database.
 
     Raises:
-        DatabaseError: a file that is not there.
+        DatabaseError: a file does not exist.
     """
     own, shipped = own_path(), sorted(_SHIPPED.glob("*.jsonl"))
     files = {NONE: [], SHIPPED: shipped, OWN: [*shipped, *([own] if own.exists() else [])]}
@@ -72,10 +72,10 @@ def _merged(files: tuple[_File, ...]) -> ScheduleDatabase:
 
 
 def _version(path: Path) -> tuple[int, int]:
-    """By which a file is known to be the one that was read before.
+    """Returns time and size of a file, which identify its version.
 
     Raises:
-        DatabaseError: there is none.
+        DatabaseError: the file does not exist.
     """
     try:
         found = path.stat()

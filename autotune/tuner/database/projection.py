@@ -1,4 +1,4 @@
-"""A schedule of one workload as a candidate for another: the nearest numbers that its tables have."""
+"""Projection of a schedule of one workload to a candidate for another: the nearest numbers in its tables."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from search_space.sketch.tables import DecisionGroup
 from search_space.space import SearchSpace
 
 ROWS = 4
-"""Rows of each decision's table that are tried, the nearest first."""
+"""Number of rows of each decision's table that are tried, the nearest first."""
 MOST = 4096
-"""Combinations of these."""
+"""Largest number of their combinations."""
 
 
 def project(entry: Entry, space: SearchSpace) -> Candidate | None:
-    """The legal candidate whose numbers are nearest to an entry's, in the sketch of its name; None where there is none.
+    """Returns the legal candidate nearest to an entry's numbers, in the sketch of its name; None without one.
 
-    Where the entry is of this very workload and machine it is the schedule itself. Distances are of logarithms, so that
-    tiles of 12 and 16 are as far apart as of 24 and 32.
+    For an entry of the same workload and machine it is the schedule itself. Distances are of logarithms, so that tiles
+    of 12 and 16 are as far apart as of 24 and 32.
     """
-    place = next((i for i, sketch in enumerate(space.sketches) if sketch.name == entry.sketch), None)
-    if place is None:
+    sketch_number = next((i for i, sketch in enumerate(space.sketches) if sketch.name == entry.sketch), None)
+    if sketch_number is None:
         return None
-    sketch = space.sketches[place]
+    sketch = space.sketches[sketch_number]
     near = [_nearest(group, entry) for group in sketch.groups]
     count = max(1, ROWS)
     while count > 1 and count ** len(near) > MOST:
         count -= 1
     listed = list(product(*(range(min(count, len(rows))) for rows, _ in near)))
-    combinations = np.array(listed, np.int64).reshape(len(listed), len(near))  # of no group there is one combination
+    combinations = np.array(listed, np.int64).reshape(len(listed), len(near))  # without groups there is one combination
     far = np.zeros(len(combinations))
     choices = np.zeros((len(combinations), len(near)), np.int32)
     for group, (rows, distances) in enumerate(near):
@@ -47,11 +47,11 @@ def project(entry: Entry, space: SearchSpace) -> Candidate | None:
     if not legal.any():
         return None
     best = int(np.argmin(np.where(legal, far, np.inf)))
-    return Candidate(place, tuple(choices[best].tolist()))
+    return Candidate(sketch_number, tuple(choices[best].tolist()))
 
 
 def _nearest(group: DecisionGroup, entry: Entry) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Rows of a table, and how far they are from an entry's numbers, nearest first, at most `ROWS`."""
+    """Finds the rows of a table nearest to an entry's numbers, at most `ROWS`, and their distances, nearest first."""
     far = np.zeros(len(group.table))
     for column, name in enumerate(group.columns):
         if name in entry.values:

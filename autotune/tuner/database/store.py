@@ -1,4 +1,4 @@
-"""Entries of several files: looked up, merged, and written as lines that a person can review."""
+"""Databases of entries: lookup, merging, and files of lines that a person can review."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from search_space.workloads import Workload
 
 
 class ScheduleDatabase:
-    """Entries, of each place and machine the fastest.
+    """Entries, the fastest of each place and machine.
 
     Args:
-        entries: in any order.
+        entries: entries in any order.
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._places: dict[Place, dict[str, Entry]] = {}  # of each place an entry a machine
+        self._places: dict[Place, dict[str, Entry]] = {}  # place -> machine -> entry
         self._like: dict[tuple[object, ...], list[Entry]] | None = None
         for entry in entries:
             self._add(entry)
@@ -29,24 +29,24 @@ class ScheduleDatabase:
         return sum(map(len, self._places.values()))
 
     def __iter__(self) -> Iterator[Entry]:
-        """By the workload's key, then the rest of the place, then the machine: files of equal entries are equal."""
+        """Iterates by workload key, rest of the place, then machine: files of equal entries are equal."""
         return (
             self._places[place][machine] for place in sorted(self._places) for machine in sorted(self._places[place])
         )
 
     @staticmethod
     def read(path: Path, check: bool = True) -> ScheduleDatabase:
-        """The entries of a file, a line each.
+        """Reads the entries of a file, one per line.
 
         Args:
-            path: of the file.
-            check: whether every workload is made, a millisecond each, to see that it can be; otherwise that is seen
-                when it is asked for.
+            path: path of the file.
+            check: whether to make every workload, which takes a millisecond each, to validate it; otherwise it is
+                validated on first use.
 
         Raises:
-            DatabaseError: a file that cannot be read, or a line that is no entry; says which.
+            DatabaseError: the file cannot be read, or a line is no entry; the message names it.
         """
-        found = []
+        entries = []
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -57,30 +57,30 @@ class ScheduleDatabase:
                     entry = Entry.from_json(_object(line))
                     if check:
                         entry.check_workload()
-                    found.append(entry)
+                    entries.append(entry)
                 except ValueError as error:
                     raise DatabaseError(f"{path}: line {number}: {error}") from None
-        return ScheduleDatabase(found)
+        return ScheduleDatabase(entries)
 
     def write(self, path: Path) -> None:
-        """Writes all entries, or leaves the file as it was."""
+        """Writes all entries atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial, partial.open("w") as file:
             file.writelines(f"{entry.to_line()}\n" for entry in self)
 
     def merged(self, others: Iterable[ScheduleDatabase]) -> ScheduleDatabase:
-        """The entries of all: of each place and machine the fastest."""
+        """Merges databases: keeps the fastest entry of each place and machine."""
         return ScheduleDatabase(entry for one in (self, *others) for entry in one)
 
     def exact(self, place: Place, machine: str = "") -> list[Entry]:
-        """Entries of a place, those of `machine` first, then by their seconds."""
+        """Lists the entries of a place, those of `machine` first, then by their seconds."""
         return sorted(self._places.get(place, {}).values(), key=lambda e: (e.machine != machine, e.seconds))
 
     def nearest(self, workload: Workload, target: str, lanes: int, threads: int, cache: str, most: int) -> list[Entry]:
-        """At most so many entries of other places, of workloads of the same kind, the most alike first.
+        """Lists at most so many entries of other places, of workloads of the same kind, the nearest first.
 
-        Those of the same number of threads come before others that are as alike; the same workload on other threads or
-        with other caches before all.
+        At equal distance, entries of the nearest number of threads come first; the same workload on other threads or
+        with other caches comes before all others.
         """
         here, described = place_of(workload, target, lanes, threads, cache), workload.to_json()
         if self._like is None:
@@ -91,11 +91,11 @@ class ScheduleDatabase:
                 )
         others = self._like.get((kind_of(target), lanes, *signature(described)), [])
         ranked = sorted(
-            (distance(described, entry.described), abs(entry.threads - threads), place)
-            for place, entry in enumerate(others)
+            (distance(described, entry.described), abs(entry.threads - threads), number)
+            for number, entry in enumerate(others)
             if entry.place != here
         )
-        return [others[place] for _, _, place in ranked[:most]]
+        return [others[number] for _, _, number in ranked[:most]]
 
     def _add(self, entry: Entry) -> None:
         of_place = self._places.setdefault(entry.place, {})
@@ -108,7 +108,7 @@ def _object(line: str) -> object:
     """Reads a line of a database's file.
 
     Raises:
-        DatabaseError: it is no JSON.
+        DatabaseError: the line is no JSON.
     """
     try:
         return strict_json.loads(line)

@@ -1,4 +1,4 @@
-"""Which task of a network is tuned next. A new scheduler is one file and one line in `SCHEDULERS`."""
+"""Schedulers, which choose the next task to tune. A new scheduler is one file and one line in `SCHEDULERS`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["SCHEDULERS", "Gradient", "RoundRobin", "TaskScheduler", "TaskState",
 
 
 def get(name: str) -> type[TaskScheduler]:
-    """The scheduler of that name.
+    """Returns the class of the scheduler of that name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the name is unknown.
     """
     return SCHEDULERS[choice("scheduler", name, SCHEDULERS)]

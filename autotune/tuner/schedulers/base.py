@@ -1,4 +1,4 @@
-"""What a scheduler of tasks sees and says."""
+"""Interface of task schedulers, and the state of a task that they see."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class TaskState:
     """A task between two rounds.
 
     Attributes:
-        weight: how often it occurs in the network.
+        weight: number of occurrences in the network.
         flops: operations of one execution.
-        kind: tasks of one kind are expected to reach similar rates.
-        history: best seconds after each of its rounds; NaN where nothing had worked by then.
-        done: whether it can be tuned no further, or not now, as it has a round under way.
+        kind: name shared by tasks that are expected to reach similar rates.
+        history: best seconds after each of its rounds; NaN before the first working trial.
+        done: whether it cannot be tuned further, or not now, as it has a round in progress.
     """
 
     weight: float
@@ -27,8 +27,8 @@ class TaskState:
 
 
 class TaskScheduler(ABC):
-    """Chooses the task that the next round goes to."""
+    """Policy that chooses the task of the next round."""
 
     @abstractmethod
     def choose(self, tasks: Sequence[TaskState]) -> int | None:
-        """Number of a task that is not done; None where tuning should end."""
+        """Returns the number of a task that is not done; None to end tuning."""

@@ -1,4 +1,4 @@
-"""The task of which most is expected (Zheng et al., "Ansor", OSDI 2020, section 6)."""
+"""Scheduler that picks the task with the largest expected gain (Zheng et al., "Ansor", OSDI 2020, section 6)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Objective = Callable[[NDArray[np.float64]], float]
 
 
 class Gradient(TaskScheduler):
-    """Descends along the steepest estimated slope of the objective over the rounds given to each task.
+    """Scheduler that descends along the steepest estimated slope of the objective over the rounds of each task.
 
     With g_i the best latency of task i after t_i rounds, the slope is
     df/dg_i * (alpha * (g_i(t) - g_i(t - w)) / w + (1 - alpha) * (min(g_i - g_i / t_i, beta * F_i / r_i) - g_i)),
-    where r_i is the highest rate, in operations a second, of any task of its kind, and F_i its operations. Every task
-    has one round first, those with the most operations in the network before others: a budget may end before all have.
+    where r_i is the highest rate, in operations per second, of any task of its kind, and F_i its operations. Every task
+    has one round first, in decreasing order of operations in the network: a budget may end before all have had one.
 
     Args:
-        objective: of the latencies of all tasks, in seconds; the weighted sum by default.
-        alpha: trust in what the last rounds brought, against what may still come.
-        beta: trust in that tasks of one kind reach similar rates.
-        window: rounds to look back.
-        patience: rounds without a gain of 1 % after which a task is left alone; None: never.
+        objective: function of the latencies of all tasks, in seconds; the weighted sum by default.
+        alpha: weight of the gains of the last rounds, against expected ones.
+        beta: trust in similar rates of tasks of one kind.
+        window: number of rounds to look back.
+        patience: number of rounds without a gain of 1 % after which a task gets no more; None: no limit.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Gradient(TaskScheduler):
         return min(open_tasks, key=lambda i: (slopes[i], i))
 
     def slopes(self, tasks: Sequence[TaskState]) -> NDArray[np.float64]:
-        """Change of the objective expected of one more round of each task, (tasks,); the more negative the better.
+        """Estimates the change of the objective by one more round of each task, (tasks,); the more negative the better.
 
-        A task for which nothing has worked yet counts as if it took as long as all others together.
+        A task without a working trial counts as if it took as long as all others together.
         """
         last = np.array([task.history[-1] if task.history else math.nan for task in tasks])
         latencies = np.where(np.isnan(last), np.nansum(last), last)
@@ -74,7 +74,7 @@ class Gradient(TaskScheduler):
         return self._alpha * backward + (1 - self._alpha) * (hoped - latency)
 
     def _weights(self, tasks: Sequence[TaskState], latencies: NDArray[np.float64]) -> NDArray[np.float64]:
-        """df/dg of each task."""
+        """Computes df/dg of each task."""
         if self._objective is None:
             return np.array([task.weight for task in tasks], float)
         base = self._objective(latencies)

@@ -1,4 +1,4 @@
-"""One round each, over and over."""
+"""Scheduler that gives each task one round in turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from autotune.tuner.schedulers.base import TaskScheduler, TaskState
 
 
 class RoundRobin(TaskScheduler):
-    """The task with the fewest rounds, the first of equals."""
+    """Scheduler that picks the task with the fewest rounds, the first of equals."""
 
     def choose(self, tasks: Sequence[TaskState]) -> int | None:
         open_tasks = [i for i, task in enumerate(tasks) if not task.done]

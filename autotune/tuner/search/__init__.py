@@ -1,4 +1,4 @@
-"""Search strategies over populations of table indices: ask for candidates, tell what came of them."""
+"""Search strategies over populations of table indices: ask for candidates, tell their measurements."""
 
 from autotune.tuner.search.base import Candidate, NoLegalSchedule, Scorer, SearchStrategy
 from autotune.tuner.search.registry import STRATEGIES, get, name_of

@@ -1,4 +1,4 @@
-"""Simulated annealing on the score: all chains move at once, and go on in the next request."""
+"""Simulated annealing on the score: all chains move at once, and continue in the next request."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from autotune.tuner.search.population import Population, Seen
 class AnnealingOptions(GuidedOptions):
     """Options. AutoTVM has 128 chains of 500 iterations and stops after 50 without a better best.
 
-    As many steps are made here in fewer, wider iterations, which is what arrays are fast at.
+    Here, as many steps are made in fewer, wider iterations, which suits arrays.
 
     Attributes:
-        chains: points that move at a time.
-        iterations: moves of each chain in a request.
-        temperature: at the start, in standard deviations of the scores; falls to 0 in a straight line.
-        early_stop: iterations without a better pool after which a request ends.
+        chains: number of points that move at a time.
+        iterations: number of moves of each chain in a request.
+        temperature: initial temperature in standard deviations of the scores; falls linearly to 0.
+        early_stop: number of iterations without a better pool after which a request ends.
         jump: probability that a chain tries a random point of any sketch in place of a neighbour.
         measured: share of the chains that start a request at the fastest measured candidates.
     """
@@ -48,7 +48,7 @@ class AnnealingOptions(GuidedOptions):
 
 
 class Annealing(GuidedSearch):
-    """A chain accepts a move with probability exp(min((new - old) / t, 0)); the best points met are kept."""
+    """Annealing: chains accept moves with probability exp(min((new - old) / t, 0)); the best points are kept."""
 
     Options: ClassVar[type[AnnealingOptions]] = AnnealingOptions
 
@@ -61,29 +61,30 @@ class Annealing(GuidedSearch):
         if not len(chains):
             return chains, np.empty(0)
         scores = self.frame.score(chains, self.scorer)
-        pool = _Pool(self, 8 * n, chains, scores)
+        pool = _Pool(self, 8 * n, chains, scores)  # more than n, for a diverse pick
         scale = float(np.std(scores[np.isfinite(scores)])) or 1.0
         jumps = self._jumps()
         idle = 0
         for iteration in range(self.options.iterations):
             heat = self.options.temperature * scale * (1 - iteration / self.options.iterations)
             moved = self._move(chains, jumps)
-            places = np.flatnonzero(self.frame.legal(moved))
-            found = moved.take(places)
-            values = self.frame.score(found, self.scorer)
-            idle = 0 if pool.add(found, values) else idle + 1
-            gain = np.clip((values - scores[places]) / (heat + 1e-5 * scale), -50.0, 0.0)
-            accepted = self.rng.random(len(places)) < np.exp(gain)
-            places = places[accepted]
-            chains.sketches[places], chains.rows[places] = found.sketches[accepted], found.rows[accepted]
-            scores[places] = values[accepted]
+            indices = np.flatnonzero(self.frame.legal(moved))
+            proposals = moved.take(indices)
+            values = self.frame.score(proposals, self.scorer)
+            idle = 0 if pool.add(proposals, values) else idle + 1
+            # The small term avoids a division by 0 at temperature 0; exp(-50) is as good as 0.
+            gain = np.clip((values - scores[indices]) / (heat + 1e-5 * scale), -50.0, 0.0)
+            accepted = self.rng.random(len(indices)) < np.exp(gain)
+            indices = indices[accepted]
+            chains.sketches[indices], chains.rows[indices] = proposals.sketches[accepted], proposals.rows[accepted]
+            scores[indices] = values[accepted]
             if idle >= self.options.early_stop:
                 break
         self._chains = chains
         return pool.members, pool.scores
 
     def _start(self) -> Population:
-        """The chains as they were left; the first time random; the last few moved to the fastest measured."""
+        """Continues the chains, at first random ones; the last few move to the fastest measured candidates."""
         size = self.options.chains
         if not len(self._chains):
             open_sketches = np.flatnonzero(self.sampler.open)
@@ -96,7 +97,7 @@ class Annealing(GuidedSearch):
         return Population.concatenate([kept, elites])
 
     def _jumps(self) -> Population:
-        """Random points of two sketches for this request's jumps: every sketch looked at costs a call."""
+        """Draws random points of two sketches for this request's jumps: every sketch used costs a call."""
         open_sketches = np.flatnonzero(self.sampler.open)
         if not len(open_sketches):
             return self.frame.empty()
@@ -115,7 +116,7 @@ class Annealing(GuidedSearch):
 
 
 class _Pool:
-    """The best distinct points met that have not been proposed yet."""
+    """The best distinct visited points that have not been proposed yet."""
 
     def __init__(self, search: Annealing, size: int, members: Population, scores: NDArray[np.float64]) -> None:
         self._search, self._size, self._met = search, size, Seen()
@@ -123,7 +124,7 @@ class _Pool:
         self.add(members, scores)
 
     def add(self, members: Population, scores: NDArray[np.float64]) -> bool:
-        """Takes points in; whether one of them made its way into the pool."""
+        """Adds points; tells whether one of them entered the pool."""
         keys = self._search.frame.keys(members)
         fresh = self._met.fresh(keys) & self._search.seen.fresh(keys)
         self._met.add(keys)

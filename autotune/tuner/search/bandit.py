@@ -1,4 +1,4 @@
-"""A bandit over strategies: what is measured next goes to those whose candidates improved on the best of late."""
+"""Bandit over strategies: requests go to those whose recent candidates improved on the best."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class BanditOptions:
 
     Attributes:
         arms: names of the strategies to choose from, with commas between.
-        window: last results that count.
-        exploration: weight of what is not known, the constant C of OpenTuner.
+        window: number of latest results that count.
+        exploration: weight of the uncertainty, the constant C of OpenTuner.
     """
 
     BOUNDS: ClassVar[Bounds] = {"window": (1, math.inf), "exploration": (0, math.inf)}
@@ -43,21 +43,21 @@ class Bandit(SearchStrategy):
     """Area-under-the-curve bandit, after Ansel et al., "OpenTuner: an extensible framework for program autotuning",
     PACT 2014.
 
-    Each candidate of a request is given to the strategy t of the greatest AUC_t + C sqrt(2 log2 |H| / H_t), H the
-    results in the window, H_t those of t. AUC_t is the share of the area under the curve of t's gains that lies in its
-    latest results: 2 / (H_t (H_t + 1)) * sum of i * V_i over them, oldest first, V_i whether the i-th was faster than
-    all that was measured before its round. Candidates given but not yet measured count as results without a gain, so
-    that a request is spread. Every strategy learns of all results, and what one has proposed no other proposes.
+    Each candidate of a request is asked of the strategy t of the greatest AUC_t + C sqrt(2 log2 |H| / H_t), H the
+    results in the window, H_t those of t. AUC_t is the share of the area under the curve of t's gains in its latest
+    results: 2 / (H_t (H_t + 1)) * sum of i * V_i over them, oldest first, V_i whether the i-th was faster than all
+    results before its round. Candidates that are not measured yet count as results without a gain, so that a request is
+    spread. All strategies see all results, and none proposes a candidate of another.
     """
 
     Options: ClassVar[type[BanditOptions]] = BanditOptions
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._seen = Seen()  # by all arms
+        self._seen = Seen()  # shared by all arms
         self.arms = [self._arm(name) for name in _names(self.options.arms)]
         self.best_seconds = math.inf
-        self._given: dict[Candidate, int] = {}  # asked for and not measured: which arm's it is
+        self._given: dict[Candidate, int] = {}  # outstanding candidate -> its arm
         self._window: deque[tuple[int, bool]] = deque(maxlen=self.options.window)
 
     def ask(self, n: int) -> list[Candidate]:
@@ -84,7 +84,7 @@ class Bandit(SearchStrategy):
         self.best_seconds = float(np.fmin.reduce(seconds, initial=self.best_seconds))
 
     def gains(self) -> NDArray[np.float64]:
-        """AUC_t of each strategy, from 0 to 1: (arms,)."""
+        """Computes AUC_t of each strategy, from 0 to 1: (arms,)."""
         counts, areas = np.zeros(len(self.arms)), np.zeros(len(self.arms))
         for arm, gained in self._window:
             counts[arm] += 1
@@ -92,13 +92,13 @@ class Bandit(SearchStrategy):
         return 2.0 * areas / np.maximum(counts * (counts + 1), 1)
 
     def shares_of(self, n: int, able: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How many of `n` candidates each strategy is asked for, those that are able to: (arms,)."""
+        """Splits `n` candidates among the strategies that are able to propose: (arms,)."""
         gains = self.gains()
         used = np.bincount([arm for arm, _ in self._window], minlength=len(self.arms)).astype(np.float64)
         used += np.bincount(list(self._given.values()), minlength=len(self.arms))
         shares = np.zeros(len(self.arms), np.int64)
         for _ in range(n):
-            known = np.maximum(used, 1e-9)
+            known = np.maximum(used, 1e-9)  # a strategy without results comes first
             bonus = np.sqrt(2.0 * math.log2(max(2.0, float(used.sum()))) / known)
             worth = np.where(able, gains + self.options.exploration * bonus, -np.inf)
             best = np.flatnonzero(worth == worth.max())
@@ -115,10 +115,10 @@ class Bandit(SearchStrategy):
 
 
 def _names(arms: str) -> list[str]:
-    """Names of the strategies in a text of them.
+    """Splits a text into names of strategies.
 
     Raises:
-        ValueError: there are none, or the same twice, or one that is no strategy or a bandit itself.
+        ValueError: there is no name, a name occurs twice, or a name is no strategy or a bandit itself.
     """
     names = [name.strip() for name in arms.split(",") if name.strip()]
     if not names or "bandit" in names or len(set(names)) < len(names):

@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options")
 Bounds = Mapping[str, tuple[float, float]]
-"""Option -> least and greatest value."""
+"""Smallest and largest value by option."""
 Scorer = Callable[[int, NDArray[np.int32]], NDArray[np.float64]]
-"""(sketch, choices (n, groups)) -> (n,), higher is better: what a strategy knows before measuring."""
+"""Function (sketch, choices (n, groups)) -> (n,), higher is better: the estimate before measuring."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of a search space: a sketch, and an index into the table of each of its decision groups."""
+    """Point of a search space: a sketch, and an index into the table of each of its decision groups."""
 
     sketch: int
     choices: tuple[int, ...]
 
 
 class NoLegalSchedule(ValueError):
-    """No candidate of a search space keeps every limit.
+    """A search space without a candidate that keeps every limit.
 
     Attributes:
-        tried: candidates drawn.
-        violations: limit -> how many of those broke it; one candidate may break several.
-        refused: sketches that have no candidate at all, and why.
-        task: name of the task, where there are several.
+        tried: number of candidates drawn.
+        violations: limit -> number of candidates that broke it; one candidate may break several.
+        refused: sketches without candidates -> reason.
+        task: name of the task, if there are several.
     """
 
     task = ""
@@ -61,14 +61,14 @@ class NoLegalSchedule(ValueError):
 
 
 class SearchStrategy(ABC):
-    """Proposes candidates. Every random draw comes from the generator that it is made with.
+    """Strategy that proposes candidates. Every random draw comes from its generator.
 
     Args:
-        space: where to search.
-        scorer: what is known before measuring.
+        space: space to search.
+        scorer: estimate before measuring.
         rng: source of all draws.
-        options: fields of the class's `Options`, a frozen dataclass. It may have `BOUNDS`, option -> least and
-            greatest value, besides those of the classes that it is made of.
+        options: fields of the class's `Options`, a frozen dataclass. It may have `BOUNDS`, option -> smallest and
+            largest value, besides those of its base classes.
     """
 
     Options: ClassVar[type[Any]]
@@ -79,55 +79,56 @@ class SearchStrategy(ABC):
 
     @abstractmethod
     def ask(self, n: int) -> list[Candidate]:
-        """Proposes candidates, none of which was asked for or measured before; results may be outstanding.
+        """Proposes candidates, none of which was proposed or measured before; results may be outstanding.
 
         Returns:
-            At most `n`; fewer, or none, where the space has no more.
+            A list of at most `n`; fewer, or none, if the space has no more.
 
         Raises:
             NoLegalSchedule: the space has no legal candidate at all.
         """
 
     def exploit(self, n: int) -> list[Candidate]:
-        """As `ask`, but with none at random where the strategy knows better; others of the round see to those."""
+        """Proposes candidates like `ask`, without random exploration; the caller adds random candidates itself."""
         return self.ask(n)
 
     @abstractmethod
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
-        """Takes in measurements: any part of what was asked for, or candidates known from elsewhere.
+        """Processes measurements of any proposed candidates, or of candidates from elsewhere.
 
         Args:
-            candidates: what was measured.
+            candidates: candidates that were measured.
             seconds: their latencies `(candidates,)`; NaN for a failure.
         """
 
 
 MOST_COUNT = 1 << 20
-"""Largest number of candidates, chains or rounds that an option of a strategy may ask for; arrays have a row each."""
+"""Largest number of candidates, chains or rounds in an option of a strategy; arrays have a row each."""
 
 
 def make_options(kind: type[Options], given: Mapping[str, Any], owner: str) -> Options:
-    """Options dataclass of a strategy from keywords.
+    """Makes the options of a strategy from keywords.
 
     Raises:
-        ValueError: an unknown key (names the nearest), or a value of another type or out of the `BOUNDS` of `kind`.
+        ValueError: a key is unknown (names the nearest), or a value has another type or is out of the `BOUNDS` of
+            `kind`.
     """
-    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    by_name = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for name, value in given.items():
-        if name not in known:
-            hint = nearest(name, known)
-            options = ", ".join(known) or "none"
+        if name not in by_name:
+            hint = nearest(name, by_name)
+            options = ", ".join(by_name) or "none"
             raise ValueError(f"`{owner}` must have options among {options}, but got {name!r}{hint}")
-        _check_type(owner, name, value, type(known[name].default))
+        _check_type(owner, name, value, type(by_name[name].default))
         _check_bounds(owner, name, value, kind)
     return kind(**given)
 
 
 def check_seconds(candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`seconds` as an array.
+    """Converts `seconds` to an array.
 
     Raises:
-        ValueError: not one entry a candidate.
+        ValueError: `seconds` has not one entry per candidate.
     """
     seconds = np.asarray(seconds, np.float64)
     if seconds.shape != (len(candidates),):

@@ -1,4 +1,4 @@
-"""Beam search: decision group after group, partial candidates ranked by how well random completions of them score."""
+"""Beam search over decision groups; partial candidates are ranked by scores of random completions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class BeamOptions(GuidedOptions):
     """Options.
 
     Attributes:
-        width: partial candidates that are kept at each level.
-        branches: values tried of a group for each of them, at random where its table holds more.
-        completions: of each partial candidate with one more group decided.
-        bank: legal candidates of a sketch from which completions take what is not decided yet.
+        width: number of partial candidates that are kept at each level.
+        branches: number of values of a group tried for each of them, at random if its table has more.
+        completions: number of completions of each partial candidate with one more group decided.
+        bank: number of legal candidates of a sketch from which completions take undecided groups.
         measured: share of the bank that comes from the fastest measured candidates.
     """
 
@@ -45,10 +45,10 @@ class Beam(GuidedSearch):
     """Beam search on decision groups, after Adams et al., "Learning to optimize Halide with tree search and random
     programs", SIGGRAPH 2019, who decide stage after stage of a pipeline.
 
-    The first decision is the sketch, then its groups in their order. A partial candidate is worth what the best of its
-    legal completions scores; a completion takes the groups that are not decided from one of a bank of legal candidates,
-    which keeps limits far more often than values drawn one by one. All completions scored on the way are what is
-    picked from.
+    The first decision is the sketch, then its groups in their order. The value of a partial candidate is the best score
+    of its legal completions. A completion takes the undecided groups from one of a bank of legal candidates, which
+    keeps limits far more often than values drawn one by one. Candidates are picked from all completions scored on the
+    way.
     """
 
     Options: ClassVar[type[BeamOptions]] = BeamOptions
@@ -60,15 +60,15 @@ class Beam(GuidedSearch):
         met = Seen()
         met.add(self.frame.keys(bank))
         scores = self.frame.score(bank, self.scorer)
-        found, values = [bank], [scores]
-        places = dict(bank.by_sketch())
+        populations, values = [bank], [scores]
+        members_by_sketch = dict(bank.by_sketch())
         beam = _best_by(bank, scores, bank.sketches, self.options.width)
         for level in range(self.frame.width):
             partial = beam.take(self.frame.groups[beam.sketches] > level)
             if not len(partial):
                 break
             partial = self._branch(partial, level)
-            completed, parents = self._complete(partial, level, bank, places)
+            completed, parents = self._complete(partial, level, bank, members_by_sketch)
             legal = self.frame.legal(completed)
             completed, parents = completed.take(legal), parents[legal]
             if not len(completed):
@@ -76,20 +76,20 @@ class Beam(GuidedSearch):
             scores = self.frame.score(completed, self.scorer)
             fresh = met.fresh(self.frame.keys(completed))
             met.add(self.frame.keys(completed))
-            found.append(completed.take(fresh))
+            populations.append(completed.take(fresh))
             values.append(scores[fresh])
             beam = _best_by(completed, scores, parents, self.options.width)
-        return Population.concatenate(found), np.concatenate(values)
+        return Population.concatenate(populations), np.concatenate(values)
 
     def _bank(self) -> Population:
-        """Legal candidates of every open sketch, and the fastest measured."""
+        """Collects legal candidates of every open sketch, and the fastest measured."""
         open_sketches = max(1, int(self.sampler.open.sum()))
         each = max(LEAST, self.options.bank // open_sketches)
         drawn = self.sampler.spread(np.where(self.sampler.open, each, 0))
         return Population.concatenate([self.elites(round(self.options.bank * self.options.measured)), drawn])
 
     def _branch(self, partial: Population, level: int) -> Population:
-        """Each partial candidate with `branches` values of the group `level`, the one it has among them."""
+        """Copies each partial candidate with `branches` values of the group `level`, its own value among them."""
         count, wide = len(partial), self.options.branches
         lengths = self.frame.lengths[partial.sketches, level]
         steps = np.arange(wide)
@@ -107,7 +107,7 @@ class Beam(GuidedSearch):
     def _complete(
         self, partial: Population, level: int, bank: Population, places: dict[int, NDArray[np.intp]]
     ) -> tuple[Population, NDArray[np.intp]]:
-        """Random completions of partial candidates, and which of them each is of.
+        """Completes partial candidates at random; returns the completions, and the parent of each.
 
         The first completion of each is the one that its parent was kept for.
         """
@@ -123,7 +123,7 @@ class Beam(GuidedSearch):
 
 
 def _best_by(members: Population, scores: NDArray[np.float64], of: NDArray[np.integer], n: int) -> Population:
-    """The best member of each of the `n` best values of `of` (members,), best first."""
+    """Picks the best member of each of the `n` best values of `of` (members,), best first."""
     order = np.argsort(-scores, kind="stable")
     first = np.sort(np.unique(of[order], return_index=True)[1])[:n]
     return members.take(order[first])

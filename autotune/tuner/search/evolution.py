@@ -17,11 +17,11 @@ from autotune.tuner.search.population import Population, Seen
 
 @dataclass(frozen=True)
 class EvolutionOptions(GuidedOptions):
-    """Options, with the names that Ansor gives them.
+    """Options, with Ansor's names.
 
     Attributes:
-        population: survivors of a generation.
-        generations: rounds of breeding in each request.
+        population: number of survivors of a generation.
+        generations: number of breeding rounds in each request.
         crossover: probability that a child has a second parent, of the same sketch.
         mutation: probability that a child with two parents is mutated; one with a single parent always is.
         measured: share of the first generation that comes from the fastest measured candidates.
@@ -46,7 +46,7 @@ class EvolutionOptions(GuidedOptions):
 
 
 class Evolution(GuidedSearch):
-    """Survivors are the best-scored of parents and children; parents win tournaments of three."""
+    """Evolution whose survivors are the best-scored of parents and children; parents win tournaments of three."""
 
     Options: ClassVar[type[EvolutionOptions]] = EvolutionOptions
 
@@ -68,11 +68,11 @@ class Evolution(GuidedSearch):
             children = children.take(self.frame.legal(children))
             alive = Population.concatenate([alive, children])
             scores = np.concatenate([scores, self.frame.score(children, self.scorer)])
-            alive, scores = _survive(alive, scores, size + len(self.seen))
+            alive, scores = _survive(alive, scores, size + len(self.seen))  # seen ones breed, but are not proposed
         return alive, scores
 
     def _start(self, size: int) -> Population:
-        """The fastest measured, and random candidates of sketches in proportion to their success so far."""
+        """Collects the fastest measured, and random candidates of sketches in proportion to their success so far."""
         elites = self.elites(round(size * self.options.measured))
         room = size - len(elites)
         blocks = max(1, round(room * self.options.curiosity) // (4 * LEAST))
@@ -86,7 +86,7 @@ class Evolution(GuidedSearch):
         return Population.concatenate([elites, self.sampler.spread(counts)])
 
     def _promise(self) -> NDArray[np.float64]:
-        """What of the random draws each sketch deserves: its members among the 32 fastest, (sketches,)."""
+        """Counts the members of each sketch among the 32 fastest, (sketches,), as its share of random draws."""
         best = self.elites(32)
         counts = np.bincount(best.sketches, minlength=len(self.asked))
         return np.where(self.sampler.open, counts, 0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What strategies that look before they measure share: history, diverse pick by score, random explorers."""
+"""Base of strategies with a scorer: history, diverse pick by score, random explorers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from autotune.tuner.search.sampling import LegalSampler
 from search_space.decisions import Space
 
 LEAST = 32
-"""Fewest candidates drawn of a sketch that is looked at: a call of the scorer costs about as much for one."""
+"""Smallest number of candidates drawn of a sketch: a call of the scorer costs about as much for one."""
 
 
 FEW = 4
-"""Candidates of a request below which a share of them is no number."""
+"""Smallest request whose random share is rounded up; in a smaller one each candidate is random with that chance."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class GuidedOptions:
 
     Attributes:
         epsilon: share of each request that is random.
-        first_epsilon: the same while nothing is measured.
-        first_sample: candidates ranked by the scorer while nothing is measured.
-        diversity: weight of the difference to what is picked already, see `moves.pick_diverse`.
+        first_epsilon: random share while nothing is measured.
+        first_sample: number of candidates ranked by the scorer while nothing is measured.
+        diversity: weight of the difference to candidates picked already, see `moves.pick_diverse`.
     """
 
     BOUNDS: ClassVar[Bounds] = {
@@ -50,7 +50,7 @@ class GuidedOptions:
 
 
 class GuidedSearch(SearchStrategy):
-    """Proposes the best-scored of a pool that a subclass makes, and some at random."""
+    """Strategy that proposes the best-scored of a pool that a subclass makes, and some at random."""
 
     Options: ClassVar[type[Any]] = GuidedOptions
 
@@ -75,7 +75,7 @@ class GuidedSearch(SearchStrategy):
         return self.frame.candidates(Population.concatenate([chosen, rest]))
 
     def _explorers(self, n: int, share: float) -> int:
-        """How many of a request are random; of a few each with that chance, or most of them would be."""
+        """Counts the random candidates of a request: a rounded-up share, in a small one each by chance."""
         if n < FEW:
             return int(self.rng.binomial(n, share))
         return min(n, math.ceil(n * share))
@@ -98,18 +98,18 @@ class GuidedSearch(SearchStrategy):
 
     @abstractmethod
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
-        """Scored candidates to pick `n` from, distinct and legal; those seen are left out by the caller.
+        """Proposes scored candidates to pick `n` from, distinct and legal; the caller leaves out those seen.
 
-        Called only once something is measured.
+        It is called only after the first measurements.
         """
 
     def elites(self, n: int) -> Population:
-        """At most `n` of the fastest measured candidates, fastest first."""
+        """Returns at most `n` of the fastest measured candidates, fastest first."""
         order = np.argsort(self.seconds, kind="stable")  # NaN last
         return self.measured.take(order[: min(n, int(np.isfinite(self.seconds).sum()))])
 
     def explore(self, n: int) -> Population:
-        """`n` random candidates of all sketches alike; those never asked first, small ones before large."""
+        """Draws `n` random candidates, evenly of all sketches; sketches without any first, small ones before large."""
         parts = [self.frame.empty()]
         while n > 0 and self.sampler.open.any():
             drawn = self._note(self.sampler.spread(self._quotas(n)))
@@ -118,7 +118,7 @@ class GuidedSearch(SearchStrategy):
         return Population.concatenate(parts)
 
     def _quotas(self, n: int) -> NDArray[np.int64]:
-        """How many of `n` random candidates each sketch is asked for: (sketches,)."""
+        """Splits `n` random candidates among the sketches: (sketches,)."""
         sizes = np.array([float(sketch.size) for sketch in self.frame.sketches])
         known = self.asked > 0
         order = np.lexsort((self.rng.random(len(sizes)), np.where(known, 0.0, sizes), known))
@@ -129,7 +129,7 @@ class GuidedSearch(SearchStrategy):
         return counts
 
     def shares(self, total: int) -> NDArray[np.int64]:
-        """`total` candidates split evenly over the open sketches, at least `LEAST` each: (sketches,)."""
+        """Splits `total` candidates evenly among the open sketches, at least `LEAST` each: (sketches,)."""
         each = max(LEAST, total // max(1, int(self.sampler.open.sum())))
         return np.where(self.sampler.open, each, 0)
 
@@ -140,6 +140,7 @@ class GuidedSearch(SearchStrategy):
         else:
             pool = self.sampler.spread(self.shares(self.options.first_sample))
             scores = self.frame.score(pool, self.scorer)
+            # Unmeasured sketches share the request: a quarter each at most, or an equal part if there are fewer.
             cap = max(1, n // 4, math.ceil(n / max(1, len(np.unique(pool.sketches)))))
         fresh = np.flatnonzero(self.seen.fresh(self.frame.keys(pool)))
         pool, scores = pool.take(fresh), scores[fresh]

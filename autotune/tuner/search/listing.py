@@ -1,4 +1,4 @@
-"""Small spaces listed whole: the model is asked of every candidate, and none is overlooked."""
+"""Exhaustive listing of small spaces: the model scores every candidate."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ListingOptions(EvolutionOptions):
     """Options.
 
     Attributes:
-        most: candidates, legal or not, up to which a space is listed; larger ones are searched by evolution.
-        epsilon: of `GuidedOptions`; nothing at random, as a model that knows how unsure it is explores by itself.
+        most: number of candidates, legal or not, up to which a space is listed; larger ones are searched by evolution.
+        epsilon: random share, see `GuidedOptions`; 0, as a model that estimates its uncertainty explores by itself.
     """
 
     BOUNDS: ClassVar[Bounds] = {"most": (1, 1 << 24)}
@@ -31,7 +31,7 @@ class ListingOptions(EvolutionOptions):
 
 
 class Listing(Evolution):
-    """The best-scored of all candidates that were not proposed yet."""
+    """Strategy that proposes the best-scored of all candidates not proposed yet."""
 
     Options: ClassVar[type[ListingOptions]] = ListingOptions
 

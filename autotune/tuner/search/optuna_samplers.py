@@ -1,6 +1,6 @@
 """Samplers of Optuna as strategies: TPE, CMA-ES, and NSGA-II for latency against memory.
 
-Optuna is imported when one of them is first made. It proposes and learns one trial at a time, milliseconds each, where
+Optuna is imported when the first of them is made. It proposes and learns one trial at a time, milliseconds each, where
 the other strategies work on whole populations.
 """
 
@@ -25,14 +25,14 @@ from search_space.extras import require
 from search_space.schedule.errors import ScheduleError
 
 SKETCH = "sketch"
-"""The first, categorical parameter: the sketch's place in the space."""
+"""First parameter, which is categorical: the sketch's position in the space."""
 TRIES = (0.0, 0.1, 0.3, 0.6)
-"""Rates of mutation at which neighbours of a proposal that must not be measured are looked for, one after another."""
+"""Rates of mutation, tried in turn, to find a legal and new neighbour of a proposal."""
 NEIGHBOURS = 256
 TENTH = 10
-"""CMA-ES starts at the fastest tenth of what it is given, so that each of these comes with nine that are slower."""
+"""Number of source trials per fast one: CMA-ES starts at the fastest tenth, so that nine slower ones are added."""
 SLOWER = math.log(4.0)
-"""What a failure counts as: so much longer than the slowest candidate that worked, as a logarithm."""
+"""Logarithm of the factor by which a failure counts as slower than the slowest working candidate."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OptunaOptions(GuidedOptions):
     """Options that all samplers have.
 
     Attributes:
-        screen: proposals for each candidate that is measured; the scorer picks among them. 1: Optuna alone decides.
+        screen: number of proposals per measured candidate, from which the scorer picks. 1: Optuna alone decides.
     """
 
     BOUNDS: ClassVar[Bounds] = {"screen": (1, math.inf)}
@@ -54,9 +54,9 @@ class OptunaOptions(GuidedOptions):
 class OptunaSearch(GuidedSearch):
     """Proposals of an Optuna sampler, which minimises the logarithm of seconds.
 
-    The first request, while nothing is measured, is what the scorer says, as with every strategy. A proposal that is
-    illegal or known is moved to a candidate near it; Optuna gets that candidate's latency for what it proposed (a
-    repair that the search does not inherit, "Baldwinian").
+    The first request, while nothing is measured, follows the scorer, as with every strategy. A proposal that is illegal
+    or known is moved to a candidate near it; Optuna gets that candidate's latency for its proposal (a repair that the
+    search does not inherit, "Baldwinian").
     """
 
     Options: ClassVar[type[OptunaOptions]] = OptunaOptions
@@ -67,29 +67,29 @@ class OptunaSearch(GuidedSearch):
         self._optuna = _library()
         self._study: Any = None
         self._names = [self.names(place) for place in range(len(self.frame.sketches))]
-        self._outstanding: dict[Candidate, Any] = {}  # asked for, not told -> Optuna's trial
-        self._told: list[tuple[Candidate, float]] = []  # what a study that is yet to be made must know
-        self._slowest = -math.inf  # of the logarithms told
+        self._outstanding: dict[Candidate, Any] = {}  # outstanding candidate -> Optuna's trial
+        self._told: list[tuple[Candidate, float]] = []  # measurements for a study that is made later
+        self._slowest = -math.inf  # largest logarithm so far
 
     @abstractmethod
     def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
-        """The sampler; `first` are trials that were measured before it is made, which it gets besides."""
+        """Makes the sampler; `first` are trials that were measured before and that the study also gets."""
 
     @abstractmethod
     def names(self, sketch: int) -> tuple[str, ...]:
-        """Names of the parameters of a sketch, besides the sketch itself."""
+        """Names the parameters of a sketch, besides the sketch itself."""
 
     @abstractmethod
     def distribution(self, sketch: int, place: int) -> Any:
-        """Of a sketch's parameter at `place`."""
+        """Makes the distribution of a sketch's parameter at `place`."""
 
     @abstractmethod
     def index(self, value: Any, length: int) -> int:
-        """Entry of a table of `length` entries that a parameter's value means."""
+        """Converts a parameter's value to an index into a table of `length` entries."""
 
     @abstractmethod
     def value(self, index: int, length: int) -> Any:
-        """The value of a parameter that means an entry."""
+        """Converts an index into a table of `length` entries to a parameter's value."""
 
     def ask(self, n: int) -> list[Candidate]:
         asked = super().ask(n)
@@ -109,31 +109,31 @@ class OptunaSearch(GuidedSearch):
             self._settle()
 
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
-        found: list[Candidate] = []
+        proposals: list[Candidate] = []
         met = Seen()
         with self._quiet():
             self._open()
-            while len(found) < n * self.options.screen:
+            while len(proposals) < n * self.options.screen:
                 trial = self._study.ask()
                 candidate = self._repaired(*self._read(trial), met)
                 if candidate is None:
                     self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
                     break
                 met.add(self.frame.keys(self.frame.population([candidate])))
-                found.append(candidate)
+                proposals.append(candidate)
                 self._outstanding[candidate] = trial
-        pool = self.frame.population(found)
+        pool = self.frame.population(proposals)
         if self.options.screen == 1:
             return pool, np.zeros(len(pool))
         return pool, self.frame.score(pool, self.scorer)
 
     def objective(self, candidates: Sequence[Candidate], logarithms: Sequence[float]) -> list[list[float]]:
-        """What Optuna gets for candidates, a list of `objectives` numbers each."""
+        """Returns the objectives of candidates for Optuna, a list of `objectives` numbers each."""
         return [[value] for value in logarithms]
 
     # ------------------------------------------------------------------ the study
     def _open(self) -> None:
-        """Makes the study, at the first request for which something is measured."""
+        """Makes the study, at the first request after a measurement."""
         if self._study is not None:
             return
         first = [self._trial(candidate, [value] * self.objectives) for candidate, value in self._told]
@@ -142,7 +142,7 @@ class OptunaSearch(GuidedSearch):
         self._settle()
 
     def _settle(self) -> None:
-        """Tells the study what was measured: of its own trials, and of others."""
+        """Tells the study the measurements of its own trials, and of others."""
         told, self._told = self._told, []
         values = self.objective([candidate for candidate, _ in told], [value for _, value in told])
         with self._quiet():
@@ -154,7 +154,7 @@ class OptunaSearch(GuidedSearch):
                     self._study.add_trial(self._trial(candidate, objectives))
 
     def _trial(self, candidate: Candidate, objectives: Sequence[float]) -> Any:
-        """A candidate that Optuna did not propose."""
+        """Makes a trial of a candidate that Optuna did not propose."""
         return self._optuna.trial.create_trial(
             params=self._parameters(candidate),
             distributions=self._distributions(candidate.sketch),
@@ -169,7 +169,7 @@ class OptunaSearch(GuidedSearch):
         return {SKETCH: self._sketches(), **own}
 
     def _parameters(self, candidate: Candidate) -> dict[str, Any]:
-        """A candidate as values of Optuna's parameters; those that its sketch has no group for stand in the middle."""
+        """Converts a candidate to values of Optuna's parameters, in the middle for groups that its sketch lacks."""
         lengths = self.frame.lengths[candidate.sketch].tolist()
         names = self._names[candidate.sketch]
         choices = (*candidate.choices, *(0,) * (len(names) - len(candidate.choices)))
@@ -177,7 +177,7 @@ class OptunaSearch(GuidedSearch):
         return {SKETCH: candidate.sketch, **own}
 
     def _read(self, trial: Any) -> tuple[int, NDArray[np.int32]]:
-        """Sketch and row (width,) that Optuna proposes."""
+        """Reads the sketch and row (width,) that Optuna proposes."""
         sketch = int(trial.suggest_categorical(SKETCH, tuple(range(len(self.frame.sketches)))))
         row = np.zeros(self.frame.width, np.int32)
         lengths = self.frame.lengths[sketch].tolist()
@@ -186,11 +186,11 @@ class OptunaSearch(GuidedSearch):
             row[place] = self.index(value, lengths[place])
         return sketch, row
 
-    # ------------------------------------------------------------------ what may be measured
+    # ------------------------------------------------------------------ repairs
     def _repaired(self, sketch: int, row: NDArray[np.int32], met: Seen) -> Candidate | None:
-        """The candidate, or a legal one near it that is neither known nor in `met`; else one of another sketch.
+        """Returns the candidate, or a legal one near it that is neither known nor in `met`; else one of another sketch.
 
-        None where there is none left.
+        Returns None if no candidate is left.
         """
         start = Population(np.full(1, sketch, np.int32), row[None])
         lengths = self.frame.lengths[sketch]
@@ -219,7 +219,7 @@ class OptunaSearch(GuidedSearch):
     def _legal(self, population: Population) -> NDArray[np.bool_]:
         try:
             return self.frame.legal(population)
-        except ScheduleError:  # a sketch that cannot be lowered, which the sampler notes
+        except ScheduleError:  # the sketch cannot be lowered; the sampler counts that
             return np.zeros(len(population), np.bool_)
 
     def _is_fresh(self, candidate: Candidate) -> bool:
@@ -227,7 +227,7 @@ class OptunaSearch(GuidedSearch):
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
-        """Keeps Optuna's own messages from the user's terminal."""
+        """Hides Optuna's own messages from the user's terminal."""
         level = self._optuna.logging.get_verbosity()
         self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
         try:
@@ -243,7 +243,7 @@ class TpeOptions(OptunaOptions):
     """Options, with Optuna's names.
 
     Attributes:
-        n_ei_candidates: points among which the expected improvement is greatest is chosen.
+        n_ei_candidates: number of points from which the one of greatest expected improvement is chosen.
     """
 
     BOUNDS: ClassVar[Bounds] = {"n_ei_candidates": (1, math.inf)}
@@ -255,7 +255,7 @@ class Tpe(OptunaSearch):
     """Tree-structured Parzen estimator (Bergstra et al., "Algorithms for hyper-parameter optimization", NIPS 2011).
 
     Parameters are integers, indices into tables. Groups of one name and length are the same parameter in all sketches
-    of an algorithm, whose variants mostly have the same tiles. What is outstanding counts as bad (Optuna's constant
+    of an algorithm, whose variants mostly have the same tiles. Outstanding candidates count as bad (Optuna's constant
     liar).
     """
 
@@ -281,9 +281,9 @@ class Tpe(OptunaSearch):
 
 
 class _Positions(OptunaSearch):
-    """Samplers that need the same parameters for all sketches: the i-th group is the parameter i, from 0 to 1.
+    """Sampler that needs the same parameters for all sketches: the i-th group is the parameter i, from 0 to 1.
 
-    A group's table is ordered; a value means the entry in whose share of the interval it lies.
+    A group's table is ordered; each entry has an equal share of the interval.
     """
 
     def names(self, sketch: int) -> tuple[str, ...]:
@@ -304,7 +304,7 @@ class CmaEsOptions(OptunaOptions):
     """Options, with Optuna's names.
 
     Attributes:
-        popsize: candidates of a generation; 0: 4 + 3 log(dimensions).
+        popsize: number of candidates of a generation; 0: 4 + 3 log(dimensions).
     """
 
     BOUNDS: ClassVar[Bounds] = {"popsize": (0, math.inf)}
@@ -320,7 +320,7 @@ class CmaEsOptions(OptunaOptions):
 class CmaEs(_Positions):
     """CMA-ES (Hansen and Ostermeier, 2001), warm-started (Nomura et al., 2021) at the fastest tenth known.
 
-    It cannot choose the sketch, which is left to TPE, and needs two groups or more; with fewer, all is left to TPE.
+    It cannot choose the sketch, which TPE does, and needs two groups or more; with fewer, TPE does everything.
     """
 
     Options: ClassVar[type[CmaEsOptions]] = CmaEsOptions
@@ -339,7 +339,7 @@ class CmaEs(_Positions):
         )
 
     def _source(self, params: Mapping[str, Any], value: float) -> Any:
-        """A trial that says nothing of the sketch."""
+        """Makes a trial without the parameter of the sketch."""
         own = {name: number for name, number in params.items() if name != SKETCH}
         kinds = {name: self._optuna.distributions.FloatDistribution(0.0, 1.0) for name in own}
         return self._optuna.trial.create_trial(params=own, distributions=kinds, value=value)
@@ -350,8 +350,8 @@ class Nsga2Options(OptunaOptions):
     """Options, with Optuna's names.
 
     Attributes:
-        population_size: of a generation. The first one is random.
-        crossover_prob, swapping_prob: of the crossover.
+        population_size: size of a generation. The first one is random.
+        crossover_prob, swapping_prob: probabilities of the crossover.
     """
 
     BOUNDS: ClassVar[Bounds] = {"population_size": (2, math.inf), "crossover_prob": (0, 1), "swapping_prob": (0, 1)}
@@ -380,12 +380,12 @@ class Nsga2(_Positions):
         )
 
     def objective(self, candidates: Sequence[Candidate], logarithms: Sequence[float]) -> list[list[float]]:
-        """See `OptunaSearch.objective`: log(seconds), bytes."""
+        """Returns log(seconds) and bytes of each candidate."""
         memory = self.memory(self.frame.population(candidates))
         return [list(pair) for pair in zip(logarithms, memory.tolist(), strict=True)]
 
     def memory(self, population: Population) -> NDArray[np.float64]:
-        """Bytes of each candidate, see `Sketch.workspace`: (n,)."""
+        """Computes the bytes of each candidate, see `Sketch.workspace`: (n,)."""
         threads = self.space.cores
         out = np.zeros(len(population))
         for sketch, places in population.by_sketch():
@@ -394,7 +394,7 @@ class Nsga2(_Positions):
         return out
 
     def front(self) -> list[tuple[Candidate, float, float]]:
-        """Measured candidates that no other beats in both: (candidate, seconds, bytes), fastest first."""
+        """Lists the measured candidates that no other beats in both: (candidate, seconds, bytes), fastest first."""
         worked = np.flatnonzero(np.isfinite(self.seconds))
         memory = self.memory(self.measured.take(worked))
         order = np.lexsort((memory, self.seconds[worked]))

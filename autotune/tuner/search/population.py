@@ -1,4 +1,4 @@
-"""Populations as arrays, and the frame that lays the candidates of all sketches out in one array."""
+"""Populations as arrays, and the frame that puts the candidates of all sketches into one array."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Population:
     """Candidates of any sketches.
 
     Attributes:
-        sketches: int32 (n,).
-        rows: int32 (n, width): choices, followed by zeros where a sketch has fewer groups than the widest.
+        sketches: number of each member's sketch, int32 (n,).
+        rows: choices, int32 (n, width), followed by zeros where a sketch has fewer groups than the widest.
     """
 
     sketches: NDArray[np.int32]
@@ -32,18 +32,18 @@ class Population:
         return len(self.sketches)
 
     def take(self, index: NDArray[Any]) -> Population:
-        """The members that `index` or a mask names."""
+        """Selects members by indices or a mask."""
         return Population(self.sketches[index], self.rows[index])
 
     @staticmethod
     def concatenate(parts: Sequence[Population]) -> Population:
-        """One population of several, in order."""
+        """Concatenates populations in order."""
         return Population(
             np.concatenate([part.sketches for part in parts]), np.concatenate([part.rows for part in parts])
         )
 
     def by_sketch(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Yields (sketch, places of its members), sketches in order."""
+        """Yields (sketch, positions of its members), sketches in order."""
         order = np.argsort(self.sketches, kind="stable")
         sketches, starts = np.unique(self.sketches[order], return_index=True)
         yield from zip(sketches.tolist(), np.split(order, starts[1:]), strict=False)
@@ -53,8 +53,8 @@ class Frame:
     """Arrays over all sketches of a space.
 
     Attributes:
-        groups: int64 (sketches,): decision groups of each.
-        lengths: int64 (sketches, width): entries of each group's table, 1 beyond a sketch's groups.
+        groups: number of decision groups of each sketch, int64 (sketches,).
+        lengths: number of entries of each group's table, int64 (sketches, width); 1 beyond a sketch's groups.
     """
 
     def __init__(self, space: Space) -> None:
@@ -74,37 +74,37 @@ class Frame:
                 self._radices[:, :-1] = np.cumprod(self.lengths[:, :0:-1], axis=1)[:, ::-1]
 
     def of(self, sketch: int, choices: NDArray[np.int32]) -> Population:
-        """Population of one sketch: choices (n, groups)."""
+        """Makes a population of one sketch from choices (n, groups)."""
         rows = np.zeros((len(choices), self.width), np.int32)
         rows[:, : choices.shape[1]] = choices
         return Population(np.full(len(choices), sketch, np.int32), rows)
 
     def empty(self) -> Population:
-        """Nobody."""
+        """Returns a population without members."""
         return Population(np.empty(0, np.int32), np.empty((0, self.width), np.int32))
 
     def population(self, candidates: Sequence[Candidate]) -> Population:
-        """Candidates as arrays."""
+        """Converts candidates to arrays."""
         rows = np.zeros((len(candidates), self.width), np.int32)
         for place, candidate in enumerate(candidates):
             rows[place, : len(candidate.choices)] = candidate.choices
         return Population(np.array([candidate.sketch for candidate in candidates], np.int32), rows)
 
     def candidates(self, population: Population) -> list[Candidate]:
-        """Arrays as candidates."""
+        """Converts arrays to candidates."""
         return [
             Candidate(sketch, tuple(row[: len(self.sketches[sketch].groups)]))
             for sketch, row in zip(population.sketches.tolist(), population.rows.tolist(), strict=True)
         ]
 
     def uniform(self, sketch: int, n: int, rng: np.random.Generator) -> NDArray[np.int32]:
-        """Random choices of one sketch, legal or not: (n, groups)."""
+        """Draws random choices of one sketch, legal or not: (n, groups)."""
         lengths = self.lengths[sketch, : self.groups[sketch]].astype(np.float32)
         choices: NDArray[np.int32] = (rng.random((n, len(lengths)), np.float32) * lengths).astype(np.int32)
         return choices
 
     def keys(self, population: Population) -> Keys:
-        """A key of each member, equal exactly where sketch and choices are: (n,)."""
+        """Computes a key of each member: two keys are equal if and only if sketch and choices are: (n,)."""
         if self._numbered:
             radices = self._radices[population.sketches]
             places: Keys = np.einsum("ng,ng->n", population.rows, radices)
@@ -114,21 +114,21 @@ class Frame:
         return keys
 
     def legal(self, population: Population) -> NDArray[np.bool_]:
-        """Whether each member keeps the limits of its sketch: (n,)."""
+        """Tells whether each member keeps the limits of its sketch: (n,)."""
         legal = np.empty(len(population), np.bool_)
         for sketch, places in population.by_sketch():
             legal[places] = self.sketches[sketch].legal(self.choices(sketch, population.rows[places]))
         return legal
 
     def score(self, population: Population, scorer: Scorer) -> NDArray[np.float64]:
-        """What the scorer says of each member: (n,)."""
+        """Scores each member by the scorer: (n,)."""
         scores = np.empty(len(population))
         for sketch, places in population.by_sketch():
             scores[places] = scorer(sketch, self.choices(sketch, population.rows[places]))
         return scores
 
     def choices(self, sketch: int, rows: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The columns of `rows` that a sketch uses: (n, groups)."""
+        """Selects the columns of `rows` that a sketch uses: (n, groups)."""
         return rows[:, : self.groups[sketch]]
 
 
@@ -142,11 +142,11 @@ class Seen:
         return 0 if self._keys is None else len(self._keys)
 
     def add(self, keys: Keys) -> None:
-        """Notes candidates by their keys."""
+        """Adds candidates by their keys."""
         self._keys = np.unique(keys if self._keys is None else np.concatenate([self._keys, keys]))
 
     def fresh(self, keys: Keys) -> NDArray[np.bool_]:
-        """Whether each key is neither noted nor a repetition of one before it in `keys`: (n,)."""
+        """Tells whether each key is new, neither added nor a repetition of one before it in `keys`: (n,)."""
         fresh = np.zeros(len(keys), np.bool_)
         fresh[np.unique(keys, return_index=True)[1]] = True
         if self._keys is not None:

@@ -1,8 +1,8 @@
 """Candidates that another program proposes, such as a language model: it reads loops and history, and writes decisions.
 
 After "Reasoning Compiler" (Tang et al., 2025) and Helion's searches that ask a language model. The program is started
-once and spoken to by JSON, a line each way: docs/proposers.md has the protocol. What it does not propose, or proposes
-twice or beyond the limits, evolution fills up, so that a search goes on whatever it says.
+once and receives JSON, a line each way: docs/proposers.md has the protocol. Evolution replaces proposals that are
+missing, repeated or illegal, so that a search goes on whatever the program answers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from search_space.schedule.errors import ScheduleError
 
 PROTOCOL = "autotune.proposer/1"
 _SHOWN = 4096
-"""Most rows of a decision's table that a program is shown."""
+"""Largest number of rows of a decision's table that a program is shown."""
 _REASONS = 16
-"""Most rejected proposals of a round that it is told of."""
+"""Largest number of a round's rejected proposals that the program is told of."""
 _FAREWELL = 0.2
 """Seconds that a program has to end once its input is closed."""
 MOST_BYTES = 64 << 20
-"""Bytes of the longest answer; a program that says more is ended."""
+"""Bytes of the longest answer; a program that writes more is ended."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class ProposerOptions(EvolutionOptions):
     """Options.
 
     Attributes:
-        command: of the program, split as a shell would; empty: nobody is asked.
-        replay: file of answers, in the order in which they were given, that are taken in place of a program's.
-        record: file that answers are added to, for `replay`.
-        share: of each request that the program is asked for; evolution proposes the rest.
+        command: command line of the program, split as a shell would; empty: no program.
+        replay: file of recorded answers, used in order in place of a program's.
+        record: file that answers are appended to, for `replay`.
+        share: share of each request that the program proposes; evolution proposes the rest.
         timeout: seconds for an answer; a program that takes longer is ended, and not asked again.
     """
 
@@ -60,7 +60,7 @@ class ProposerOptions(EvolutionOptions):
 
 
 class Proposer(Evolution):
-    """Proposals of a program, and of evolution where it has none that are legal and new."""
+    """Strategy that uses a program's proposals, and evolution's where it has none that are legal and new."""
 
     Options: ClassVar[type[ProposerOptions]] = ProposerOptions
 
@@ -80,7 +80,7 @@ class Proposer(Evolution):
         self._places = {sketch.name: place for place, sketch in enumerate(self.frame.sketches)}
         self._begun = False
         self._untold: list[dict[str, Any]] = []  # measurements that the program does not know yet
-        self._rejected: list[dict[str, Any]] = []  # of its last answer
+        self._rejected: list[dict[str, Any]] = []  # rejected proposals of its last answer
 
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
         super().tell(candidates, seconds)
@@ -93,13 +93,13 @@ class Proposer(Evolution):
         chosen = self._proposed(wanted) if wanted and self._program is not None else self.frame.empty()
         if len(chosen) == n:
             return chosen
-        # noted only by the caller, together with the rest: what evolution picks must not be among them
+        # The caller marks `chosen` as seen later, together with the rest: evolution may pick one of them again.
         rest = super()._best(n)
         new = ~np.isin(self.frame.keys(rest), self.frame.keys(chosen))
         return Population.concatenate([chosen, rest.take(np.flatnonzero(new)[: n - len(chosen)])])
 
     def _proposed(self, n: int) -> Population:
-        """What the program proposes, as far as it is legal and new; at most `n`."""
+        """Collects the program's proposals that are legal and new; at most `n`."""
         assert self._program is not None
         request: dict[str, Any] = {"propose": n, "history": self._untold, "rejected": self._rejected[:_REASONS]}
         if not self._begun:
@@ -115,7 +115,7 @@ class Proposer(Evolution):
         return self._sorted_out(answer, n)
 
     def _introduction(self) -> dict[str, Any]:
-        """What a program is told once: what is computed, the loops, and what there is to decide."""
+        """Describes the task for the first request: the computation, the loops, and the decisions."""
         return {
             "protocol": PROTOCOL,
             "workload": str(self.space.workload),
@@ -128,37 +128,37 @@ class Proposer(Evolution):
         if not isinstance(proposals, list):
             self._rejected.append({"proposal": None, "reason": "an answer must be an object with a list `proposals`"})
             return self.frame.empty()
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         for proposal in proposals:
             try:
                 candidate = self._read(proposal)
             except ValueError as error:
                 self._rejected.append({"proposal": proposal, "reason": str(error)})
                 continue
-            if candidate not in found and len(found) < n:
-                found.append(candidate)
-        return self.frame.population(found) if found else self.frame.empty()
+            if candidate not in candidates and len(candidates) < n:
+                candidates.append(candidate)
+        return self.frame.population(candidates) if candidates else self.frame.empty()
 
     def _read(self, proposal: Any) -> Candidate:
-        """The candidate of a proposal.
+        """Reads the candidate of a proposal.
 
         Raises:
-            ValueError: it is none, or breaks a limit, or was measured already; says which.
+            ValueError: the proposal is malformed, breaks a limit, or was measured already; the message names the fault.
         """
         if not isinstance(proposal, dict) or not isinstance(proposal.get("values"), dict):
             raise ValueError("a proposal must be an object with `sketch`, a name, and `values`, numbers by name")
         name = proposal.get("sketch")
-        place = self._places.get(name) if isinstance(name, str) else None
-        if place is None:
+        number = self._places.get(name) if isinstance(name, str) else None
+        if number is None:
             raise ValueError(f"`sketch` must be one of those given, but got {proposal.get('sketch')!r}")
-        sketch = self.frame.sketches[place]
+        sketch = self.frame.sketches[number]
         choices = tuple(_row_of(group.columns, group.table, proposal["values"]) for group in sketch.groups)
         row = np.array([choices], np.int32).reshape(1, -1)
         if not sketch.legal(row)[0]:
             raise ValueError(f"values must keep every limit, but break {', '.join(sketch.violations(row))}")
-        if not self.seen.fresh(self.frame.keys(self.frame.of(place, row)))[0]:
+        if not self.seen.fresh(self.frame.keys(self.frame.of(number, row)))[0]:
             raise ValueError("a proposal must be new, but it was proposed before")
-        return Candidate(place, choices)
+        return Candidate(number, choices)
 
     def _written(self, candidate: Candidate) -> dict[str, Any]:
         sketch = self.frame.sketches[candidate.sketch]
@@ -191,22 +191,22 @@ def _described(sketch: Decisions) -> dict[str, Any]:
 
 
 def _row_of(columns: Sequence[str], table: NDArray[Any], values: Mapping[str, Any]) -> int:
-    """Place of the values in a decision's table."""
-    given = [values.get(column) for column in columns]
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
-        raise ValueError(f"`values` must have numbers for {', '.join(columns)}, but got {given}")
-    places = np.flatnonzero((np.asarray(table, np.float64) == np.array(given, np.float64)).all(axis=1))
+    """Finds the row of the values in a decision's table."""
+    numbers = [values.get(column) for column in columns]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers):
+        raise ValueError(f"`values` must have numbers for {', '.join(columns)}, but got {numbers}")
+    places = np.flatnonzero((np.asarray(table, np.float64) == np.array(numbers, np.float64)).all(axis=1))
     if not len(places):
-        raise ValueError(f"{', '.join(columns)} must be a row of their decision, but got {given}")
+        raise ValueError(f"{', '.join(columns)} must be a row of their decision, but got {numbers}")
     return int(places[0])
 
 
 GONE = object()
-"""In place of an answer, where there will be none any more."""
+"""Marker in place of an answer, if there will be no more answers."""
 
 
 class _Replay:
-    """Answers of a file for one workload, one after the other."""
+    """Recorded answers of a file for one workload, one after the other."""
 
     def __init__(self, path: Path, workload: str) -> None:
         try:
@@ -220,12 +220,12 @@ class _Replay:
             raise ValueError(f"`replay` of proposer must be what `record` wrote, but {path}: {error}") from None
 
     def ask(self, request: Mapping[str, Any]) -> Any:
-        """The next answer; `GONE` after the last."""
+        """Returns the next answer; `GONE` after the last."""
         return next(self._left, GONE)
 
 
 class _Program:
-    """A program that is asked by a line of JSON and answers by one; its standard error is ours."""
+    """Program that is asked by a line of JSON and answers by one; its standard error is ours."""
 
     def __init__(self, command: str, timeout: float) -> None:
         try:
@@ -238,7 +238,7 @@ class _Program:
         weakref.finalize(self, _end, self._process)
 
     def ask(self, request: Mapping[str, Any]) -> Any:
-        """The answer; `GONE` where the program has ended, or takes too long or says too much, and is ended then."""
+        """Returns the answer; `GONE` if the program has ended, or was ended for exceeding the time or size limit."""
         try:
             line = self._process.exchange(json.dumps(request).encode(), self._timeout)
         except ChildError:
@@ -246,11 +246,11 @@ class _Program:
         try:
             return strict_json.loads(line)
         except ValueError:
-            return line.decode(errors="replace")  # no answer, as it is told
+            return line.decode(errors="replace")  # `_sorted_out` rejects it as no answer
 
 
 def _end(process: Program) -> None:
-    """Closes the program's input, which tells it, and ends what is left of it soon after."""
+    """Closes the program's input, which tells it to end, and kills it soon after if it has not."""
     process.channel.close()
     process.wait(_FAREWELL)
     process.close()

@@ -15,11 +15,11 @@ from autotune.tuner.search.population import Population
 
 @dataclass(frozen=True)
 class RandomOptions:
-    """Random search has no options."""
+    """Empty options of random search."""
 
 
 class RandomSearch(GuidedSearch):
-    """Legal candidates at random, every sketch equally often; the scorer is never asked."""
+    """Strategy that draws legal candidates at random, equally many of every sketch, without a scorer."""
 
     Options: ClassVar[type[RandomOptions]] = RandomOptions
 

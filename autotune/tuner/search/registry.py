@@ -1,6 +1,6 @@
-"""Search strategies by name, imported when first asked for. A new one is a file and an entry here.
+"""Search strategies by name, imported on first use. A new one is a file and an entry here.
 
-A strategy of one's own needs no entry: its name is `module:Class`, or `FILE.py:Class` by the path of its file.
+A strategy from outside needs no entry: its name is `module:Class`, or `FILE.py:Class` by the path of its file.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ STRATEGIES: dict[str, str] = {
     "random": "autotune.tuner.search.random:RandomSearch",
     "tpe": "autotune.tuner.search.optuna_samplers:Tpe",
 }
-"""Name -> where the class is, made as `strategy(space, scorer, rng, **options)`."""
+"""Name -> module and class, which is called as `strategy(space, scorer, rng, **options)`."""
 
-_OWN: dict[str, type[SearchStrategy]] = {}  # `place_of` a name -> class, of strategies that were asked for
+_OWN: dict[str, type[SearchStrategy]] = {}  # `place_of` a name -> class, of strategies from outside
 
 
 def get(strategy: str | type[SearchStrategy]) -> type[SearchStrategy]:
-    """Class of a strategy by its name, or itself; code of one's own, `module:Class` or `FILE.py:Class`, is run.
+    """Returns the class of a strategy by its name, or a class itself; it runs code from `module:Class` or
+    `FILE.py:Class`.
 
     Raises:
-        ValueError: no such strategy, where the nearest one is named, or a class that is none.
+        ValueError: there is no such strategy (names the nearest), or the class is no strategy.
     """
     if not isinstance(strategy, str):
         return _checked(strategy, strategy)
@@ -49,7 +50,7 @@ def get(strategy: str | type[SearchStrategy]) -> type[SearchStrategy]:
 
 
 def name_of(strategy: str | type[SearchStrategy]) -> str:
-    """What records say of a strategy that is given by its name or as a class."""
+    """Returns the name in records of a strategy that is given by its name or as a class."""
     return strategy if isinstance(strategy, str) else f"{strategy.__module__}:{strategy.__qualname__}"
 
 

@@ -1,4 +1,4 @@
-"""Sampling legal candidates: small sketches are listed whole, large ones drawn in blocks and filtered."""
+"""Sampling of legal candidates: small sketches are listed, large ones drawn in blocks and filtered."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from search_space.decisions import Space
 
 LISTED = 1 << 14
-"""Sketches of at most so many candidates are listed whole, so that their end is known exactly."""
+"""Largest number of candidates of a sketch that is listed, so that its end is known exactly."""
 BLOCK = 1 << 15
+"""Largest number of choices that are drawn at once."""
 PATIENCE = 1 << 18
-"""Draws without a single new legal candidate after which a sketch is given up for this request."""
+"""Number of draws without a new legal candidate after which a sketch is given up for this request."""
 
 
 def require_legal(space: Space) -> None:
-    """Finds one legal candidate of a space, of the first sketch that has one.
+    """Finds one legal candidate of a space, in the first sketch that has one.
 
     Raises:
-        NoLegalSchedule: there is none.
+        NoLegalSchedule: the space has no legal candidate.
     """
     sampler = LegalSampler(Frame(space), Seen(), np.random.default_rng(0))
     for sketch in range(len(space.sketches)):
@@ -37,15 +38,15 @@ def require_legal(space: Space) -> None:
 
 
 class LegalSampler:
-    """Draws legal candidates that have not been seen.
+    """Sampler of legal candidates that have not been seen.
 
     Args:
-        frame: of the space.
-        seen: what not to draw; kept by the strategy.
+        frame: frame of the space.
+        seen: candidates not to draw; the strategy updates it.
         rng: source of the draws.
 
     Attributes:
-        open: bool (sketches,): whether a sketch may still have a candidate to give.
+        open: whether a sketch may still have an unseen candidate, bool (sketches,).
     """
 
     def __init__(self, frame: Frame, seen: Seen, rng: np.random.Generator) -> None:
@@ -57,7 +58,7 @@ class LegalSampler:
         self._violations: Counter[str] = Counter()
 
     def draw(self, sketch: int, n: int) -> Population:
-        """At most `n` distinct candidates of a sketch, legal and not seen; fewer where there are no more."""
+        """Draws at most `n` distinct candidates of a sketch, legal and not seen; fewer if there are no more."""
         if n < 1 or not self.open[sketch]:
             return self.frame.empty()
         try:
@@ -76,7 +77,7 @@ class LegalSampler:
         return Population.concatenate([self.frame.empty(), *parts])
 
     def check(self) -> None:
-        """Raises NoLegalSchedule where every sketch was tried and none has ever had a legal candidate."""
+        """Raises NoLegalSchedule if all sketches are exhausted and none has ever had a legal candidate."""
         if not self._found.any() and not self.open.any():
             space = self.frame.space
             workload = getattr(space.workload, "key", space.workload)
@@ -96,27 +97,27 @@ class LegalSampler:
         return choices[self._legal(sketch, choices)]
 
     def _from_blocks(self, sketch: int, n: int) -> Population:
-        found, drawn = self.frame.empty(), 0
-        while len(found) < n and drawn < PATIENCE:
-            block = self._block(sketch, n - len(found))
+        population, drawn = self.frame.empty(), 0
+        while len(population) < n and drawn < PATIENCE:
+            block = self._block(sketch, n - len(population))
             choices = self.frame.uniform(sketch, block, self.rng)
             drawn += block
             legal = self.frame.of(sketch, choices[self._legal(sketch, choices)])
-            both = Population.concatenate([found, legal])
+            both = Population.concatenate([population, legal])
             both = both.take(self.seen.fresh(self.frame.keys(both)))
-            if len(both) > len(found):
+            if len(both) > len(population):
                 drawn = 0
-            found = both
-        if not len(found):
+            population = both
+        if not len(population):
             self.open[sketch] = False
-        return found.take(np.arange(min(n, len(found))))
+        return population.take(np.arange(min(n, len(population))))
 
     def _block(self, sketch: int, n: int) -> int:
-        """Draws that give about `n` legal candidates, by the rate so far."""
+        """Estimates the number of draws for about `n` legal candidates, by the rate so far."""
         if not self._tried[sketch]:
             return int(np.clip(2 * n, 256, BLOCK))
         rate = max(self._found[sketch] / self._tried[sketch], 1 / BLOCK)
-        return int(np.clip(1.2 * n / rate, 64, BLOCK))
+        return int(np.clip(1.2 * n / rate, 64, BLOCK))  # a margin of 1.2, so that one block mostly suffices
 
     def _legal(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.bool_]:
         legal = self.frame.sketches[sketch].legal(choices)

@@ -1,4 +1,4 @@
-"""Schedules and kernels for a distribution of one size: `tune_for_sizes`, and what it is made of."""
+"""Schedules and kernels for a distribution of one size: `tune_for_sizes` and its parts."""
 
 from autotune.tuner.sizes.family import Family
 from autotune.tuner.sizes.opening import opened

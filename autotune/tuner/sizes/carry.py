@@ -1,8 +1,8 @@
-"""What was found at some sizes, fitted to another one: the same sketch, with the factors that suit that size.
+"""Transfer of candidates from some sizes to another: the same sketch, with the factors that suit that size.
 
-A tile of 8 rows computes 16 of them for 9, and there is none for 3: a size below or near a tile needs factors of its
-own. All else that was found, such as the order of loops and the tiles along axes whose extents are the same, mostly
-stays good. So a search at such a size begins with what is near its neighbours' fastest candidates: few trials will do.
+With tiles of 8 rows, 16 rows are computed for 9, and no tile fits 3: a size below or near a tile needs its own factors.
+All other decisions, such as the order of loops and the tiles along axes of equal extents, mostly stay good. Therefore a
+search at such a size begins near its neighbours' fastest candidates, and needs few trials.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from measure.record import Record
 from search_space.space import SearchSpace, Sketch
 
 MOST = 4096
-"""Candidates that one found elsewhere is compared with; drawn, where there are more with its other choices."""
+"""Largest number of candidates that are compared with one of another size; if there are more, they are drawn."""
 
 
 class Carried(SearchStrategy):
-    """A strategy that first asks for candidates that are given to it.
+    """Strategy that first proposes candidates from its caller.
 
     Args:
-        inner: the strategy; it is told of them, and proposes the others.
-        first: called when the first candidates are asked for.
+        inner: strategy that proposes all other candidates, and is told the results of all.
+        first: function that returns the first candidates, called by the first request.
     """
 
     def __init__(self, inner: SearchStrategy, first: Callable[[], Sequence[Candidate]]) -> None:
@@ -53,10 +53,10 @@ class Carried(SearchStrategy):
 
 
 class InOrder(TaskScheduler):
-    """The first tasks in turn, then each of the others until it is done.
+    """Scheduler that runs the first tasks in turn, then each of the others until it is done.
 
     Args:
-        together: how many tasks are in turn.
+        together: number of tasks that run in turn.
     """
 
     def __init__(self, together: int) -> None:
@@ -70,15 +70,15 @@ class InOrder(TaskScheduler):
 def like_neighbours(
     tuning: TaskTuning, n: int, others: Mapping[int, TaskTuning], count: int, of_each: int, rng: np.random.Generator
 ) -> list[Candidate]:
-    """Candidates of one size like the fastest of others, those of the nearest sizes first.
+    """Lists candidates of one size like the fastest of others, those of the nearest sizes first.
 
     Args:
-        tuning: of the size.
-        n: that size.
-        others: by size, in any state.
-        count: at most.
-        of_each: fastest candidates of each other size that are fitted.
-        rng: draws, where a candidate has more than `MOST` that are like it.
+        tuning: task of the size.
+        n: the size.
+        others: tasks by size, in any state.
+        count: largest number of candidates.
+        of_each: number of the fastest candidates of each other size that are fitted.
+        rng: source of draws, if a candidate has more than `MOST` that are like it.
     """
     near = sorted((m for m in others if m != n), key=lambda m: abs(math.log(m / n)))
     lists: list[list[Candidate]] = []
@@ -86,7 +86,8 @@ def like_neighbours(
         other = others[m]
         for record in finalists(other.records.fastest(of_each), of_each):
             lists.append(fitted(record, other.space, tuning.space, tuning.scorer, other.scorer, count, rng))
-    pairs = [[found[i : i + 2] for i in range(0, len(found), 2)] for found in lists]  # the first: nearest, and best
+    # The first pair of a list is its nearest and its best-scored candidate; pairs of all lists alternate.
+    pairs = [[found[i : i + 2] for i in range(0, len(found), 2)] for found in lists]
     turns = [candidate for turn in zip_longest(*pairs, fillvalue=[]) for pair in turn for candidate in pair]
     return list(dict.fromkeys(turns))[:count]
 
@@ -100,45 +101,45 @@ def fitted(
     count: int,
     rng: np.random.Generator,
 ) -> list[Candidate]:
-    """Legal candidates of a space that are like one of another size's: the nearest, then those that score best.
+    """Lists legal candidates of a space that are like one of another size: the nearest, then the best-scored.
 
-    Where a decision has the same values at both sizes it stays what it was; where sizes decide what values there are,
-    all of these are looked at.
+    A decision with the same values at both sizes keeps its value; if its values depend on the size, all of them are
+    compared.
 
     Args:
-        record: of the candidate, whose sketch and choices it has.
-        source: its space.
-        space: of the size to be fitted to.
-        scorer: of that size.
-        model: scorer of the other size, whose model has learned from its trials; the roofline ranks until it has.
-        count: at most.
-        rng: see `like_neighbours`.
+        record: record of the candidate, with its sketch and choices.
+        source: space of the candidate.
+        space: space of the size to fit to.
+        scorer: scorer of that size.
+        model: scorer of the other size, whose model has learned from its trials; until then the roofline ranks.
+        count: largest number of candidates.
+        rng: argument of `like_neighbours`.
     """
     name, choices = record.provenance.sketch, record.provenance.choices
-    known = next((s for s in source.sketches if s.name == name), None)
-    place = next((i for i, s in enumerate(space.sketches) if s.name == name), None)
-    if known is None or place is None or choices is None or len(choices) != len(known.groups):
+    source_sketch = next((s for s in source.sketches if s.name == name), None)
+    number = next((i for i, s in enumerate(space.sketches) if s.name == name), None)
+    if source_sketch is None or number is None or choices is None or len(choices) != len(source_sketch.groups):
         return []
-    sketch = space.sketches[place]
-    values = known.values(choices)
+    sketch = space.sketches[number]
+    values = source_sketch.values(choices)
     if not set(sketch.columns) <= values.keys():
         return []
-    rows, distances = _like(sketch, known, values, rng)
+    rows, distances = _like(sketch, source_sketch, values, rng)
     legal = sketch.legal(rows)
     rows, distances = rows[legal], distances[legal]
     if not len(rows):
         return []
-    scores = model.judge(scorer, place, rows)
+    scores = model.judge(scorer, number, rows)
     order = np.argsort(-scores, kind="stable")
     nearest = int(distances.argmin())
     picked = [nearest, *order[order != nearest].tolist()][:count]
-    return [Candidate(place, tuple(row)) for row in rows[picked].tolist()]
+    return [Candidate(number, tuple(row)) for row in rows[picked].tolist()]
 
 
 def _like(
     sketch: Sketch, known: Sketch, values: Mapping[str, int], rng: np.random.Generator
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Choices (n, groups) with all values of those groups whose tables differ, and how far each is from `values`."""
+    """Lists choices (n, groups), all values of groups whose tables differ, and their distances from `values`."""
     tables = {group.name: group.table for group in known.groups}
     options: list[NDArray[np.int64]] = []
     gaps: list[NDArray[np.float64]] = []

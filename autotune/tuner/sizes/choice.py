@@ -1,6 +1,6 @@
 """Costs by which `tuner.size_ranges` chooses schedules of an operator for a distribution of one size.
 
-DietCode (Zheng et al., MLSys 2022) chooses by the shape, too.
+DietCode (Zheng et al., MLSys 2022) also chooses by the shape.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from autotune.tuner.size_ranges import Matrix, choose_candidates, choose_ranges
 from autotune.tuner.sizes.opening import Opening
 
 LEAST_GAIN = 0.005
-"""Share of the objective that one more schedule must save; of the mean, share of the least that there can be."""
+"""Share of the objective that one more schedule must save; for the mean, share of the least possible value."""
 CLEARLY = 0.03
-"""Share of its time that another schedule must be estimated to save at a size that was not timed."""
+"""Share of its time that another schedule must save, by estimate, at a size that was not timed."""
 
 Objective = Literal["geomean", "mean"]
-"""`geomean`: of seconds over those of the fastest that is known at a size. `mean`: of seconds. Both weighted."""
+"""Names of weighted objectives. `geomean`: of seconds over those of the fastest known at a size. `mean`: of seconds."""
 
 
 def check_objective(objective: str) -> None:
-    """Raises ValueError where it is none."""
+    """Raises ValueError if the objective is unknown."""
     if objective not in get_args(Objective):
         raise ValueError(f"`objective` must be one of {', '.join(get_args(Objective))}, but got {objective!r}")
 
@@ -49,27 +49,27 @@ def choose_schedules(
     """Chooses at most `limit` schedules that together make the objective small.
 
     Args:
-        everywhere: whether each schedule holds for all of the range; one of those that do is chosen, so that there
-            is a kernel for the sizes between those that were timed.
-        seconds: (schedules, sizes); infinite where one does not hold.
-        weights: (sizes,).
-        limit: at least 1.
-        objective: see `Objective`.
+        everywhere: whether each schedule holds for all of the range; at least one such schedule is chosen, so that
+            there is a kernel for the sizes between those that were timed.
+        seconds: latency of each schedule, (schedules, sizes); infinite where one does not hold.
+        weights: weight of each size, (sizes,).
+        limit: largest number of schedules, at least 1.
+        objective: value of `Objective`.
     """
     costs = _costs(objective, weights, seconds, seconds.min(axis=0))
     price = costs.min(axis=0).sum() * LEAST_GAIN if objective == "mean" else -math.log1p(-LEAST_GAIN)
-    between = np.where(everywhere, 0.0, np.inf)  # the sizes that are not listed: they weigh nothing
+    between = np.where(everywhere, 0.0, np.inf)  # a point for sizes that are not listed, without weight
     return choose_candidates(np.column_stack([costs, between]), np.full(len(seconds), price), limit)
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A schedule with what was measured of it.
+    """Schedule with its measurements.
 
     Attributes:
         opening: its trace, and the sizes for which it holds.
-        seconds: of a call, by size; of those listed that it holds for.
-        work: what the roofline estimates at any sizes, in seconds: (sizes,) → (sizes,).
+        seconds: latency of a call, by size, for the listed sizes for which it holds.
+        work: function of the roofline's estimate in seconds at any sizes: (sizes,) → (sizes,).
     """
 
     opening: Opening
@@ -77,10 +77,10 @@ class Timed:
     work: Callable[[NDArray[np.int64]], Matrix]
 
     def at(self, sizes: NDArray[np.int64]) -> Matrix:
-        """Seconds at any sizes; infinite where it does not hold: (sizes,) → (sizes,).
+        """Estimates seconds at any sizes; infinite where it does not hold: (sizes,) → (sizes,).
 
-        Between sizes that were timed, what the machine takes over what the roofline estimates changes little, and is
-        interpolated; the estimate itself jumps where one more tile is computed.
+        Between sizes that were timed, the ratio of measurement to roofline changes little, and is interpolated; the
+        estimate itself jumps where one more tile is computed.
         """
         holds = (self.opening.low <= sizes) & (sizes <= self.opening.high)
         known = np.array(sorted(self.seconds), np.int64)
@@ -91,11 +91,11 @@ class Timed:
 def divide_sizes(listed: Sequence[int], schedules: Sequence[Timed]) -> list[tuple[int, int, int]]:
     """Divides all sizes from the first to the last one listed into ranges, each with a schedule.
 
-    A listed size has the fastest schedule. Others have that of the nearest listed size below or above, unless another
-    is estimated to be clearly faster.
+    A listed size has the fastest schedule. Each other size has that of the nearest listed one below or above, unless
+    another is estimated to be clearly faster.
 
     Returns:
-        Least size, greatest size and place in `schedules` of each range, in order.
+        Smallest size, largest size and position in `schedules` of each range, in order.
     """
     low, marks, every = listed[0], np.asarray(listed), np.arange(listed[0], listed[-1] + 1)
     measured = np.array([[timed.seconds.get(n, np.inf) for n in listed] for timed in schedules])

@@ -1,4 +1,4 @@
-"""Times kernels of open size at the sizes that matter; each time becomes a record of that size's workload."""
+"""Timing of kernels of open size at listed sizes; each time becomes a record of that size's workload."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from search_space.workloads import Workload
 from targets.base import BuildError, RunError
 
 NEAR = 1.15
-"""Times the fastest at a size: what takes no longer is timed again."""
+"""Ratio to the fastest time at a size up to which a schedule is timed again."""
 
 PATIENCE = 60.0
-"""Seconds after which a schedule is timed though others on this host build or time."""
+"""Seconds after which a schedule is timed even if other processes on this host build or time."""
 
 MOST_AGAIN = 12
-"""Schedules that are timed again at a size."""
+"""Largest number of schedules that are timed again at a size."""
 
 LOCAL = LocalSettings(task_bytes=1 << 40)
-"""Settings of the process that times: it keeps the references of all sizes, which each schedule is compared with."""
+"""Settings of the timing process: it keeps the references of all sizes, which each schedule is compared with."""
 
 
 class Clock:
-    """Times schedules at all sizes that they hold for, in a process of their own that checks their outputs.
+    """Timer of schedules at all sizes for which they hold, in a separate process that checks their outputs.
 
     Args:
-        define: what they compute, by its size.
-        workloads: by size, as records name them.
-        settings: of the run.
+        define: definition that they compute, by its size.
+        workloads: workloads by size, as named in records.
+        settings: settings of the run.
         size: name of the size.
-        database: where times are written down, as timings at the end of a search (`Kind.final`), and where those that
-            an earlier run took are found; None: nowhere.
-        callbacks: told of each time.
-        resume: whether times that are found there are not taken again.
+        database: database that times are added to, as final timings of a search (`Kind.final`), and that has those of
+            an earlier run; None: no database.
+        callbacks: listeners, which get each time.
+        resume: whether to reuse times of the database.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Clock:
         self._fastest = dict.fromkeys(workloads, math.inf)
         self._modules: dict[Opening, bytes | None] = {}
         self._done = self._total = 0
-        self._times: dict[tuple[int, str], list[float]] = {}  # of a trace at a size, by round
+        self._times: dict[tuple[int, str], list[float]] = {}  # (size, trace key) -> seconds by round
         for n, workload in workloads.items() if resume else ():
             for record in reusable_records(database, workload, settings):
                 if record.ok and record.provenance.kind is Kind.final:
@@ -86,48 +86,49 @@ class Clock:
         return dict(describe_host())
 
     def time_all(self, openings: Sequence[Opening], stop: Callable[[], bool] = lambda: False) -> list[Timed]:
-        """Those for which there is code, each with its times at the listed sizes that it holds for.
+        """Times schedules; returns those with code, each with its times at the listed sizes for which it holds.
 
-        All are timed once, and those that are not far behind the fastest at a size some more, in rounds, so that what
-        slows the machine for a while does not strike all timings of one; of several the median counts.
+        All are timed once, and those near the fastest at a size again, in rounds, such that a slow phase of the machine
+        does not affect all timings of one; the median counts.
 
         Args:
-            openings: in the order in which they are timed.
-            stop: whether somebody wants an end; what is not timed at all of its sizes by then is left out.
+            openings: schedules in the order in which they are timed.
+            stop: function that tells whether the caller wants an end; schedules not yet timed at all of their sizes are
+                then left out.
 
         Raises:
-            RunError: a kernel computes something else than the definition, or ends its process.
-            PoolError: the process that times cannot be started.
+            RunError: a kernel's outputs are wrong, or it ends its process.
+            PoolError: the timing process cannot be started.
         """
         pairs = [(opening, n) for opening in openings for n in self._sizes_of(opening)]
         with closing(HostLock()) as lock, TimingProcess("run", self._settings.threads, LOCAL) as process:
             for number in range(ROUNDS):
                 self._round(self._near(pairs, number) if number else pairs, number, lock, process, stop)
-        found: list[Timed] = []
+        timed: list[Timed] = []
         for opening in openings:
             seconds = {n: self._seconds(opening, n, ROUNDS) for n in self._sizes_of(opening)}
             if all(map(math.isfinite, seconds.values())):
-                found.append(Timed(opening, seconds, self._work(opening)))
-        return found
+                timed.append(Timed(opening, seconds, self._work(opening)))
+        return timed
 
     def _sizes_of(self, opening: Opening) -> list[int]:
         return [n for n in self._workloads if opening.low <= n <= opening.high]
 
     def _seconds(self, opening: Opening, n: int, rounds: int) -> float:
-        """By what the first so many rounds say; infinite where that is nothing."""
+        """Returns the median seconds of the first so many rounds; infinite without times."""
         times = self._times.get((n, opening.trace.key), [])[:rounds]
         return median(times) if times else math.inf
 
     def _near(self, pairs: Sequence[tuple[Opening, int]], rounds: int) -> list[tuple[Opening, int]]:
-        """The few fastest at each size that are not far behind, of those timed in all of the first so many rounds."""
+        """Lists the few schedules near the fastest at each size, of those timed in all of the first so many rounds."""
         by_size: dict[int, list[tuple[float, Opening]]] = {}
         for opening, n in pairs:
             if len(self._times.get((n, opening.trace.key), [])) >= rounds:
                 by_size.setdefault(n, []).append((self._seconds(opening, n, rounds), opening))
         near: set[tuple[Opening, int]] = set()
-        for n, found in by_size.items():
-            found.sort(key=lambda pair: pair[0])
-            near |= {(opening, n) for took, opening in found[:MOST_AGAIN] if took <= NEAR * found[0][0]}
+        for n, ranked in by_size.items():
+            ranked.sort(key=lambda pair: pair[0])
+            near |= {(opening, n) for took, opening in ranked[:MOST_AGAIN] if took <= NEAR * ranked[0][0]}
         return [pair for pair in pairs if pair in near]
 
     def _round(
@@ -138,7 +139,7 @@ class Clock:
         process: TimingProcess,
         stop: Callable[[], bool],
     ) -> None:
-        """Times what has fewer times than this round is to leave; between schedules others on this host may build."""
+        """Adds missing times up to this round; between schedules other processes on this host may build."""
         self._total += len(pairs)
         last: Opening | None = None
         for opening, n in pairs:
@@ -165,7 +166,7 @@ class Clock:
         lock.release()
 
     def _module(self, opening: Opening) -> bytes | None:
-        """Machine code of a schedule; None where there is none."""
+        """Builds the machine code of a schedule; returns None if it cannot."""
         if opening not in self._modules:
             try:
                 module = code_of(self._define, opening, self._settings.target.name, self._size)
@@ -175,9 +176,10 @@ class Clock:
         return self._modules[opening]
 
     def _timed(self, process: TimingProcess, module: bytes, opening: Opening, n: int) -> float:
-        """Seconds of a call at a size, once its output is checked; infinite after a time-out; written down."""
+        """Times a call at a size after its output was checked, and records it; infinite after a time-out."""
         trial = self._trial(self._workloads[n], opening)
-        # Beside the trial, whose own would have the target refuse what spills: it may be the only one for all sizes.
+        # Passed beside the trial, in which it would make the target refuse spills: this schedule may be the only one
+        # for all sizes.
         best = None if math.isinf(self._fastest[n]) else self._fastest[n]
         request = {"trial": trial.to_json(), "timing": LOCAL.timing.to_json(), "best_seconds": best}
         try:
@@ -213,7 +215,7 @@ class Clock:
         return Provenance(Kind.final, time=time.time(), note=note)
 
     def _work(self, opening: Opening) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
-        """The roofline's estimate as a function of the size."""
+        """Makes a function of the size that returns the roofline's estimate."""
         opened, settings = lowered(self._define, opening, self._size), self._settings
         cold = settings.measure.cache == "network"
 

@@ -1,4 +1,4 @@
-"""Operators of the library with one argument open: what `tune_for_sizes` takes in place of a function of the size."""
+"""Operators of the library with one argument open, for `tune_for_sizes` in place of a function of the size."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from search_space.workloads import Workload
 
 @dataclass(frozen=True)
 class Family:
-    """The workloads of an operator that differ in one argument.
+    """Workloads of an operator that differ in one argument.
 
-    Records are those of the named workloads, which other runs have, too.
+    Records have the names of these workloads, which other runs use, too.
 
     Attributes:
-        operator: of `search_space.workloads`.
-        argument: a size that is a number, such as `batch` of `dense`.
-        others: all other arguments that are not left at their defaults.
+        operator: name of an operator of `search_space.workloads`.
+        argument: name of a size that is a number, such as `batch` of `dense`.
+        others: all other arguments that differ from their defaults.
 
     Raises:
-        ValueError: an unknown operator or argument, or one that is given twice.
+        ValueError: an operator or argument is unknown, or an argument is given twice.
     """
 
     operator: str
@@ -33,11 +33,11 @@ class Family:
     others: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = find(self.operator).parameters
-        if self.argument not in known:
-            hint = nearest(self.argument, known)
+        parameters = find(self.operator).parameters
+        if self.argument not in parameters:
+            hint = nearest(self.argument, parameters)
             raise ValueError(
-                f"`argument` must be one of {', '.join(known)} of {self.operator}, but got {self.argument!r}{hint}"
+                f"`argument` must be one of {', '.join(parameters)} of {self.operator}, but got {self.argument!r}{hint}"
             )
         if self.argument in self.others:
             raise ValueError(
@@ -45,15 +45,15 @@ class Family:
             )
 
     def workload(self, n: int) -> Workload:
-        """The workload of a size.
+        """Makes the workload of a size.
 
         Raises:
-            ValueError: arguments that do not go together.
+            ValueError: the arguments exclude each other.
         """
         return Workload(self.operator, {**self.others, self.argument: n})
 
     def __call__(self, n: int | Expr) -> list[te.Tensor]:
-        """The plainest definition at a size, or with that open."""
+        """Defines the computation of the first algorithm at a size, or with the size open."""
         if not isinstance(n, Expr):
             workload = self.workload(n)
             return workload.tensors(workload.algorithms[0])
@@ -62,5 +62,5 @@ class Family:
 
 
 def workload_at(define: Define, n: int) -> Workload:
-    """What records call the definition at a size, known in every process."""
+    """Returns the workload that records name for the definition at a size, the same in every process."""
     return define.workload(n) if isinstance(define, Family) else Workload.of(define(n)).portable

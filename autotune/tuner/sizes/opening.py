@@ -1,4 +1,4 @@
-"""Traces found at one size, opened to ranges of it: from which size on each form of a trace holds."""
+"""Traces found at one size, opened to ranges of it, each from the smallest size for which a form of the trace holds."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from targets import registry
 from targets.base import Kernel, Module
 
 Define = Callable[[Any], Sequence[te.Tensor]]
-"""A size, as a number or as a variable → inputs..., output."""
+"""Function of a size, as a number or as a variable → inputs..., output."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A trace as it stands where the size is open, and the sizes for which it holds, both ends inclusive."""
+    """Trace with the size open, and the sizes for which it holds, both ends inclusive."""
 
     trace: Trace
     low: int
@@ -31,15 +31,15 @@ class Opening:
 
 
 def state_at(define: Define, low: int, high: int, size: str) -> State:
-    """The definition, unscheduled, with the size a number where the range has but one."""
+    """Makes the unscheduled state of a definition, with the size a number if the range has only one."""
     *inputs, output = define(low if low == high else te.var(size, low, high))
     return initial_state([output], inputs=inputs)
 
 
 def opened(define: Define, trace: Trace, low: int, high: int, size: str = "n") -> LoopProgram:
-    """The program of a trace for a range of sizes, where it was found at another one.
+    """Makes the program of a trace for a range of sizes, if it was found at another one.
 
-    A split that must divide is peeled or guarded where the loop is open; whatever else a step demands must hold for
+    A split that must divide is peeled or guarded where the loop is open; all other conditions of a step must hold for
     all of the range.
 
     Raises:
@@ -59,7 +59,7 @@ def lowered(define: Define, opening: Opening, size: str) -> OpenTrace:
 
 
 def code_of(define: Define, opening: Opening, target: str, size: str) -> Module:
-    """Machine code for all sizes for which a trace holds.
+    """Builds machine code for all sizes for which a trace holds.
 
     Raises:
         BuildError: the target has no code for it.
@@ -76,32 +76,32 @@ def built(define: Define, opening: Opening, target: str, size: str) -> Kernel:
 
 
 def openings(define: Define, trace: Trace, found_at: int, sizes: Sequence[int], size: str = "n") -> list[Opening]:
-    """The forms in which a trace holds for sizes up to the largest one, the fastest first.
+    """Lists the forms in which a trace holds for sizes up to the largest one, the fastest first.
 
-    With clamped tiles it may hold from their rows on, and with guarded ones for fewer, too. Where it holds for no
-    range that has the size at which it was found, it stays what it is there, for that one size.
+    With clamped tiles it may hold from their rows on, and with guarded ones for fewer, too. If it holds for no range
+    that includes the size at which it was found, it stays unchanged for that one size.
 
     Args:
-        define: the definition, by its size.
-        trace: found where the size was a number.
-        found_at: that number, one of the sizes.
-        sizes: those that matter, ascending; a range begins with one of them.
+        define: definition by its size.
+        trace: trace that was found with a known size.
+        found_at: size at which it was found, one of `sizes`.
+        sizes: listed sizes, ascending; a range begins with one of them.
         size: name of the size.
     """
-    high, found, least = sizes[-1], list[Opening](), len(sizes)
+    high, forms, least = sizes[-1], list[Opening](), len(sizes)
     top = state_at(define, max(sizes[0], high - 1), high, size)
     for variant in variants(trace, top):
         first = _first(define, variant, sizes, size)
         if first is not None and first < least:
-            found.append(Opening(variant, sizes[first], high))
+            forms.append(Opening(variant, sizes[first], high))
             least = first
-    if not any(opening.low <= found_at for opening in found) and _holds(define, trace, found_at, found_at, size):
-        found.append(Opening(trace, found_at, found_at))
-    return found
+    if not any(opening.low <= found_at for opening in forms) and _holds(define, trace, found_at, found_at, size):
+        forms.append(Opening(trace, found_at, found_at))
+    return forms
 
 
 def _first(define: Define, trace: Trace, sizes: Sequence[int], size: str) -> int | None:
-    """Place of the size from which on a trace holds: where one is large enough for its tiles, larger ones are, too."""
+    """Finds the position of the first size for which a trace holds: the larger ones fit its tiles, too."""
     first, last = 0, len(sizes) - 1
     if not _holds(define, trace, max(sizes[0], sizes[-1] - 1), sizes[-1], size):  # with the size open, if it can be
         return None

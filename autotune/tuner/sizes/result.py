@@ -1,4 +1,4 @@
-"""What tuning for a distribution of sizes came to: ranges with their schedules, times, and one callable of all."""
+"""Result of tuning for a distribution of sizes: ranges with their schedules, times, and one callable for all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from targets.dispatch import Dispatch, Within
 
 @dataclass(frozen=True)
 class Part:
-    """A range of sizes, both ends inclusive, its schedule, and which of the result's schedules that is."""
+    """Range of sizes, both ends inclusive, with its trace and the number of its schedule in the result."""
 
     low: int
     high: int
@@ -33,14 +33,15 @@ class SizesResult:
     """Outcome of `tune_for_sizes`.
 
     Attributes:
-        define: what was tuned, by its size.
+        define: definition that was tuned, by its size.
         target: name of the target; size: name of the size.
-        schedules: those that were kept, and the sizes for which each holds, in order of the first size where each runs.
-        parts: ranges of sizes, in order, which together have all of them. Several may have one schedule.
-        weights: how often each size comes; seconds: of one call at that size, by the kernel of its part.
-        best: of one call at each size, by the fastest schedule that was timed there, kept or not.
-        tuned: the searches, by the size at which each looked.
-        objective: what was made small, see `tune_for_sizes`.
+        schedules: schedules of the result, and the sizes for which each holds, in order of the first size where each
+            runs.
+        parts: ranges of sizes, in order, which together cover all sizes. Several may have one schedule.
+        weights: weight of each size; seconds: latency of one call at that size, by the kernel of its part.
+        best: latency of one call at each size by the fastest schedule timed there, in the result or not.
+        tuned: results of the searches, by size.
+        objective: objective that was minimised, see `tune_for_sizes`.
         interrupted: whether the user ended it early.
     """
 
@@ -58,25 +59,24 @@ class SizesResult:
 
     @property
     def mean_seconds(self) -> float:
-        """Of a call, over the distribution of sizes."""
+        """Weighted mean of a call's seconds over the sizes."""
         return self._mean("mean")
 
     @property
     def mean_ratio(self) -> float:
-        """Weighted geometric mean over the sizes of seconds over those of the fastest that is known there; 1: none is
-        faster."""
+        """Weighted geometric mean over the sizes of seconds over those of the fastest known schedule; at least 1."""
         return self._mean("geomean")
 
     @property
     def trials(self) -> int:
-        """Candidates that were measured in all searches, those of runs that this one resumed included."""
+        """Number of candidates measured in all searches, those of resumed runs included."""
         return sum(len(result.records) for result in self.tuned.values())
 
     def part_of(self, n: int) -> Part:
-        """The range that a size is in.
+        """Returns the part of a size.
 
         Raises:
-            ValueError: it is in none.
+            ValueError: the size is out of range.
         """
         for part in self.parts:
             if part.low <= n <= part.high:
@@ -86,16 +86,16 @@ class SizesResult:
 
     @cached_property
     def kernel(self) -> Dispatch:
-        """Takes the arrays of any size in range, the output last. Each schedule is built once."""
-        made: list[Kernel] = []
+        """Callable for the arrays of any size in range, the output last. Each schedule is built once."""
+        kernels: list[Kernel] = []
         for number, opening in enumerate(self.schedules):
             mine = [part for part in self.parts if part.schedule == number]
             used = Opening(opening.trace, mine[0].low, mine[-1].high)
-            made.append(built(self.define, used, self.target, self.size))
-        return Dispatch([self._within(made[part.schedule], part) for part in self.parts])
+            kernels.append(built(self.define, used, self.target, self.size))
+        return Dispatch([self._within(kernels[part.schedule], part) for part in self.parts])
 
     def summary(self) -> dict[str, Any]:
-        """Plain data: for each listed size its weight, seconds, number of its schedule, and the fastest known there."""
+        """Returns plain data: for each listed size its weight, seconds, schedule number, and fastest known seconds."""
         sizes = [
             {
                 "at": n,
@@ -121,7 +121,7 @@ class SizesResult:
         }
 
     def __repr__(self) -> str:
-        """A line for each listed size: its time, the number of its schedule, and the ratio to the fastest known."""
+        """Formats a line for each listed size: its time, schedule number, and ratio to the fastest known."""
         ended = ", interrupted" if self.interrupted else ""
         head = (
             f"SizesResult of {self.size} from {self.parts[0].low} to {self.parts[-1].high}: "
@@ -140,7 +140,7 @@ class SizesResult:
         return float(mean_of(objective, weights, seconds, best))
 
     def _within(self, kernel: Kernel, part: Part) -> Kernel:
-        """The kernel for the sizes of one of its ranges; of a size that is a number there is one range."""
+        """Restricts a kernel to the sizes of one of its ranges; a kernel without an open size has one range."""
         if not kernel.module.sizes or kernel.module.sizes[self.size] == (part.low, part.high):
             return kernel
         return Within(kernel, {self.size: (part.low, part.high)})

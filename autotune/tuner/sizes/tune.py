@@ -1,11 +1,11 @@
-"""Tuning for a distribution of one size: search at some sizes, fit to the others, time all at all, keep a few.
+"""Tuning for a distribution of one size: search at some sizes, transfer to the others, time all at all, select a few.
 
-1. At a few sizes schedules are searched as `autotune.tune` does.
-2. At the others, candidates that are like the fastest of their neighbours, with factors fitted, are the beginning of a
-   search with few trials (`carry`).
-3. What was found is opened: a trace holds from some size on, with the tails that this needs (`opening`).
-4. Each is timed at every size that it holds for, by the kernel that will run (`clock`).
-5. Those few are kept that together make the objective small (`choice`), and each has the sizes where it is the fastest.
+1. At a few sizes schedules are searched as by `autotune.tune`.
+2. At the others, a search with few trials begins with candidates that are like the fastest of their neighbours, with
+   fitted factors (`carry`).
+3. The fastest traces are opened: a trace holds from some size on, with the tails that this needs (`opening`).
+4. Each is timed at every size for which it holds, by the kernel that will run (`clock`).
+5. A few that together make the objective small are selected (`choice`); each serves the sizes where it is the fastest.
 
 DietCode (Zheng et al., MLSys 2022) searches micro-kernels that serve a distribution of shapes together; here the
 sketches and the search are those of known sizes.
@@ -48,17 +48,17 @@ from search_space.schedule.trace import Trace
 from targets import registry
 
 SEARCHES = 5
-"""Sizes at which schedules are searched where nothing is said."""
+"""Default number of sizes at which schedules are searched."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is tuned for, and how much is done, by the names of `tune_for_sizes`.
+    """Sizes, objective and effort of the tuning, by the names of `tune_for_sizes`.
 
     Attributes:
-        weights: how often each size comes, in the order of the sizes.
+        weights: weight of each size, in the order of the sizes.
         search_at: sizes at which schedules are searched, in order.
-        objective, schedules, finals, carried, size: see there.
+        objective, schedules, finals, carried, size: arguments of `tune_for_sizes`.
     """
 
     weights: Mapping[int, float]
@@ -71,10 +71,10 @@ class Plan:
 
     @staticmethod
     def of(sizes: Mapping[int, float] | Sequence[int], search_at: Sequence[int] | None = None, **others: Any) -> Plan:
-        """The plan, checked; see `tune_for_sizes`.
+        """Makes a plan from arguments of `tune_for_sizes`, and checks it.
 
         Raises:
-            ValueError: see there.
+            ValueError: an argument is illegal, see `tune_for_sizes`.
         """
         weights = _weights(sizes)
         searched = _spread(list(weights)) if search_at is None else sorted(set(search_at))
@@ -108,36 +108,36 @@ def tune_for_sizes(
     """Searches schedules for all sizes of a range, such that their times over a distribution are small.
 
     Args:
-        define: the definition, by its size: inputs, in the order in which kernels take them, then the output. Or an
-            operator of the library with one argument open, a `Family`.
-        sizes: with how often each comes (equally often: a sequence). The smallest and the largest are the ends of the
+        define: definition by its size: inputs, in the order of the kernel's arguments, then the output; or an operator
+            of the library with one argument open, a `Family`.
+        sizes: sizes with their weights (a sequence: equal weights). The smallest and the largest are the ends of the
             range; kernels are chosen by their times at all of these.
         target: a name of `targets.registry`; one whose kernels take open sizes.
-        trials: candidates to measure, for each of the sizes at which schedules are searched.
-        seed: of every random draw, and of the inputs.
+        trials: number of candidates to measure at each of the sizes at which schedules are searched.
+        seed: seed of every random draw, and of the inputs.
         objective: `geomean`: the geometric mean of a size's time over that of the fastest schedule known for it, so
-            that a size counts as its weight says, however long a call takes. `mean`: the mean of seconds, which is
-            what a mix of calls takes together; large sizes decide it.
-        schedules: how many there are to be at most; each is one kernel, with constants packed for itself.
-        finals: traces of each search that are timed at all sizes.
-        search_at: those of the sizes at which schedules are searched; None: up to five from the smallest to the
-            largest, evenly by their logarithms.
-        carried: candidates to measure at each of the other sizes, half of them like the fastest of its neighbours;
-            0: none.
+            that a size counts by its weight, however long a call takes. `mean`: the mean of seconds, which is the time
+            of a mix of calls; large sizes dominate it.
+        schedules: largest number of schedules; each is one kernel, with its own packed constants.
+        finals: number of traces of each search that are timed at all sizes.
+        search_at: sizes at which schedules are searched; None: up to five from the smallest to the largest, evenly by
+            their logarithms.
+        carried: number of candidates to measure at each of the other sizes, half of them like the fastest of its
+            neighbours; 0: none.
         size: name of the size.
-        records: file to append records to. What it holds of a size's workload is not measured again.
-        callbacks: listeners of the run; Ctrl-C ends the search, and once more the timing of what was found.
+        records: file to append records to. Records of a size's workload in it are not measured again.
+        callbacks: listeners of the run; Ctrl-C ends the search, and a second one the timing of the schedules found.
         options: `search`, `cost_model`, `measure` and `transfer` of `autotune.tune`.
 
     Returns:
-        The result; after Ctrl-C of what was measured by then.
+        The result; after Ctrl-C from the measurements so far.
 
     Raises:
-        ValueError: no sizes, or a size, a weight or a number that is not positive, or an unknown objective.
-        ScheduleError: no schedule that was found holds from the smallest size on.
-        RunError: a kernel computes something else than the definition.
+        ValueError: there are no sizes, a size, a weight or a number is not positive, or the objective is unknown.
+        ScheduleError: no schedule found holds from the smallest size on.
+        RunError: a kernel's outputs are wrong.
         KeyboardInterrupt: it was ended before there was a schedule for all sizes.
-        NoLegalSchedule, AllTrialsFailed, RecordError, TransferError: as of `autotune.tune`.
+        NoLegalSchedule, AllTrialsFailed, RecordError, TransferError: errors of `autotune.tune`.
     """
     if trials < 1:
         raise ValueError(f"`trials` must be at least 1, but got trials={trials}")
@@ -162,21 +162,21 @@ def tuned_together(
     callbacks: Sequence[Callback] = (),
     resume: bool = True,
 ) -> SizesResult:
-    """`tune_for_sizes` with what a run has open.
+    """Tunes for all sizes of a plan, like `tune_for_sizes`, with an open pool and database.
 
     Args:
-        define: the definition, by its size.
-        plan: what to do.
-        settings: of the searches.
-        pool: measures their trials.
-        database: where records go; None: nowhere.
+        define: definition by its size.
+        plan: sizes, objective and effort.
+        settings: settings of the searches.
+        pool: pool that measures their trials.
+        database: database of the records; None: none are written.
         callbacks: listeners.
-        resume: whether what the database holds is not measured again.
+        resume: whether to reuse records of the database.
 
     Raises:
         See `tune_for_sizes`.
     """
-    settings = settings.searching(finalists=0)  # what is fastest is timed again at all sizes
+    settings = settings.searching(finalists=0)  # the clock times the fastest again, at all sizes
     tuned = _searched(define, plan, settings, pool, database, callbacks, resume)
     return _kept(define, plan, tuned, settings, database, callbacks, resume)
 
@@ -190,7 +190,7 @@ def _searched(
     callbacks: Sequence[Callback],
     resume: bool,
 ) -> dict[int, TuneResult]:
-    """The searches, by size: those at which schedules are searched, then those to which they are carried."""
+    """Runs the searches by size: those at which schedules are searched, then those to which they are carried."""
     source, few = source_of(settings), _few(settings, plan.carried)
     others = [n for n in plan.weights if n not in plan.search_at and plan.carried]
     sizes, requests = [*plan.search_at, *others], []
@@ -200,7 +200,7 @@ def _searched(
         requests.append(TaskRequest(task, how, algorithms=workload.algorithms[:1], need=need))
 
     def carry(tunings: Sequence[TaskTuning]) -> TaskScheduler:
-        """Has the searches of the other sizes begin with candidates of their neighbours."""
+        """Starts the searches of the other sizes from candidates of their neighbours."""
         by_size = dict(zip(sizes, tunings, strict=True))
         for n in others:
             rng = settings.generator(by_size[n].task.workload.key, "carry")
@@ -221,16 +221,16 @@ def _kept(
     callbacks: Sequence[Callback],
     resume: bool,
 ) -> SizesResult:
-    """What was found, opened, timed, chosen, and given to sizes."""
+    """Opens the schedules found, times them, selects some, and assigns them to sizes."""
     sizes, size = list(plan.weights), plan.size
     low, high = sizes[0], sizes[-1]
     interrupted = any(result.interrupted for result in tuned.values())
-    found = _opened(define, tuned, sizes, plan.finals, size)
-    if found and not any(opening.low <= low and high <= opening.high for opening in found):
-        raise ScheduleError(f"a schedule must hold for {size} from {low} to {high}, but none of {len(found)} does")
+    forms = _opened(define, tuned, sizes, plan.finals, size)
+    if forms and not any(opening.low <= low and high <= opening.high for opening in forms):
+        raise ScheduleError(f"a schedule must hold for {size} from {low} to {high}, but none of {len(forms)} does")
     clock = Clock(define, {n: workload_at(define, n) for n in sizes}, settings, size, database, callbacks, resume)
     with Interrupt() as interrupt:
-        timed = clock.time_all(found, interrupt.pressed)
+        timed = clock.time_all(forms, interrupt.pressed)
         interrupted = interrupted or interrupt.requested
     everywhere = [t.opening.low <= low and high <= t.opening.high for t in timed]
     if not any(everywhere):
@@ -239,13 +239,13 @@ def _kept(
         raise ScheduleError(f"a kernel must hold for {size} from {low} to {high}, but none of {len(timed)} does")
     seconds = np.array([[t.seconds.get(n, math.inf) for n in sizes] for t in timed])  # (timed, sizes)
     best = dict(zip(sizes, seconds.min(axis=0).tolist(), strict=True))
-    taken = choose_schedules(everywhere, seconds, np.array([*plan.weights.values()]), plan.schedules, plan.objective)
-    kept = [timed[place] for place in taken]
-    ranges = divide_sizes(sizes, kept)
-    order = list(dict.fromkeys(place for _, _, place in ranges))
-    schedules = tuple(kept[place].opening for place in order)
-    parts = tuple(Part(a, b, kept[place].opening.trace, order.index(place)) for a, b, place in ranges)
-    times = dict(zip(sizes, seconds[taken].min(axis=0).tolist(), strict=True))
+    numbers = choose_schedules(everywhere, seconds, np.array([*plan.weights.values()]), plan.schedules, plan.objective)
+    selected = [timed[number] for number in numbers]
+    ranges = divide_sizes(sizes, selected)
+    order = list(dict.fromkeys(number for _, _, number in ranges))
+    schedules = tuple(selected[number].opening for number in order)
+    parts = tuple(Part(a, b, selected[number].opening.trace, order.index(number)) for a, b, number in ranges)
+    times = dict(zip(sizes, seconds[numbers].min(axis=0).tolist(), strict=True))
     name, objective = settings.target.name, plan.objective
     return SizesResult(define, name, size, schedules, parts, plan.weights, times, best, tuned, objective, interrupted)
 
@@ -253,18 +253,18 @@ def _kept(
 def _opened(
     define: Define, tuned: Mapping[int, TuneResult], sizes: Sequence[int], finals: int, size: str
 ) -> list[Opening]:
-    """Each form of each trace once, those that hold for all sizes first."""
-    found: dict[tuple[str, int, int], Opening] = {}
+    """Collects each form of each trace once, those that hold for all sizes first."""
+    forms: dict[tuple[str, int, int], Opening] = {}
     for n, result in tuned.items():
         for record in finalists([*result.records, *result.others], finals):
             trace = Trace.from_json(record.trial.trace)
             for opening in openings(define, trace, n, sizes, size):
-                found.setdefault((opening.trace.key, opening.low, opening.high), opening)
-    return sorted(found.values(), key=lambda opening: (opening.low, -opening.high))
+                forms.setdefault((opening.trace.key, opening.low, opening.high), opening)
+    return sorted(forms.values(), key=lambda opening: (opening.low, -opening.high))
 
 
 def _few(settings: Settings, trials: int) -> Settings:
-    """How schedules are carried to a size: in two rounds, so that a search goes on from what was carried."""
+    """Returns settings for carrying schedules to a size: two rounds, the second after the carried candidates."""
     batch = min(settings.search.batch, max(1, math.ceil(trials / 2)))
     return Settings(
         settings.target,
@@ -277,7 +277,7 @@ def _few(settings: Settings, trials: int) -> Settings:
 
 
 def _spread(sizes: Sequence[int], count: int = SEARCHES) -> list[int]:
-    """At most `count` of the sizes: the first, the last, and some between, evenly by their logarithms."""
+    """Picks at most `count` of the sizes: the first, the last, and some between, evenly by their logarithms."""
     if len(sizes) <= count:
         return list(sizes)
     logs = np.log(sizes)
@@ -286,13 +286,13 @@ def _spread(sizes: Sequence[int], count: int = SEARCHES) -> list[int]:
 
 
 def _weights(sizes: Mapping[int, float] | Sequence[int]) -> dict[int, float]:
-    """In the order of the sizes."""
-    given = dict(sizes) if isinstance(sizes, Mapping) else dict.fromkeys(sizes, 1.0)
-    if not given:
+    """Checks sizes and weights, and returns them in the order of the sizes."""
+    weights = dict(sizes) if isinstance(sizes, Mapping) else dict.fromkeys(sizes, 1.0)
+    if not weights:
         raise ValueError("`sizes` must not be empty, but got none")
-    for n, weight in given.items():
+    for n, weight in weights.items():
         if not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"`sizes` must be integers of at least 1, but got {n!r}")
         if not 0 < weight < math.inf:
             raise ValueError(f"a weight of `sizes` must be positive, but got {weight} for {n}")
-    return {int(n): float(given[n]) for n in sorted(given)}
+    return {int(n): float(weights[n]) for n in sorted(weights)}
