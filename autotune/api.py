@@ -92,7 +92,7 @@ def compile(
             f"model={type(model).__name__}, example_inputs={type(example_inputs).__name__}"
         )
     kept = None if output is not None else ScratchFolder("network")
-    folder = Path(output or "") if kept is None else Path(kept.name)
+    folder = Path(output or "") if kept is None else Path(kept.name) / "run"  # a run locks its folder, `kept` its own
     in_memory = module or _is_of("onnx", "ModelProto", model)
     config = check_section(
         CompileConfig,
@@ -117,8 +117,7 @@ def compile(
         },
         "autotune.compile",
     )
-    if output is not None:
-        make_folder(config.folder)
+    make_folder(config.folder)
     job = _job_of(config)
     source = _source_of(job, model, example_inputs) if in_memory else None
     if trials and not config.network.sizes:
