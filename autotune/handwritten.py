@@ -87,7 +87,8 @@ def build_for_sizes(
         make: the size → a schedule, and its inputs and outputs, as `build` takes them. The size is a number where a
             range has but one, so that nothing is open, and else a variable that knows its range.
         ranges: least and greatest value, both inclusive; where they overlap, the first is taken.
-        target, name: as of `build`.
+        target: as of `build`.
+        name: as of `build`.
         size: name of the size.
 
     Raises:

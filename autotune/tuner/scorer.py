@@ -136,7 +136,8 @@ class ModelScorer:
 
         Args:
             other: of the like task, such as one of another size.
-            sketch, choices: of that task's space.
+            sketch: number of a sketch of that task's space.
+            choices: (n, groups) of that sketch.
         """
         if self.fitted and self._knobs is None:
             return np.asarray(self.model.predict(other.features(sketch, choices)), np.float64)
