@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.browser import BROWSERS, find_browser
-from benchmarks.pictures import DOCS, _figure
+from benchmarks.pictures import DOCS, new_figure
 from costmodel.dataset import Dataset
 from costmodel.features.program import program_features
 
@@ -66,7 +66,7 @@ def map_spaces(data: Dataset) -> Any:
     Args:
         data: measured programs of one target.
     """
-    figure = _figure(9.0, 5.2)
+    figure = new_figure(9.0, 5.2)
     panels = figure.subplots(2, 3)
     for panel, task in zip(panels.flat, data.tasks, strict=True):
         places, rows = [], []
