@@ -124,7 +124,7 @@ def take_pictures(folder: Path) -> None:
 
 
 def main() -> int:
-    """Makes them."""
+    """Makes the pictures."""
     if find_browser() is None:
         sys.exit(f"a browser must be installed, one of {', '.join(BROWSERS)}, but there is none")
     FOLDER.mkdir(exist_ok=True)

@@ -46,7 +46,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in ROOT_PAGES:
         files.append(File.generated(config, name, content=(ROOT / name).read_text()))
     for path in sorted((ROOT / "notebooks").glob("*.py")):
-        for name, content in notebook_files(path, config.extra["execute"]).items():
+        notebook = jupytext.read(path)
+        if config.extra["execute"]:
+            run_cells(notebook)
+        for name, content in notebook_files(notebook, site_name(path)).items():
             files.append(File.generated(config, name, content=content))
     for path in linked_sources(files):
         files.append(File.generated(config, site_name(path), content=source_page(path)))
@@ -118,15 +121,14 @@ def run_cells(notebook: NotebookNode) -> None:
     """Runs the cells of a notebook in a kernel at the root, and keeps their outputs in the notebook."""
     with tempfile.TemporaryDirectory() as folder:
         kernel = KernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
-        NotebookClient(notebook, km=kernel, timeout=300, resources={"metadata": {"path": ROOT}}).execute()
+        try:
+            NotebookClient(notebook, km=kernel, timeout=300, resources={"metadata": {"path": ROOT}}).execute()
+        finally:
+            kernel.shutdown_kernel(now=True)  # a client leaves a kernel alone that it was given
 
 
-def notebook_files(path: Path, execute: bool) -> dict[str, str | bytes]:
-    """Returns the page of a notebook, with what its cells give if it is executed, and its pictures, by name."""
-    notebook = jupytext.read(path)
-    if execute:
-        run_cells(notebook)
-    page = site_name(path)
+def notebook_files(notebook: NotebookNode, page: str) -> dict[str, str | bytes]:
+    """Returns the page of a notebook and the pictures on it, by name; a notebook that was not run says so."""
     files: dict[str, str | bytes] = {}
     parts = []
     for cell in notebook.cells:
@@ -138,11 +140,11 @@ def notebook_files(path: Path, execute: bool) -> dict[str, str | bytes]:
             picture = output.get("data", {}).get("image/png")
             if picture is not None:
                 name = f"{Path(page).stem}_{len(files)}.png"
-                files[f"notebooks/{name}"] = base64.b64decode(picture)
+                files[Path(page).with_name(name).as_posix()] = base64.b64decode(picture)
                 parts.append(f"![Picture of the cell above]({name})\n\n")
             else:
                 text = output.get("text") or output["data"]["text/plain"]
                 parts.append(fenced(re.sub(r"\x1b\[[\d;]*m", "", text), "text"))
-    if not execute:
+    if not any(cell.get("execution_count") for cell in notebook.cells):
         parts.insert(1, NOT_RUN)
     return {**files, page: "".join(parts)}

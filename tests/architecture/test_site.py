@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from markdown_it import MarkdownIt
+from nbformat import v4
 
 from benchmarks.browser import BROWSERS, find_browser
 from tests.architecture.test_docs import DOCS, PAGES, ROOT, code
@@ -101,6 +103,19 @@ def test_links_of_the_site_lead_somewhere(site: Path) -> None:
 def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<a id="here" href="#here"></a><a href="#there"></a><img src="b.png">')
     assert broken_links(tmp_path) == [("a.html", "#there"), ("a.html", "b.png")]
+
+
+def test_outputs_of_a_notebook_are_on_its_page() -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    hooks = runpy.run_path(str(DOCS / "site/hooks.py"))
+    outputs = [v4.new_output("stream", text="\x1b[1mfast\x1b[0m"), v4.new_output("display_data", {"image/png": "AAEC"})]
+    cells = [v4.new_markdown_cell("# Title"), v4.new_code_cell("1 + 1", outputs=outputs, execution_count=1)]
+    made = hooks["notebook_files"](v4.new_notebook(cells=cells), "notebooks/one.md")
+    assert made["notebooks/one_0.png"] == b"\x00\x01\x02"
+    assert "~~~python\n1 + 1\n~~~" in made["notebooks/one.md"] and "~~~text\nfast\n~~~" in made["notebooks/one.md"]
+    assert "(one_0.png)" in made["notebooks/one.md"] and "without their outputs" not in made["notebooks/one.md"]
+    cells[1].update(outputs=[], execution_count=None)
+    assert "without their outputs" in hooks["notebook_files"](v4.new_notebook(cells=cells), "one.md")["one.md"]
 
 
 def test_pages_have_the_same_structure_here_and_on_github() -> None:
