@@ -45,7 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds a page for each notebook, for each page at the root and for each file that pages link to."""
     for name in ROOT_PAGES:
         files.append(File.generated(config, name, content=(ROOT / name).read_text()))
-    for path in sorted((ROOT / "notebooks").glob("*.py")):
+    for path in sorted((ROOT / "notebooks").rglob("*.py")):
         notebook = jupytext.read(path)
         if config.extra["execute"]:
             run_cells(notebook)
