@@ -31,7 +31,7 @@ INSTALL := PIP_CONSTRAINT=$(LOCK) PIP_BUILD_CONSTRAINT=$(LOCK) \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV := $(VENV)/.uv
 
-.PHONY: help run test test-core test-lowest lock fuzz lint types check format bench bench-quick tables clean gpu-wheels test-gpu
+.PHONY: help run test test-core test-lowest lock fuzz lint types check format docs docs-serve bench bench-quick tables clean gpu-wheels test-gpu
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -89,6 +89,15 @@ check: lint types test ## everything a change must pass
 format: $(READY) ## sort imports and lay the code out
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
+
+# MkDocs and its theme warn of a MkDocs 2 that the extra `docs` keeps out.
+docs docs-serve: export NO_MKDOCS_2_WARNING = 1
+docs docs-serve: export EXECUTE ?= false
+docs: $(READY) ## build the documentation site into build/site; EXECUTE=true runs the notebooks for it (two minutes)
+	$(BIN)/python -m mkdocs build --strict $(ARGS)
+
+docs-serve: $(READY) ## show the documentation site on http://127.0.0.1:8000 while pages change
+	$(BIN)/python -m mkdocs serve $(ARGS)
 
 bench: $(BENCH) ## measure all that the pages claim, an hour at a time if wanted: ARGS="--minutes 60" (two working days)
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -93,7 +93,7 @@ def compile(
             f"model={type(model).__name__}, example_inputs={type(example_inputs).__name__}"
         )
     scratch = None if output is not None else ScratchFolder("network")
-    folder = Path(output or "") if scratch is None else Path(scratch.name)
+    folder = Path(output or "") if scratch is None else Path(scratch.name) / "run"  # a run locks its folder
     in_memory = module or _is_of("onnx", "ModelProto", model)
     config = check_section(
         CompileConfig,
@@ -118,8 +118,7 @@ def compile(
         },
         "autotune.compile",
     )
-    if output is not None:
-        make_folder(config.folder)
+    make_folder(config.folder)
     job = _job_of(config)
     source = _source_of(job, model, example_inputs) if in_memory else None
     if trials and not config.network.sizes:

@@ -87,7 +87,8 @@ def build_for_sizes(
         make: function size → a schedule, and its inputs and outputs, as `build` takes them. The size is a number if a
             range has only one, so that nothing is open, and otherwise a variable that knows its range.
         ranges: smallest and largest value, both inclusive; where ranges overlap, the first is taken.
-        target, name: target and name of the kernels, as for `build`.
+        target: target of the kernels, as for `build`.
+        name: name of the kernels, as for `build`.
         size: name of the size.
 
     Raises:

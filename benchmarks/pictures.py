@@ -26,7 +26,8 @@ Documents = Mapping[str, Mapping[str, Any] | None]
 """Results by name; None: not measured. Those of a second processor are `FOLDER/NAME`."""
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
+    """Returns an empty figure of a size in inches, which no window shows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -51,7 +52,7 @@ def draw_networks(documents: Documents) -> Any | None:
              document["rows"].values()}  # fmt: skip
     names = sorted(least, key=least.__getitem__)
     held_out = {row["title"] for row in document["rows"].values() if row.get("held_out")}
-    figure = _figure(8.0, 0.42 * len(names) + 1.2)
+    figure = new_figure(8.0, 0.42 * len(names) + 1.2)
     axes = figure.subplots()
     high = 0.8 / max(1, len(by_peer))
     for place, (title, found) in enumerate(by_peer.items()):
@@ -84,7 +85,7 @@ def draw_trials(documents: Documents) -> Any | None:
     if not lines:
         return None
     tvm = next((found for name in ("tvm_long", "tvm") if (found := documents[name]) and len(_counts(found)) > 1), None)
-    figure = _figure(9.0 if tvm else 6.0, 3.6)
+    figure = new_figure(9.0 if tvm else 6.0, 3.6)
     panels = figure.subplots(1, 2 if tvm else 1, squeeze=False)[0]
     _networks_over_trials(panels[0], lines)
     if tvm:
@@ -165,7 +166,7 @@ def draw_models(documents: Documents) -> Any | None:
         return None
     models = document["rows"]["test"]["models"]
     names = list(models)[::-1]
-    figure = _figure(9.0, 0.3 * len(names) + 1.0)
+    figure = new_figure(9.0, 0.3 * len(names) + 1.0)
     panels: Sequence[Any] = figure.subplots(1, len(METRICS), sharey=True)
     for panel, (metric, title) in zip(panels, METRICS.items(), strict=True):
         for place, name in enumerate(names):

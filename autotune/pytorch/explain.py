@@ -79,7 +79,8 @@ def explain(
 
     Args:
         model: in evaluation mode, or in training mode with `training`.
-        inputs, named: of one call.
+        *inputs: of one call.
+        **named: of the same call, by name.
         dynamic: as `torch.compile` has it: whether Dynamo traces graphs for any shape.
         training: of the option of that name: graphs that need gradients count, and those of their gradients.
     """

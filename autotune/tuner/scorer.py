@@ -137,7 +137,8 @@ class ModelScorer:
 
         Args:
             other: scorer of the similar task, such as one of another size.
-            sketch, choices: candidates of that task's space.
+            sketch: number of a sketch of that task's space.
+            choices: (n, groups) of that sketch.
         """
         if self.fitted and self._knobs is None:
             return np.asarray(self.model.predict(other.features(sketch, choices)), np.float64)

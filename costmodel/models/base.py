@@ -86,7 +86,8 @@ class CostModel(ABC):
         Unless a model says otherwise it learns them as though they were of one task, for throughput is relative.
 
         Args:
-            features, throughput: as in `fit`; throughput by the best of the candidate's own task.
+            features: as in `fit`.
+            throughput: as in `fit`, by the best of the candidate's own task.
             groups: (candidates,) number of the task of each; only candidates of one task are ever to be ranked.
         """
         self.fit(features, throughput)

@@ -146,15 +146,19 @@ def test_the_tables_are_those_of_the_results() -> None:
     assert table.main(["--check"]) == 0
 
 
-def test_the_readme_and_its_continuation_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four trials for each search of a page."""
     import autotune
     from autotune.tuner.tuner import tune
 
     monkeypatch.setattr(
         autotune, "tune", lambda *args, **options: tune(*args, **{**options, "trials": 4}), raising=False
     )
+
+
+@pytest.mark.usefixtures("few_trials")
+def test_the_readme_and_its_continuation_run(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     names = run(ROOT / "README.md")
     assert names["logits"].shape == (8, 10)
@@ -168,6 +172,29 @@ def test_the_readme_and_its_continuation_run(
     left, right, bias = names["fused"].workload.make_inputs(seed=1)
     np.testing.assert_allclose(names["d"], np.tanh(left @ right + bias), rtol=1e-4, atol=1e-3)
     assert "parallel for C.i.0 in 16" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("few_trials")
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("index.md", "parallel"),
+        ("tutorials/first_run.md", "GFLOP/s"),
+        ("tutorials/compile_a_model.md", "conv2d+add+relu"),
+        ("tutorials/write_an_operator.md", "candidates"),
+        ("tutorials/cost_model_experiment.md", "after 4 trials"),
+    ],
+)
+def test_the_code_of_a_tutorial_runs(
+    page: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "compile" in page:
+        pytest.importorskip("torch", reason="torch is not installed")
+    module = ModuleType("tutorial")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look for their module
+    monkeypatch.chdir(tmp_path)
+    exec(compile("\n".join(code(DOCS / page)), page, "exec"), module.__dict__)
+    assert shown in capsys.readouterr().out
 
 
 def test_the_definition_of_its_page_is_a_workload() -> None:

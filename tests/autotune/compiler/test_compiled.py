@@ -150,6 +150,20 @@ def test_trials_are_measured_and_the_run_is_kept(tmp_path: Path) -> None:
     assert len((tmp_path / "records.jsonl").read_text().splitlines()) >= 4
 
 
+def test_trials_need_no_folder() -> None:
+    network = autotune.compile(product(), threads=1, trials=1)
+    x = np.arange(8, dtype=np.float32).reshape(1, 8)
+    np.testing.assert_allclose(network(x), 2 * x)
+
+
+def product() -> onnx.ModelProto:
+    """A product with twice the identity."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy")
+    weight = numpy_helper.from_array(2 * np.eye(8, dtype=np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "product", [x], [y], [weight])
+    return helper.make_model(graph)
+
+
 def test_without_trials_a_run_compiles_checks_and_times(tmp_path: Path) -> None:
     onnx.save(small(), tmp_path / "small.onnx")
     (tmp_path / "small.yaml").write_text(f"model: {tmp_path / 'small.onnx'}\nmeasure: {{threads: 1}}\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import sqlite3
@@ -25,6 +24,7 @@ from autotune.tracking.spool import State, pending, read_state, spools, write_st
 from autotune.tracking.store import Input, Point, StoreError
 from autotune.tracking.uploader import Upload
 from autotune.tracking.view import COLUMNS, links
+from benchmarks.browser import BROWSERS, find_browser
 from costmodel.models import registry as models
 from measure.database import Database
 from tests.autotune.tracking.test_spool import story, written
@@ -33,7 +33,6 @@ from tests.costmodel.data import population
 pytestmark = [pytest.mark.xdist_group("mlflow"), pytest.mark.timeout(300)]
 
 SMALL = "workload: {operator: matmul, m: 24, n: 32, k: 16}\nsearch: {batch: 6, finalists: 0}\n"
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 def client_of(uri):
@@ -192,9 +191,8 @@ def test_a_new_database_is_seen_whole_or_not_at_all(tmp_path):
 
 @pytest.fixture
 def browser_binary():
-    for name in BROWSERS:
-        if found := shutil.which(name):
-            return found
+    if found := find_browser():
+        return found
     pytest.skip(f"a browser must be installed, one of {', '.join(BROWSERS)}, but there is none")
 
 
