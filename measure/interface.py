@@ -45,7 +45,7 @@ class Executor(Protocol):
         """Compiles a trial to a self-contained module."""
 
     def prepare(self, trial: Trial, reference: bool = True) -> Task:
-        """Makes inputs and, if wanted, the reference of the trial's task, which the worker keeps for the next trials."""
+        """Makes inputs and, if wanted, the reference of the trial's task; the worker keeps it for the next trials."""
 
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
         """Loads a module and binds it to the inputs, with guards around arrays if the target supports them.
