@@ -44,18 +44,18 @@ def provenance_of(text: Any) -> dict[str, Any]:
     if text in _KINDS:
         return {"kind": _KINDS[text]}
     strategy, *words = text.split(" ")
-    values = {name: value for name, equals, value in (word.partition("=") for word in words) if equals}
+    values = {name: value for name, assigned, value in (word.partition("=") for word in words) if assigned}
     if not values.keys() & {"round", "score", "choices"}:
         return {"note": text}
-    parsed: dict[str, Any] = {"kind": Kind.search, "strategy": strategy, "transferred": "transfer" in words}
+    assigned: dict[str, Any] = {"kind": Kind.search, "strategy": strategy, "transferred": "transfer" in words}
     if "round" in values and values["round"].isdecimal():
-        parsed["round"] = int(values["round"])
+        assigned["round"] = int(values["round"])
     if "score" in values:
         with suppress(ValueError):
-            parsed["score"] = float(values["score"])
+            assigned["score"] = float(values["score"])
     if "choices" in values:
-        parsed["choices"] = [int(part) for part in values["choices"].split(",") if part.isdecimal()]
-    return parsed
+        assigned["choices"] = [int(part) for part in values["choices"].split(",") if part.isdecimal()]
+    return assigned
 
 
 _KINDS = {"finals": Kind.final, "again in turns": Kind.retimed}
