@@ -21,23 +21,23 @@ from costmodel.models.roofline import logarithms
 from costmodel.models.tunable import Range, Tunable
 
 SLOWEST = 2.0**-6
-"""Throughput that failures, and all that is slower, are taken for: logarithms need one."""
+"""Throughput that replaces lower ones and that of failures, as logarithms need a positive value."""
 
 
 @dataclass(eq=False, kw_only=True)
 class ResidualModel(BoostedModel):
     """Boosted trees on `features.relative`; a score is the logarithm of the throughput, up to a constant of the task.
 
-    The loss is the squared error of the logarithm after the task's mean has been taken off: which of two tasks takes
-    longer is known from the roofline, and is not asked. Several forests, which differ in the features that their
-    trees were offered, are averaged.
+    The loss is the squared error of the logarithm less the task's mean error: the roofline knows which of two tasks
+    takes longer, so that the model need not learn it. The model averages several forests, whose trees were offered
+    different features.
 
     Attributes:
         leaf_programs: fewest programs in a leaf; an eighth of the programs, for few programs.
         members: forests that are averaged.
-        tasks_leaves, tasks_leaf_programs: as `leaves` and `leaf_programs`, for programs of many tasks.
+        tasks_leaves, tasks_leaf_programs: values of `leaves` and `leaf_programs` for programs of many tasks.
         tasks_base_weight, tasks_sharpness: weights in the loss for programs of many tasks. A program that worked weighs
-            y ** tasks_sharpness more: enough are fast to learn how they differ.
+            y ** tasks_sharpness more: there are enough fast ones to learn how they differ.
         base_weight: weight in the loss of a program of throughput 0; one of throughput y weighs y more.
     """
 
@@ -117,7 +117,7 @@ class ResidualModel(BoostedModel):
 
 
 class CentredLoss:
-    """Weighted squared error less the mean error of the task, as LightGBM wants an objective.
+    """An objective of LightGBM: the weighted squared error less the mean error of the task.
 
     Args:
         target: target of each program, (programs,).
