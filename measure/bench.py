@@ -101,8 +101,8 @@ class Interleaved:
         turns: turns of each subject.
         seconds: seconds that the executions of a turn should take.
         least: minimum number of executions in a turn.
-        warm: whether a turn begins with as many executions that do not count: a core that was idle takes a while to
-            come back to its full clock.
+        warm: whether a turn begins with as many executions that do not count. An idle core takes a while to come back
+            to its full clock.
         pause: seconds before a turn, in which idle threads of the last one stop spinning.
         seed: seed of an order drawn anew in each round; None: the order of the subjects.
     """

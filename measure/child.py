@@ -1,8 +1,8 @@
 """Child processes: new interpreters, asked by messages within a time-out, killed with all that they start.
 
-Our processes are new interpreters instead of `multiprocessing`'s, because that would import the user's main
-module into every worker, and with it whatever that module imports. Messages are JSON and bytes, never pickles. The
-child's side is `measure.child_main`.
+Our processes are new interpreters instead of `multiprocessing`'s. That would import the user's main module into every
+worker, and with it whatever that module imports. Messages are JSON and bytes, never pickles. The child's side is
+`measure.child_main`.
 """
 
 from __future__ import annotations

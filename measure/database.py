@@ -38,8 +38,8 @@ class Database(Closing):
         refused: a sentence for each record of the file that is left out, with its line number.
 
     Raises:
-        RecordError: the file cannot be opened, or a line of it is not meant to be a record of this schema; nothing has
-            been written to it then.
+        RecordError: the file cannot be opened, or a line is not meant to be a record of this schema; the file is
+            unchanged.
     """
 
     def __init__(self, path: str | os.PathLike[str], readonly: bool = False) -> None:

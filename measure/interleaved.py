@@ -1,9 +1,9 @@
 """Interleaved timing of many kernels: short bursts of one after the other, round after round, in one process.
 
-A host that others share changes its speed by tens of percent within fractions of a second. Whoever times one kernel
-for 15 ms, and then the next one, compares the moments as much as the kernels. Here the bursts of every kernel are
-spread over the seconds that the whole group takes, so that each meets the host's fast moments, and its fastest burst
-tells its speed; see docs/measurement.md for the accuracy.
+A host that others share changes its speed by tens of percent within fractions of a second. Timing one kernel for 15 ms,
+and then the next one, compares the moments as much as the kernels. Here the bursts of every kernel are spread over the
+seconds that the group takes, so that each meets the host's fast moments. Its fastest burst tells its speed; see
+docs/measurement.md for the accuracy.
 
 Outputs are not compared with the reference unless asked for: a pool has checked these kernels before.
 """
@@ -99,8 +99,8 @@ class InterleavedTimer(Closing):
 
         Yields:
             A result for each trial, in order, until `stop` returns True. `latencies` are medians of bursts. A group is
-            timed again in halves if a kernel fails as it runs or ends the process, or if the memory is too small, until
-            the culprit is alone with its failure.
+            timed again in halves if a kernel fails as it runs or ends the process, or if the memory is too small.
+            Finally the culprit is alone with its failure.
         """
         for first in range(0, len(trials), self.timing.group):
             while not self._lock.acquire("time", POLL_SECONDS):  # others build or time

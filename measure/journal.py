@@ -1,9 +1,9 @@
 """Append-only file of lines: complete lines or nothing, any number of writers, and repair of a torn last line.
 
-A line is one `os.write` on a descriptor opened with `O_APPEND`, followed by `fsync`, both under a lock on the file that
-is held for these two alone. A crash can tear only the last line of the file, and only one that was never acknowledged.
-The next writer repairs it. Opening a file does not change it, as it may be one of another kind. The system releases
-the lock when its holder dies.
+A line is one `os.write` on a descriptor opened with `O_APPEND`, followed by `fsync`. A lock on the file is held for
+these two alone. A crash can tear only the last line of the file, and only one that was never acknowledged. The next
+writer repairs it. Opening a file does not change it, as it may be one of another kind. The system releases the lock
+when its holder dies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pool on this host: a fleet of one builder and one device, which has the host to itself while a kernel is timed.
 
-The fleet's loop runs inside `results` alone, in the caller's thread: while a kernel is timed this process sleeps, and
+The fleet's loop runs inside `results` alone, in the caller's thread. While a kernel is timed this process sleeps, and
 while the caller works no kernel is timed that it would disturb.
 """
 

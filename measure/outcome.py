@@ -1,7 +1,7 @@
 """Outcome of a trial, and the rules that it must obey: one definition for all that reports one.
 
-Results of pools, answers of workers anywhere and lines of records files consist of an `Outcome`, so that nothing
-that is compared, learned from or written down can be impossible for a measurement.
+Results of pools, answers of workers anywhere and lines of records files consist of an `Outcome`. So no data that is
+compared, learned from or written down can be impossible for a measurement.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Validation of a bound kernel: it runs and is compared before it is timed, and again afterwards.
 
-A time counts only for correct work, so kernels are timed on other inputs than those of the first comparison, and
-the output of the last timed execution is compared, too. In between everything that an execution must not rely on is
+A time counts only for correct work. So kernels are timed on other inputs than those of the first comparison, and the
+output of the last timed execution is compared, too. In between everything that an execution must not rely on is
 overwritten: the output and intermediate results.
 """
 

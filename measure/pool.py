@@ -44,8 +44,8 @@ class Trial:
         threads: threads that the kernel runs on.
         cache: state of the caches during timing, see `Cache`.
         seed: seed of the random inputs.
-        build_timeout: seconds until a build is killed. This and the next two limit the measurement and do not
-            identify the candidate, so equal trials may differ in them, and records do not hold them.
+        build_timeout: seconds until a build is killed. This and the next two limit the measurement and do not identify
+            the candidate. Equal trials may differ in them, and records do not hold them.
         run_timeout: seconds until check and timing together are killed.
         best_seconds: latency to beat; a trial that is several times slower is cut short. None: no cut.
         workload_key: stable key of the workload; computed from the JSON form if empty.

@@ -83,8 +83,8 @@ class Record(Measured):
     def check(self) -> None:
         """Refuses a record whose parts contradict each other: its statements must be true wherever it is read.
 
-        The schedule's key must match its steps. If the operator is known here, the workload's key must match the
-        workload, all steps must exist, and the latency must be possible for a machine of the target.
+        The schedule's key must match its steps. If the operator is known here, the workload's key must match, all steps
+        must exist, and the latency must be possible for a machine of the target.
 
         Raises:
             OutcomeError: names the rule and the value.

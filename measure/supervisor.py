@@ -57,8 +57,8 @@ class _Request:
 class Supervisor:
     """Supervisor of one child process, which does one thing at a time and is started on demand, again after its death.
 
-    A request is repeated once if the process was killed from outside, and once if a kernel failed in a process that an
-    earlier kernel may have damaged. Cancelling a request ends the process.
+    A request is repeated once if the process was killed from outside. It is repeated once if a kernel failed in a
+    process that an earlier kernel may have damaged. Cancelling a request ends the process.
 
     Args:
         role: role of the child, see `measure.worker`: `build` or `run`.

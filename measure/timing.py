@@ -95,7 +95,7 @@ def measure(
         time: the native timer; caches are warm already.
         policy: rule for when to stop.
         best_seconds: latency to beat, or None.
-        checked_seconds: wall time of the checked run before; a loser is cut only if this run was slow, too, so that one
+        checked_seconds: wall time of the checked run before. A loser is cut only if this run was slow, too, so that one
             interrupt does not reject a good candidate.
     """
     samples = time(1)  # (samples,) seconds

@@ -33,12 +33,12 @@ def build(records: Iterable[Record], tasks: Sequence[TaskData] = ()) -> Dataset:
 
     It has each program once, with the samples of all its successful measurements, in the order of the trials of its
     search. If the current search space yields the same program from the choices in its record, only its decisions are
-    stored; otherwise the program has a schedule of its own.
+    stored. Otherwise the program has a schedule of its own.
 
     Args:
         records: records in the order of measurement.
-        tasks: names, networks, and the hardware at the time of measurement, if known; tasks that are missing are made
-            of the record and of the target on this machine.
+        tasks: names, networks, and the hardware at the time of measurement, if known. Missing tasks are made of the
+            record and of the target on this machine.
 
     Raises:
         DatasetError: there are no records, or one is of a workload or target that is unknown here.

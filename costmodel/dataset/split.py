@@ -1,6 +1,6 @@
 """Divisions of a dataset into training and test programs: within tasks, by task, by target, by network.
 
-A split is a rule and a seed, not a list of rows: a dataset that has grown is split in the same way, and its earlier
+A split is a rule and a seed, not a list of rows. A dataset that has grown is split in the same way, and its earlier
 test programs stay test programs.
 """
 

@@ -14,9 +14,9 @@ FAR = 1e9  # step where no loop over a window moves the index
 def made(nest: Nest) -> Value:
     """Returns the share of a statement's instructions that is executed, as some products with zeros are skipped.
 
-    They are skipped if one unrolled tile has all positions along a dimension, or a tile has one of them, so that the
-    loop over the window leaves out positions outside. The share assumes that each position in the window that reaches
-    into the border does so for one output, which is exact for windows of three.
+    They are skipped if one unrolled tile has all positions along a dimension. They are also skipped if a tile has one
+    of them, as the loop over the window then leaves out positions outside. The share assumes that each position in the
+    window that reaches into the border does so for one output. This is exact for windows of three.
     """
     statement, tape = nest.statement, nest.tape
     depths: dict[Expr, list[Value]] = {}  # of the border in front and behind, by index

@@ -13,7 +13,7 @@ class KnobFeatures:
     """A function from candidates to the values of their decisions, in the same columns for all sketches of a space.
 
     Numbers have one column per decision variable (variables of one name in several sketches share it), log2(1 + value),
-    0 if a sketch lacks the variable. Choices are 0 or 1: a template has a column for each value of a knob that is a
+    0 if a sketch lacks the variable. Choices are 0 or 1. A template has a column for each value of a knob that is a
     choice, other spaces one for each sketch.
 
     Args:

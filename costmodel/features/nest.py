@@ -120,8 +120,8 @@ class Nest:
     def footprint(self, access: Access) -> list[Value]:
         """Returns the bytes touched, in whole cache lines, by level.
 
-        They are at most the lines of each row (the last dimension; for pairs the last two) by itself, and at most all
-        lines from first to last.
+        They are at most the lines of each row (the last dimension; for pairs the last two), and at most all lines from
+        first to last.
         """
         size = dtype_bytes(access.buffer.dtype)
         dims = self.dims(access)
@@ -155,7 +155,7 @@ class Nest:
     def carried(self, footprint: Sequence[Value], rounds: Sequence[Value] | None = None) -> list[Value]:
         """Returns the bytes that a cache must load, by the level whose working set it holds.
 
-        A run of the level reuses data of the run before it: a loop around it that touches nothing new is free, and
+        A run of the level reuses data of the run before it. A loop around it that touches nothing new is free, and
         neighbouring tiles share their overlap. So the bytes of the next level outward are loaded each time.
 
         Args:
@@ -172,7 +172,7 @@ class Nest:
     def rounds(self, access: Access) -> list[Value]:
         """Returns how often each runtime loop passes through all positions of an access, from the first to the last.
 
-        A loop over fused rows and columns reads a column's constants again in each row: their index has the loop's
+        A loop over fused rows and columns reads a column's constants again in each row. Their index has the loop's
         variable only modulo the number of columns. The same applies to the last few of several fused loops.
         """
         passes = []

@@ -1,9 +1,9 @@
 """Features of a whole program that describe how it computes rather than how much: for models of many tasks.
 
-The amounts of work of two programs of one task are nearly equal, and those of two tasks are not: a model that is
+The amounts of work of two programs of one task are nearly equal, and those of two tasks are not. A model that is
 trained on amounts learns tasks by heart. The remaining features are lengths of loops, sizes of tiles and working sets,
 and each cost as a share of the estimated time. Means over statements blur the most expensive one, so it is also
-described by itself, with its costs per iteration.
+described separately, with its costs per iteration.
 """
 
 from __future__ import annotations

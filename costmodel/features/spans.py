@@ -14,9 +14,8 @@ Widths = list[Value]  # by level: greatest minus least value of an index
 class Spans:
     """Widths of index expressions at each level of a loop nest.
 
-    A clamped start min(x, c) is as wide as x, and an expression that is not arithmetic over loop variables is as wide
-    as
-    any axis: the caller clips at the axis's extent.
+    A clamped start min(x, c) is as wide as x. An expression that is not arithmetic over loop variables is as wide as
+    any axis, so that the caller clips it at the axis's extent.
 
     Args:
         columns: converter of extents and coefficients.

@@ -160,7 +160,7 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
 def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
     """Counts the operations of one execution of `value`, by kind or math function.
 
-    A choice by the position in an unrolled loop, as in Winograd's transforms, is made when code is emitted: each copy
+    A choice by the position in an unrolled loop, as in Winograd's transforms, is made when code is emitted. Each copy
     counts only its branch, and common parts of copies count once.
     """
     lanes = frozenset(loop.var for loop in loops if loop.kind == "vectorize")

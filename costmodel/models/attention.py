@@ -37,7 +37,7 @@ class AttentionModel(Learner):
     """A model whose scores are logarithms of throughput, up to a task's constant: the roofline's plus a correction.
 
     The loss is the squared error of the logarithm, less the task's mean, plus a logistic loss on pairs of programs of a
-    task, each weighed by the effect of its exchange on the top of the list (LambdaRank).
+    task. A pair weighs the effect of its exchange on the top of the list (LambdaRank).
 
     Attributes:
         seed: seed of the weights and of all draws.

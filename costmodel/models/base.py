@@ -55,8 +55,8 @@ class CostModel(ABC):
     The base class checks the shapes of the results of `predict` and `predict_with_deviation` of all subclasses.
 
     Attributes:
-        saved: names of the attributes that hold the learned state, None before fitting: numbers, texts and arrays,
-            which `save` and `load` write and read, unless a model overrides these.
+        saved: names of the attributes that hold the learned state, None before fitting: numbers, texts and arrays.
+            `save` and `load` write and read them, unless a model overrides these.
         tunable: options of the constructor that a search of hyper-parameters may vary, with their values.
     """
 

@@ -1,6 +1,6 @@
 """Boosting through LightGBM's documented C interface.
 
-The Python package imports scikit-learn and SciPy, which takes a second of every run, and does not load on systems
+The Python package imports scikit-learn and SciPy, which takes a second of every run. It does not load on systems
 without libgomp.so.1, although a wheel contains one.
 """
 

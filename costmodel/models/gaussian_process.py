@@ -17,7 +17,7 @@ from costmodel.models.tunable import Range, Tunable
 APART = 32
 """Number of features up to which each has a length scale of its own."""
 FAR = 2.0
-"""Standard deviations below the mean at which targets are clipped, those of failures, too: programs far from the best
+"""Standard deviations below the mean at which targets are clipped, those of failures, too. Programs far from the best
 need not be distinguished, and would set the scale."""
 LEAST, MOST = -6.0, 6.0
 """Bounds of logarithms of lengths, variances and noise."""

@@ -29,8 +29,8 @@ SCOPES = ("program", "statements")
 class PairwiseModel(BoostedModel):
     """Trees on whole programs, or on statements whose scores add up; scores have no unit.
 
-    They begin with the roofline's order, by as much as it agrees with the measurements: that holds across tasks, for
-    only differences within a task count.
+    They begin with the roofline's order, scaled by how much it agrees with the measurements. This works across tasks,
+    too, as only differences within a task count.
 
     Attributes:
         pairs: partners that each program is compared with, drawn anew for every tree.

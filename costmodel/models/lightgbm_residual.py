@@ -28,7 +28,7 @@ SLOWEST = 2.0**-6
 class ResidualModel(BoostedModel):
     """Boosted trees on `features.relative`; a score is the logarithm of the throughput, up to a constant of the task.
 
-    The loss is the squared error of the logarithm less the task's mean error: the roofline knows which of two tasks
+    The loss is the squared error of the logarithm less the task's mean error. The roofline knows which of two tasks
     takes longer, so that the model need not learn it. The model averages several forests, whose trees were offered
     different features.
 

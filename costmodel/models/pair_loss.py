@@ -19,8 +19,8 @@ _LEAST_CURVATURE = 1e-4
 class PairLoss:
     """A logistic loss of pairs of programs of one task, with a new sample of pairs at each call.
 
-    A pair weighs the difference of its throughputs; with `lambdarank`, the change of the task's normalised discounted
-    cumulative gain if the two changed places, so that the top of the order counts.
+    A pair weighs the difference of its throughputs. With `lambdarank` it weighs the change of the task's normalised
+    discounted cumulative gain if the two changed places, so that the top of the order counts.
 
     Args:
         counts: rows of each program, whose scores add up, (programs,).

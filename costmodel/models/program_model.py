@@ -19,7 +19,7 @@ from costmodel.models.learner import Learner, Programs
 
 Rows = NDArray[np.float64]  # (programs, features)
 BLOCK = 256
-"""Rows per call of `score`, always equal, so that a row's score does not depend on the number of other rows: the order
+"""Rows per call of `score`, always equal, so that a row's score does not depend on the number of other rows. The order
 in which a matrix product adds up depends on its shape."""
 CLIP = 6.0
 """Standard deviations from the mean at which `clipped` cuts a feature off."""

@@ -113,7 +113,7 @@ def takes_seed(name: str) -> bool:
 def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     """Makes the model `name` with its options; `seed` is passed to a model that takes one.
 
-    A user's own model must first save and load its learned state on a few rows: a search would waste hours on a model
+    A user's own model must first save and load its learned state on a few rows. A search would waste hours on a model
     that cannot be stored. For the package's models this is part of their contract.
 
     Raises:

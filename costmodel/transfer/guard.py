@@ -28,8 +28,8 @@ class Round:
         trials: number of trials of the task by the end of the round.
         source_accuracy, local_accuracy: share of the pairs that each ordered right, of the candidates that the other
             chose; NaN if there are no such pairs.
-        wins: share of the pairs of a candidate chosen by the source and one chosen without it, in which the former was
-            faster; NaN if there are no such pairs.
+        wins: share of the pairs, one candidate chosen by the source and one without it, in which the former was faster;
+            NaN without such pairs.
         evidence: evidence for the source so far, in standard deviations.
     """
 

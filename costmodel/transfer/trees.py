@@ -84,7 +84,7 @@ def refitted(
     """Changes the leaves of trees to fit new programs better, but close to their old values.
 
     A pass goes from tree to tree and moves each one's leaves by a penalised Newton step on the squared error of the
-    programs' sums, so that leaves that no new program reaches stay as they are.
+    programs' sums. Leaves that no new program reaches do not change.
 
     Args:
         forest: trees to change.
@@ -123,9 +123,9 @@ def kriged(
 ) -> tuple[Forest, float]:
     """Moves the leaves of trees to the posterior mean of a Gaussian process.
 
-    Two programs are similar by the trees that put them into the same leaf, each weighted by the variance of its leaves:
-    the kernel of a forest (Davies and Ghahramani, 2014). A posterior mean is a sum over the same leaves, so that only
-    their values change, and the cost of predictions stays.
+    Two programs are similar by the trees that put them into the same leaf, each weighted by the variance of its leaves.
+    This is the kernel of a forest (Davies and Ghahramani, 2014). A posterior mean is a sum over the same leaves, so
+    that only their values change, and the cost of predictions stays.
 
     Args:
         forest: trees to change.

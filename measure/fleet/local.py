@@ -1,7 +1,7 @@
 """Builder and device on the host of the program that uses them: disposable child processes.
 
-Builds hold the host's lock in its shared mode, timings of an exclusive device in its exclusive mode, so that they do
-not disturb other programs on the host either.
+Builds hold the host's lock in its shared mode, timings of an exclusive device in its exclusive mode. So they do not
+disturb runs of other processes on the host either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The scheduler of a fleet: gives trials to builders and devices that come and go, until each trial has its result.
 
 One asyncio loop runs all of it, in whichever thread, so that it needs no locks. Each event (trials come in, an endpoint
-joins, answers or is lost) changes the tables and wakes `_start_work`, which starts all work that can be started.
+joins, answers or is lost) changes the tables and wakes `_start_work`. That starts all work that can be started.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Fleet:
 
     Attributes:
         lacks: reason why a provider brings no machine, by source.
-        capacity: number of trials that keeps it busy; 1 where all devices are timed on this very machine, as a search
-            beside a timing would disturb it.
+        capacity: number of trials that keeps it busy; 1 if all devices are timed on this very machine, which a search
+            would disturb.
     """
 
     def __init__(

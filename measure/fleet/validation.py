@@ -1,8 +1,8 @@
 """Validation of answers: an endpoint's answer to a trial becomes a result, or the endpoint is refused.
 
 An answer comes from a machine that may be broken, over a network that may be hostile. It is compared with the limits of
-any measurement (`measure.outcome`), with those of any machine (`measure.bounds`), and with the duration of the call
-by the clock of this process. Answers of this very machine are believed.
+any measurement (`measure.outcome`), those of any machine (`measure.bounds`), and the duration of the call by this
+process's clock. Answers of this very machine are believed.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def validated(member: Member, work: Work, answer: Answer, wall: float) -> TrialR
 def believed(member: Member, work: Work, answer: Answer, wall: float) -> TrialResult | None:
     """Returns the result of a trial that this very machine measured; None after a build that succeeded.
 
-    Works as `validated`, but records need not describe the host, and an impossible answer is a failure of the trial, as
-    no other machine can measure it: a kernel has damaged its process, or the clock is broken.
+    Works as `validated`, but records need not describe the host. An impossible answer is a failure of the trial, as no
+    other machine can measure it: a kernel has damaged its process, or the clock is broken.
     """
     if member.builds and answer.error is ErrorClass.ok:
         work.module, work.build_span = answer.blob, tuple(answer.header["span"])

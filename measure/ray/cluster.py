@@ -1,7 +1,7 @@
 """Connections to Ray: to a cluster, or to an instance started here for this user alone.
 
 Ray's ports can be reached from other hosts, and everybody who connects can run code. So a Ray that is started here
-requires a token that only its own processes know, and keeps its files in a folder that only this user can read.
+requires a token that only its own processes know. Only this user can read the folder of its files.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ Calls of a worker (W) and of a tracker (T); fields of the request -> fields of t
 | Renew | T | client, leases | recalled, lost |
 | Release | T | lease, broken | |
 
-`Submit` of kind `trial` has `trial`, `best_seconds`, `check`, `fresh` (in a new process) and the module as its blob; of
-kind `call` it has `call`, see `measure.kernel_call`, with `module` (the digest of one that was uploaded) and `timeout`,
+`Submit` of kind `trial` has `trial`, `best_seconds`, `check`, `fresh` (in a new process) and the module as its blob.
+`Submit` of kind `call` has `call`, see `measure.kernel_call`, with `module` (digest of an uploaded one) and `timeout`,
 and the bytes of arrays as its blob.
 
 A session is a client's claim to its jobs. Every call renews it. A worker kills and forgets the jobs of a session that

@@ -1,7 +1,7 @@
 """The estimate for CPUs, statement by statement: arithmetic, loads, loop overhead and the traffic of each cache level.
 
 Cycles, and the number of instructions that a core starts in each, are those of `Hardware.rates`, which the target has
-probed or describes; multiply-adds at that rate make `Hardware.peak_flops`. The constants below describe the emitted
+probed or describes. Multiply-adds at that rate make `Hardware.peak_flops`. The constants below describe the emitted
 code, not a processor: how many instructions something takes, or which share of a term is hidden by others.
 """
 
@@ -32,8 +32,8 @@ DIVISION = 20.0  # cycles of a quotient of two numbers of 64 bits that are unkno
 SPILL = 3.0  # cycles to reload and store an accumulator that has no register, mostly hidden
 LIBRARY = (1.15, 20.0, 12.0, 10.0)
 """Coefficients of the time of a library's product (m, n, k) relative to its multiply-adds at peak: a constant, and
-coefficients of 1 / m, 1 / n and 1 / k, as a repacked constant is used m times, the other operand n times, and results
-are loaded and stored every k. Packing is vector instructions, too, so that the ratio is similar on all processors."""
+coefficients of 1 / m, 1 / n and 1 / k. A repacked constant is used m times, the other operand n times, and results are
+loaded and stored every k. Packing is vector instructions, too, so that the ratio is similar on all processors."""
 LIBRARY_TILE = 24  # vectors of results that it keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
 ELEMENTS = (2, 4)  # bytes of elements whose neighbours in rows are loaded at once
@@ -45,14 +45,14 @@ WAIT = 40.0
 INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits: widened, multiplied, added
 LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
 REACHED = (0.5, 1.0, 1.0)
-"""Share of a level's bandwidth that tiles reach: lines from the second level take cycles of the first from loads of
-lines that are there already, which has no effect on code that reads each line once."""
+"""Share of a level's bandwidth that tiles reach. Lines from the second level take cycles of the first from loads of
+lines that are there already. This has no effect on code that reads each line once."""
 KEPT = 0.75
 """Share of a cache up to which its content is reused: lines are not spread evenly over its sets."""
 WRITTEN = 2.0  # times that written lines pass between caches: they are fetched first, and written back
 CONTENDED = 0.19
 """Share of the time that is added if multiply-adds and loads both keep their ports busy all the time, as in tiles that
-read an operand for each product: 2 ** (1 / 4) - 1, and by the fourth power of the lesser's share otherwise."""
+read an operand for each product: 2 ** (1 / 4) - 1. Otherwise it falls with the fourth power of the lesser's share."""
 
 
 def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
@@ -271,7 +271,7 @@ def wraps(access: Access, loop: Loop) -> bool:
     """Tells whether some vectors continue at the beginning of a row, so that all vectors are gathered.
 
     This applies to the constants of a row if vectors run over all elements of an array whose rows are not a multiple of
-    a vector; the array itself is contiguous.
+    a vector. The array itself is contiguous.
     """
     if not any(n.op == "mod" and loop.var in variables(n) for index in access.indices for n in walk(index)):
         return False

@@ -1,8 +1,8 @@
 """Lower bound of the estimates of all schedules of a definition, computed without lowering a sketch of it.
 
-A product of matrices or a convolution executes all its multiply-adds, at most at the rate of the processor, and
-loads its constants from memory at least once if they are cold. Algorithms differ in both: Winograd's multiplies less
-and has larger weights. Other costs depend on the schedule, and are not included.
+A product of matrices or a convolution executes all its multiply-adds, at most at the rate of the processor. If its
+constants are cold, it loads them from memory at least once. Algorithms differ in both: Winograd's multiplies less and
+has larger weights. Other costs depend on the schedule, and are not included.
 """
 
 from __future__ import annotations
