@@ -92,5 +92,5 @@ def _rate(target: str, threads: int) -> float:
 
     try:
         return registry.get(target).fastest(threads)
-    except ValueError:  # of another version, or a design that is not here
+    except ValueError:  # a target of another version, or a design unknown here
         return FASTEST

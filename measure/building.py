@@ -53,6 +53,6 @@ class ParallelBuild(Closing):
             async with asyncio.TaskGroup() as group:
                 for worker in self._workers:
                     group.create_task(work(worker))
-        except* PoolError as errors:  # of several that say the same, one is enough
+        except* PoolError as errors:  # several have the same reason: one is enough
             raise errors.exceptions[0] from None
         return [answers[index] for index in range(len(trials))]

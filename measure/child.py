@@ -84,13 +84,13 @@ class Process(Closing):
     def __init__(self, command: Sequence[str], channel: Channel, **options: Any) -> None:
         self.channel = channel
         try:
-            # In a session of its own: Ctrl-C is the parent's to handle.
+            # In a session of its own, so that Ctrl-C reaches only the parent.
             self._process = subprocess.Popen(command, start_new_session=True, **options)
         except BaseException:
             channel.close()
             raise
         self._oom_kills = oom_kills()
-        self._fault: Death | None = None  # why this side has given it up
+        self._fault: Death | None = None  # reason why this side has given it up
 
     @property
     def pid(self) -> int:
@@ -102,7 +102,7 @@ class Process(Closing):
         """Tells whether it has not ended yet; one that has stays unreaped, so that its process id is not reused."""
         try:
             return self._process.returncode is None and not os.waitid(os.P_PID, self.pid, _ENDED)
-        except ChildProcessError:  # the system reaps by itself
+        except ChildProcessError:  # the system reaps children by itself
             return False
 
     def put(self, message: bytes, seconds: float = SEND_SECONDS) -> None:

@@ -24,7 +24,7 @@ def open_parent() -> tuple[dict[str, Any], Channel]:
     Option `cores` is the affinity of the process. With `parent`, the process ends when the thread that started it does.
     """
     options: dict[str, Any] = json.loads(sys.argv[1])
-    os.set_inheritable(options["descriptor"], False)  # what this process starts must not keep the channel open
+    os.set_inheritable(options["descriptor"], False)  # processes started here must not keep the channel open
     if "cores" in options:
         os.sched_setaffinity(0, options["cores"])
     if "parent" in options:

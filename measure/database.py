@@ -49,9 +49,9 @@ class Database(Closing):
         self.refused: list[str] = []
         self._reader = self._journal.reader()
         self._families: dict[tuple[str, str], int] = {}  # workload key, target -> number
-        self._offsets = array("q")  # of each record its offset in bytes,
-        self._lines = array("q")  # the number of its line,
-        self._kinds = array("i")  # and the number of its family
+        self._offsets = array("q")  # offset of each record in bytes,
+        self._lines = array("q")  # number of its line,
+        self._kinds = array("i")  # number of its family
         self._targets: dict[str, int] = {}
         try:
             for number, offset, record in records_in(self._journal, self.refused):

@@ -38,7 +38,7 @@ class KernelExecutor:
         """Makes two sets of random inputs from the trial's seed and, if wanted, the reference outputs of both."""
         workload = _workload_of(trial)
         inputs = [
-            fenced(array) if spec.constant else array  # prologues read them where they lie
+            fenced(array) if spec.constant else array  # prologues read constants in place
             for array, spec in zip(workload.make_inputs(trial.seed), workload.inputs, strict=True)
         ]
         others = workload.other_inputs(inputs, trial.seed)

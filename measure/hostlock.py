@@ -46,7 +46,7 @@ class HostLock:
         """
         if self.held == phase:
             return True
-        self.release()  # the exchange is not atomic in the system either
+        self.release()  # the system's exchange of modes is not atomic either
         deadline = time.monotonic() + timeout
         while True:
             try:

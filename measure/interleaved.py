@@ -103,7 +103,7 @@ class InterleavedTimer(Closing):
             Finally the culprit is alone with its failure.
         """
         for first in range(0, len(trials), self.timing.group):
-            while not self._lock.acquire("time", POLL_SECONDS):  # others build or time
+            while not self._lock.acquire("time", POLL_SECONDS):  # other programs build or time
                 if stop():
                     return
             if stop():

@@ -85,14 +85,14 @@ class Journal:
             self._file.close()
             raise
         self._end = size if complete_tail else start
-        self._lines = 0  # ends of lines before `_end`, once they were read
+        self._lines = 0  # number of lines before `_end`, once they were read
         if readonly and not complete_tail:
             self.repaired = f"{self.path}: the last line was torn ({size - start} bytes) and was left out"
 
     def lines(self) -> Iterator[tuple[int, int, bytes]]:
         """Yields (line number from 1, offset in bytes, line without its newline) of each line complete when opened."""
         offset, number, self._lines = 0, 0, 0
-        with os.fdopen(os.dup(self._file.fileno()), "rb") as file:  # the path may be another file's by now
+        with os.fdopen(os.dup(self._file.fileno()), "rb") as file:  # the path may name another file by now
             file.seek(0)
             while offset < self._end and (line := file.readline(min(self._end - offset, _MOST))):
                 number += 1
@@ -160,7 +160,7 @@ class Journal:
         """Writes all of `data` or nothing at the end of the file, which is at `end` bytes, and syncs."""
         rest = memoryview(data)
         try:
-            while rest:  # once, unless there is no room: the second attempt says why
+            while rest:  # a second write only if the disk is full, to get its error
                 rest = rest[os.write(self._file.fileno(), rest) :]
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -199,7 +199,7 @@ class Journal:
 
     def _last_newline(self, size: int) -> int:
         """Finds the offset of the last newline in bytes; -1 if there is no newline."""
-        end, block = size, 1  # the first byte to look at is nearly always the one
+        end, block = size, 1  # nearly always the last byte is the newline
         while end > 0:
             begin = max(0, end - block)
             found = os.pread(self._file.fileno(), end - begin, begin).rfind(b"\n")

@@ -97,7 +97,7 @@ class LocalPool(FleetPool):
 
     def _take(self, result: TrialResult) -> None:
         self._done.append(result)
-        self._loop.stop()  # the next trial is begun when somebody waits for it
+        self._loop.stop()  # the next trial begins when the caller waits for it
 
     def _fail(self, error: PoolError) -> None:
         super()._fail(error)

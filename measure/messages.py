@@ -26,8 +26,8 @@ class Messages:
 
     def __init__(self, child: Child) -> None:
         self._child = child
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it watches
-        self._early: list[Message | None] = []  # that nobody has waited for
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop that watches the socket
+        self._early: list[Message | None] = []  # messages that came before a call of `next`
         self._awaited: asyncio.Future[Message | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.limit = self._prepared = math.inf
@@ -67,7 +67,7 @@ class Messages:
         assert self._loop is not None
         try:
             message = self._child.receive(0.0)
-        except TimeoutError:  # the rest of it is on its way
+        except TimeoutError:  # the message is incomplete
             return
         if message is None:
             self.close()

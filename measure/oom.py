@@ -39,13 +39,13 @@ def _candidates(root: Path) -> list[Path]:
                 paths.append(mounted / group.lstrip("/") / "memory.events")
             elif "memory" in controllers.split(","):
                 paths.append(mounted / "memory" / group.lstrip("/") / "memory.oom_control")
-        paths.append(mounted / "memory.events")  # of a container that sees its own group as the root
+        paths.append(mounted / "memory.events")  # a container sees its own group as the root
     return [*paths, root / "proc/vmstat"]
 
 
 def _read(place: Path) -> int | None:
     with suppress(OSError, ValueError):
-        with place.open("rb", buffering=0) as file:  # it is read for every trial
+        with place.open("rb", buffering=0) as file:  # unbuffered, as it is read for every trial
             text = file.read()
         for line in text.splitlines():
             name, _, count = line.partition(b" ")

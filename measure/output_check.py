@@ -83,7 +83,7 @@ class OutputCheck:
         if references is None:
             if bound.deterministic:
                 bound.feed(self._others, _FILLS[0])
-            self.output = bound.run(self._threads)  # warms caches up
+            self.output = bound.run(self._threads)  # warms up caches
             return self._kept(Comparison(True, math.nan))
         self.output = output = bound.fetch()
         references.first.poison(output)
@@ -94,7 +94,7 @@ class OutputCheck:
             raise RuntimeError("`Bound.run` must return the same buffer each time, but got another one")
         if comparison.ok and not bound.deterministic and self.run_seconds < _SHORT:
             right = again.tobytes()
-            if self._clocked().tobytes() != right:  # it may have changed its inputs
+            if self._clocked().tobytes() != right:  # the kernel may have changed its inputs
                 comparison = references.first.compare(again)
         return self._kept(comparison)
 

@@ -13,7 +13,7 @@ from measure.errors import ErrorClass, PoolError
 from search_space.tags import ROUNDING
 from targets.threads import MOST_THREADS, check_threads
 
-if TYPE_CHECKING:  # workers, which import this module, make no results
+if TYPE_CHECKING:  # workers import this module, and never need outcomes
     from measure.outcome import Outcome
 
 Cache = Literal["warm", "network"]

@@ -92,7 +92,7 @@ class Record(Measured):
         trial = self.trial
         trace = [dict(step) for step in trial.trace]
         if sha256(orjson.dumps(trace, option=_SORTED)).hexdigest() != trial.trace_key:
-            from search_space.schedule.trace import key_of  # the same but for rare characters and numbers
+            from search_space.schedule.trace import key_of  # exact, also for rare characters and numbers
 
             if (right := key_of(trace)) != trial.trace_key:
                 raise OutcomeError(f"`trace_key` must be that of the trace, {right}, but got {trial.trace_key!r:.80}")
@@ -158,7 +158,7 @@ def is_whole(line: bytes) -> bool:
     """
     try:
         _document(line, "the last line")
-    except BadRecordError:  # damaged; of what we begin to write, only the beginning is there
+    except BadRecordError:  # damaged; a torn write leaves only a line's beginning
         return not _begins(line)
     return True
 

@@ -34,7 +34,7 @@ class RecordLog(Sequence[Record]):
         self._seconds = array("d")
         self._offsets = array("q")  # in bytes; of a record in memory its index in `_packed`
         self._lines = array("q")
-        self._sources = array("h")  # number in `_readers`, or `_IN_MEMORY`
+        self._sources = array("h")  # index in `_readers`, or `_IN_MEMORY`
         self._readers: list[LineReader] = []
         self._packed: list[bytes] = []
         self._sample = b""  # a line like all others: as a dictionary of the compression it makes them short

@@ -32,8 +32,7 @@ def make(spec: str, token_file: str | None = None, tls_ca: str | None = None) ->
 
     Args:
         spec: specification: `local`; `rpc://HOST:PORT?key=NAME`, see `measure.rpc.settings`; `ray`, see
-            `measure.ray.pool`; or
-            `replay:FILE`, which answers from a records file.
+            `measure.ray.pool`; or `replay:FILE`, which answers from a records file.
         token_file: file with the token of RPC workers and trackers.
         tls_ca: PEM file of certificates that sign those of the servers; None: connections are not encrypted.
 

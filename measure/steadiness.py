@@ -16,7 +16,7 @@ DISAGREE = 0.1
 """Relative difference of two halves of a measurement above which the machine was disturbed."""
 
 _FEWEST = 6  # timings below which halves are not compared
-_STAT, _LOOK = Path("/proc/stat"), 0.2  # where the system counts what cores do; seconds between two readings
+_STAT, _LOOK = Path("/proc/stat"), 0.2  # the system's counts of ticks; seconds between two readings
 
 
 def spread_of(seconds: Sequence[float]) -> float:

@@ -82,7 +82,7 @@ class Supervisor:
         }
         self._timing = settings.timing.to_json()
         self._child: Child | None = None
-        self._messages: Messages | None = None  # of the child
+        self._messages: Messages | None = None  # messages of the child
         self._ready = False
         self._answered = 0
         self.cores = allowed_cores()
@@ -212,7 +212,7 @@ class Supervisor:
         answer = Answer(*message)
         self._answered += 1
         if answer.error in (ErrorClass.out_of_memory, ErrorClass.wrong_output):
-            await self._retire()  # what computes wrongly may have written where it should not
+            await self._retire()  # a wrong kernel may have written out of bounds
         return answer, False
 
     async def _died(self, child: Child, messages: Messages, request: _Request, killed: bool) -> tuple[Answer, bool]:
@@ -221,7 +221,7 @@ class Supervisor:
         if not self._ready and (killed or not death.outside):
             raise self._start_failed(death.how)
         self.retire()
-        if -code == signal.SIGALRM:  # it noticed the time-out before us
+        if -code == signal.SIGALRM:  # the child's own alarm came first
             return self._overtime(request, messages), False
         return Answer({"error": death.error, "message": f"the {self._role} process {death.how}"}), death.outside
 

@@ -145,7 +145,7 @@ class GroupRunner:
             if key not in tasks:
                 task = self._executor.prepare(trial, request["check"])
                 tasks[key] = task, References.of(task)
-            prepared()  # the time that it may take begins anew
+            prepared()  # restarts the time-out for this trial
             try:
                 held = (*tasks[key], request["rotation_bytes"], request["check"])
                 kernels[index] = TimedKernel(self._executor, trial, module, *held)
@@ -253,7 +253,7 @@ def _outcome(worker: Worker, request: Header, blob: bytes, prepared: Callable[[]
 
     def started() -> None:
         prepared()
-        spans[0] = time.monotonic()  # the reference is no part of the trial's time
+        spans[0] = time.monotonic()  # making the reference does not count as the trial's time
 
     header: Header
     result = b""
@@ -262,15 +262,15 @@ def _outcome(worker: Worker, request: Header, blob: bytes, prepared: Callable[[]
     except TrialFailure as failure:
         header = {"error": failure.error, "message": failure.message[:_MESSAGE]}
     except RunError as error:
-        if error.fatal:  # as if the kernel had killed it: the next trial gets a fresh process
+        if error.fatal:  # ends this process, so that the next trial gets a fresh one
             print(error, file=sys.stderr, flush=True)
             os._exit(1)
-        short = isinstance(error, MemoryError)  # of the device
+        short = isinstance(error, MemoryError)  # the device's memory is full
         header = {"error": ErrorClass.out_of_memory if short else ErrorClass.crash, "message": str(error)[:_MESSAGE]}
     except MemoryError as error:
         header = {"error": ErrorClass.out_of_memory, "message": f"ran out of memory: {error}"[:_MESSAGE]}
     except Exception as error:
-        # A fault in our own code under one candidate must not end the run; the record keeps its traceback.
+        # A fault in our own code must not end the run because of one candidate; its record keeps the traceback.
         text = "".join(traceback.format_exception(error))
         header = {"error": ErrorClass.unknown, "message": text[-_MESSAGE:]}
     return pack({"stage": "done", "span": [spans[0], time.monotonic()], **header}, result)

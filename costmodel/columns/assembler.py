@@ -18,7 +18,7 @@ from costmodel.columns.machine import STORE
 from costmodel.native import compile_function
 from search_space.ir.tape import CONST, VARIABLE, Tape
 
-_FIELDS = 5  # of an instruction
+_FIELDS = 5  # numbers of an instruction
 
 
 def assemble(tape: Tape, outputs: Sequence[int], variables: int) -> tuple[NDArray[np.int32], NDArray[np.float64], int]:

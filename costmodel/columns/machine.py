@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from costmodel.native import ATTRIBUTES, compile_function
 from search_space.ir.tape import ADD, DIV, EQ, FLOOR, LE, LT, MAX, MIN, MUL, SELECT, SUB
 
-BLOCK = 64  # candidates
+BLOCK = 64  # candidates that are evaluated at a time
 STORE = 13  # (STORE, output, slot): float32 to the output's row
 
 _D, _B = f"<{BLOCK} x double>", f"<{BLOCK} x i1>"

@@ -89,8 +89,8 @@ class _Builder:
     def __init__(self, task: TaskData) -> None:
         self.task = task
         self._space: SearchSpace | None = None
-        self._sketches: dict[str, int] = {}  # name in the space -> its place in `_of`
-        self._places: dict[int, int] = {}  # digest -> place in `_of` of the first program that is fine, else the first
+        self._sketches: dict[str, int] = {}  # name in the space -> index in `_of`
+        self._places: dict[int, int] = {}  # digest -> index in `_of` of its first successful program, else its first
         self._of = Measured()
 
     @property
@@ -188,7 +188,7 @@ def _task_of(record: Record, known: TaskData | None) -> TaskData:
     """Returns the known task on the record's machine, or makes one of the record and the target's hardware here."""
     if known is not None:
         machine = machine_of(record.host, simulated=not known.machine)
-        return dataclasses.replace(known, machine=machine)  # a fleet measures elsewhere
+        return dataclasses.replace(known, machine=machine)  # a fleet may measure on another machine
     try:
         workload, target = Workload.from_json(record.trial.workload), registry.get(record.target)
     except ValueError as error:

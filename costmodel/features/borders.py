@@ -19,7 +19,7 @@ def made(nest: Nest) -> Value:
     window that reaches into the border does so for one output. This is exact for windows of three.
     """
     statement, tape = nest.statement, nest.tape
-    depths: dict[Expr, list[Value]] = {}  # of the border in front and behind, by index
+    depths: dict[Expr, list[Value]] = {}  # depths of the border in front and behind, by index
     for condition in statement.inside:
         left, right = condition.args
         if left.is_const != right.is_const:
@@ -38,7 +38,7 @@ def made(nest: Nest) -> Value:
             apart = apart.least((move <= 0).otherwise(FAR, move))
         lost = tape.total(depth.ceildiv(apart).least(window) for depth in borders)
         rest = (tape.const(1) - lost / _positions(nest, index, moving).most(1)).most(0)
-        shorter = alone.otherwise((window <= 1).otherwise(1, rest), 1)  # the loop over a window of several
+        shorter = alone.otherwise((window <= 1).otherwise(1, rest), 1)  # share of the iterations of the loop over the window
         share = share * unrolled.otherwise(rest, shorter)
     return share
 

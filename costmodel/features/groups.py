@@ -15,8 +15,8 @@ from search_space.hardware import LINE
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.tape import Value
 
-BUFFERS = 5  # described one by one: the output, then inputs as they appear, memory before registers
-INNERMOST = 4  # runtime loops described one by one, from the inside
+BUFFERS = 5  # number described: the output, then inputs in order, memory before registers
+INNERMOST = 4  # number of runtime loops described, from the inside
 CAPACITIES = tuple(1 << k for k in range(10, 30, 2))  # bytes at which arithmetic intensity is sampled
 OPERATIONS = ("fma", "add", "mul", "div", "math", "compare", "other")
 KINDS = {
@@ -154,7 +154,7 @@ def _access(nest: Nest, access: Access) -> Iterator[Feature]:
     brought = nest.iterations * size
     lines = nest.iterations * (stride * size).least(LINE) / LINE
     unique = nest.elements(access)[0] * size
-    # The innermost runtime loop that touches nothing new uses it all again after what runs inside the loop.
+    # The innermost runtime loop that touches nothing new reuses all of it after one pass of its body.
     distance, distance_bytes, reuse = tape.const(0), tape.const(0), tape.const(1)
     for i, extent in enumerate(nest.level_extents):
         again = footprint[i].equals(footprint[i + 1]).least(tape.const(1) < extent)

@@ -105,7 +105,7 @@ class Nest:
             extent, widths = self.columns(size), self._spans(index)
             moving = [self._loops[v] for v in self._loops if v in variables(index)]
             counts = [self.tape.product(e for at, e in moving if at >= start) for start in self._starts]
-            if widths is None:  # positions anywhere, such as those of a gather: one in each iteration
+            if widths is None:  # unbounded, as in a gather: one position per iteration
                 out.append(([extent.least(c) for c in counts], [extent - 1] * len(self._starts)))
                 continue
             widths = [w.least((extent - 1).most(0)) for w in widths]

@@ -16,7 +16,7 @@ from search_space.lower.borders import borders, present
 _BUFFER = tuple(field.name for field in fields(Buffer))
 HELD = {"local": 1, "warp": 32, "warpgroup": 128}
 """Scopes of registers, and the number of threads that hold a buffer together."""
-INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that are gone in machine code
+INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that do not exist in machine code
 TAKEN_IN = {"float32": "mul", "int32": "bytedot"}
 """Products that become one instruction with their addition, by element type."""
 MAX_COPIES = 64
@@ -93,7 +93,7 @@ class Statement:
     @property
     def key(self) -> Hashable:
         """Key of the whole statement: equal exactly for equal statements."""
-        operations = tuple(self.operations.items())  # in their order, in which they are added up
+        operations = tuple(self.operations.items())  # in their order, as sums depend on it
         loops, ends = (self.loops, self.allocation, self.reducing), (self.guarded, self.tests, self.inside)
         return tuple(a.key for a in self.accesses), operations, loops, ends
 
@@ -140,7 +140,7 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
             inputs.setdefault(key, Access(program.buffers[node.args[0]], node.args[1:], True, False))
     operations = _operations(stmt.value, loops)
     if program.buffers[stmt.buffer].scope == "shared":
-        for ends in ("guard", "select"):  # of a tile, which a copy fills with zeros
+        for ends in ("guard", "select"):  # the ends of a tile, which a copy fills with zeros
             operations.pop(ends, None)
     reads_itself = inputs.pop(here, None) is not None or stmt.reducer is not None
     output = Access(program.buffers[stmt.buffer], stmt.indices, reads_itself, True)
@@ -245,7 +245,7 @@ def _of_intrinsic(
     output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, computes, True)
     inputs = tuple(Access(program.buffers[o.buffer], o.elements, True, False) for o in stmt.inputs)
     loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.output.buffer, 0))
-    exact = output.buffer.dtype == "int32"  # zero times what is no number would be none
+    exact = output.buffer.dtype == "int32"  # only integers: 0 times NaN is NaN
     inside = present(borders(program), stmt) if exact else ()
     operations = {"fma": 1.0} if computes else {}
     return Statement((*loops, *tile), output, inputs, operations, computes, depth, inside=inside)

@@ -98,7 +98,7 @@ class AttentionModel(Learner):
         import torch
 
         before = torch.get_num_threads()
-        torch.set_num_threads(1)  # kernels may be timed beside it, and sums of several threads are in any order
+        torch.set_num_threads(1)  # kernels may be timed meanwhile, and threads add up in any order
         try:
             self._learned = self._trained(programs)
         finally:
@@ -121,7 +121,7 @@ class AttentionModel(Learner):
         width = x.shape[1] // HEADS
         parts = {n: layer(n, x).reshape(rows, statements, HEADS, width) for n in ("query", "key", "value")}
         weights = np.empty((rows, HEADS, statements, statements))
-        for i in range(statements):  # few, so loops over them are over arrays of all programs
+        for i in range(statements):  # statements are few: each iteration handles all programs
             for j in range(statements):
                 weights[:, :, i, j] = rounded((parts["query"][:, i] * parts["key"][:, j]).sum(axis=2) / np.sqrt(width))
         weights = np.exp(weights - weights.max(axis=3, keepdims=True))
@@ -222,7 +222,7 @@ def _network(features: int, hidden: int) -> Any:
             self.mixed = nn.Linear(hidden, hidden)
             self.third = nn.Linear(hidden, hidden)
             self.last = nn.Linear(hidden, 1)
-            nn.init.zeros_(self.last.weight)  # it begins as the roofline
+            nn.init.zeros_(self.last.weight)  # training starts from the roofline
             nn.init.zeros_(self.last.bias)
 
         def forward(self, x: Any, used: Any) -> Any:

@@ -39,7 +39,7 @@ class EnsembleModel(UncertainModel):
                 f"`members` must be at least 2 and `share` in (0, 1], but got members={members}, share={share}"
             )
         self.seed, self.member, self.members, self.share, self.options = seed, member, members, share, options
-        registry.make(member, options, seed)  # refuses what cannot be
+        registry.make(member, options, seed)  # refuses invalid members early
         self._learned: list[CostModel] | None = None
 
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from costmodel.native import ATTRIBUTES, compile_function
 
-ROWS = 64  # at a time
+ROWS = 64  # rows that are processed at a time
 MAX_LEAVES = 32  # bits of a word
 _F, _I, _D = f"<{ROWS} x float>", f"<{ROWS} x i32>", f"<{ROWS} x double>"
 

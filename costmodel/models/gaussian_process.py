@@ -61,7 +61,7 @@ class ProcessModel(UncertainProgramModel):
     def prepare(self, learned: dict[str, Any]) -> None:
         """Solves for the weights of the points."""
         points = learned["points"].astype(np.float64)
-        self._points = self.scaled(points)  # may be `points` itself, of whose product with itself BLAS does half
+        self._points = self.scaled(points)  # may be `points` itself: BLAS computes half of its product with itself
         self._squares = (self._points**2).sum(axis=1)
         with one_thread():
             covariance = self._with_points(points)

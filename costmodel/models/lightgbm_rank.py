@@ -59,7 +59,7 @@ class PairwiseModel(BoostedModel):
             raise ValueError(f"`scope` must be one of {', '.join(SCOPES)}, but got scope={self.scope!r}")
         if self.pairs < 1:
             raise ValueError(f"`pairs` must be at least 1, but got pairs={self.pairs}")
-        self._slope = 0.0  # of the score, by halvings of the roofline's seconds
+        self._slope = 0.0  # gain of the score when the roofline's seconds halve
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         of_program = self.scope == "program"

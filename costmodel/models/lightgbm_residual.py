@@ -71,7 +71,7 @@ class ResidualModel(BoostedModel):
                 f"{self.members}, leaf_programs={self.leaf_programs}, tasks_leaf_programs={self.tasks_leaf_programs}"
             )
         self._of_tasks = options_of(self.seed, self.tasks_leaves, self.learning_rate, self.feature_share, self.bins)
-        self._forests = 1  # whose scores are averaged
+        self._forests = 1  # number of forests that are averaged
 
     @staticmethod
     def of(forest: Forest, members: int) -> ResidualModel:
@@ -103,7 +103,7 @@ class ResidualModel(BoostedModel):
         weight = self.base_weight + throughput
         if programs.many:
             sharp = self.tasks_base_weight + throughput**self.tasks_sharpness
-            weight = np.where(throughput > 0, sharp, weight)  # what failed is worth knowing, too
+            weight = np.where(throughput > 0, sharp, weight)  # failures are worth learning, too
         loss = CentredLoss(target, weight, np.unique(programs.groups, return_inverse=True)[1])
         options = self._of_tasks if programs.many else self._parameters
         trees = min(self.tasks_trees if programs.many else self.trees, max(1, len(features) // 2))

@@ -97,7 +97,7 @@ class ProgramModel(Learner):
         standard = {"kept": kept, "mean": mean[kept], "deviation": np.maximum(deviation[kept], 1e-6), "prior": scale}
         rows = (rows[:, kept] - standard["mean"]) / standard["deviation"]
         found = {**standard, **self.learn(rows, target, weight)}
-        # Laid out as they will be after loading: the order in which a matrix product adds up depends on that, too.
+        # The layout equals that after loading: the order in which a matrix product adds up depends on it, too.
         self._learned = {k: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
         self.prepare(self._learned)
 

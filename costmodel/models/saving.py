@@ -51,7 +51,7 @@ def _round_trip(name: str, model: CostModel, kind: type[CostModel], path: Path) 
     """Saves and loads the model; readers of a model's folder have its class and its file, but no options."""
     try:
         model.save(path)
-    except Exception as error:  # whatever a stranger's code raises
+    except Exception as error:  # a user's code may raise anything
         raise ModelError(f"{name}: what a model learns must be saved, but {_reason(error)}") from error
     _check_text(name, path)
     try:
@@ -97,7 +97,7 @@ def _predictions(name: str, model: CostModel, features: NDArray[np.float32], sta
             f"{name}: `saved` must name every attribute that `predict` reads, but {error.name!r} is not among "
             f"{list(model.saved)}"
         ) from error
-    except ValueError as error:  # a model whose file holds nothing says that it was not fitted
+    except ValueError as error:  # a model without learned state reports that it was not fitted
         raise ModelError(f"{name}: a model must predict once it was {state}, but {error}") from error
 
 

@@ -72,7 +72,7 @@ def read(path: Path, model: str, names: Collection[str] = ()) -> dict[str, Any]:
 
 def _dump(value: Value) -> str:
     if isinstance(value, np.ndarray):
-        if value.dtype == np.float32:  # its shortest digits, which are half as many
+        if value.dtype == np.float32:  # the shortest exact digits, about half as many
             cells = [float(str(x)) for x in value.ravel()]
         else:
             cells = value.ravel().tolist()

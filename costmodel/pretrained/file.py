@@ -73,6 +73,6 @@ def read(path: Path) -> tuple[frozenset[str], ResidualModel]:
         and not (nodes and (forest.features.min() < 0 or forest.features.max() >= len(RELATIVE_NAMES)))
         and np.isfinite(forest.leaves).all()
     )
-    if not complete:  # native code reads by these numbers
+    if not complete:  # native code uses these numbers as indices
         raise ModelError(f"{path}: the trees of a pretrained model must be whole, but these are not")
     return frozenset(str(contents["targets"]).split(",")), ResidualModel.of(forest, int(members))

@@ -126,7 +126,7 @@ class Base:
                 model.load(Path(folder) / "model")
             frame = align.get(document["align"])(**document["frame"])
             fields = (document["model"], document["options"], model, frame, document["align"])
-            kinds = tuple(map(str, document.get("kinds", ())))  # files of before there were kinds name none
+            kinds = tuple(map(str, document.get("kinds", ())))  # older files name no kinds
             return Base(*fields, document["tasks"], document["programs"], kinds)
         except (KeyError, TypeError, ValueError) as error:
             raise TransferError(f"{path}: a saved model must be whole, but {error}") from error

@@ -166,7 +166,7 @@ class FineTuned(Method):
         calibration = measured.calibration
         self._model, self.weight = self._source, 0.0
         if calibration.slope <= 0.0:
-            return  # the order is not that of the source at all: the guard's business
+            return  # the source's order is useless here, which the guard handles
         aligned = [self.known.align(of) for of in features]
         rows, program = self._source.rows(aligned)
         before, target = self._source.forest, (measured.target - calibration.shift) / calibration.slope

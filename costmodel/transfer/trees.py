@@ -138,18 +138,18 @@ def kriged(
         The trees, and the noise that the likelihood prefers of `NOISES`.
     """
     reached = leaves_of(forest, rows)
-    spread = np.array([of[of != 0.0].var() if of.any() else 0.0 for of in forest.leaves])  # what pads a tree is 0
+    spread = np.array([of[of != 0.0].var() if of.any() else 0.0 for of in forest.leaves])  # padding of a tree is 0
     if not spread.sum() > 0.0:
         return forest, NOISES[-1]
     spread /= spread.sum()
-    members = np.zeros((len(reached), MAX_LEAVES, len(missing)))  # of each leaf
+    members = np.zeros((len(reached), MAX_LEAVES, len(missing)))  # programs of each leaf
     for tree, of in enumerate(reached):
         np.add.at(members[tree], (of, program), np.sqrt(spread[tree]))
     flat = members.reshape(-1, len(missing))
     root = np.sqrt(weight / weight.mean())
     values, vectors = np.linalg.eigh(root[:, None] * (flat.T @ flat) * root)
     turned = vectors.T @ (root * missing)
-    # The scale of both variances has its best value for each noise, which leaves these likelihoods.
+    # Negative logarithms of the likelihood, each at the best common scale of both variances.
     totals = [np.maximum(values, 0.0) + noise for noise in NOISES]
     costs = [len(turned) * np.log((turned**2 / total).sum()) + np.log(total).sum() for total in totals]
     best = int(np.argmin(costs))

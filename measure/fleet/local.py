@@ -59,7 +59,7 @@ class LocalEndpoint:
         self.name, self.targets, self._phase = name, targets, phase
         self.workers = [Supervisor(role, self.settings, os.getpid() if bound else None) for _ in range(slots)]
         self._idle = self.workers[::-1]
-        self._room = asyncio.Semaphore(slots)  # what was cancelled may still be ending
+        self._room = asyncio.Semaphore(slots)  # cancelled work may still be ending
         self._lock = HostLock(self.settings.host_lock)
         self._working: set[asyncio.Task[Any]] = set()
         self._holding = 0

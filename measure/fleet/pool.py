@@ -47,8 +47,8 @@ class FleetPool(MeasurePool):
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread: threading.Thread | None = None
-        self._fresh: list[TrialResult] = []  # the loop's
-        self._changed = threading.Condition()  # guards what follows
+        self._fresh: list[TrialResult] = []  # used by the loop alone
+        self._changed = threading.Condition()  # guards the attributes below
         self._done: list[TrialResult] = []
         self._outstanding = 0
         self._failure: PoolError | None = None
@@ -117,7 +117,7 @@ class FleetPool(MeasurePool):
             self._outstanding = 0
             self._changed.notify_all()
 
-    # How the loop is driven: here by a thread of its own
+    # Driving the loop, here by a thread of its own
 
     def _start(self) -> None:
         if self._thread is None and not self._closed:
@@ -152,7 +152,7 @@ class FleetPool(MeasurePool):
         try:
             self._fleet.start(self.providers)
             await self._stopping.wait()
-        except Exception as error:  # nobody waits for this thread, but somebody for results
+        except Exception as error:  # nothing joins this thread, so report it by the results
             self._fail(failure("a provider must start", error))
             await self._stopping.wait()
         await self._fleet.close()
@@ -161,7 +161,7 @@ class FleetPool(MeasurePool):
         """Runs a coroutine in the loop, and waits until it is done."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    # What happens in the loop
+    # Functions that run in the loop
 
     async def _cancel(self) -> None:
         self._flush()

@@ -92,11 +92,11 @@ class Fleet:
         self._members: dict[Builder | Device, Member] = {}
         self._names, self._refused = set[str](), set[str]()
         self._hosts: dict[str, Host] = {}
-        self._free: dict[bool, dict[str, dict[Member, None]]] = {  # whether it builds -> target -> in order of freeing
+        self._free: dict[bool, dict[str, dict[Member, None]]] = {  # is builder -> target -> members, longest free first
             builds: defaultdict(dict) for builds in (False, True)
         }
-        self._waiting: dict[str, deque[Work]] = defaultdict(deque)  # target -> to be built
-        self._built: dict[str, deque[Work]] = defaultdict(deque)  # target -> to be run
+        self._waiting: dict[str, deque[Work]] = defaultdict(deque)  # target -> trials to build
+        self._built: dict[str, deque[Work]] = defaultdict(deque)  # target -> trials to run
         self._building: Counter[str] = Counter()  # target -> builds under way
         self._devices: Counter[str] = Counter()  # target -> devices
         self._busy: set[Member] = set()
@@ -123,7 +123,7 @@ class Fleet:
         host = self._hosts.setdefault(endpoint.host, Host())
         member = member_of(endpoint, host)
         if self.refused(endpoint):
-            member.targets = frozenset()  # it may stay, and has no work
+            member.targets = frozenset()  # it may stay, but gets no work
         host.add(member)
         self._members[endpoint] = member
         self._names.add(endpoint.name)
@@ -224,7 +224,7 @@ class Fleet:
             for task in late:
                 log.warning("%s did not end within %g s", task.get_coro(), self.settings.close_timeout)
 
-    # What happens at an endpoint
+    # Work at endpoints
 
     def _begin(self, member: Member, work: Work) -> None:
         """Gives a trial to an endpoint."""
@@ -263,7 +263,7 @@ class Fleet:
         self._forget_host(member.endpoint.host)
         try:
             self._settle(member, work, task)
-        except Exception as error:  # an answer that is none; in a callback it would go unseen
+        except Exception as error:  # an invalid answer; asyncio would only log it
             self._give_up(failure(f"{member} must answer or be lost", error))
         if not (self._woken or self._closed):
             self._woken_up()  # at once: each turn of the loop costs as much
@@ -272,7 +272,7 @@ class Fleet:
         """Decides from an endpoint's answer what is next for the trial."""
         error = None if task.cancelled() else task.exception()
         gone = member.gone.is_set() and isinstance(error, (EndpointLost, PoolError))
-        if task.cancelled() or gone or isinstance(error, KeyboardInterrupt):  # which whoever runs the loop has seen
+        if task.cancelled() or gone or isinstance(error, KeyboardInterrupt):  # which the loop's runner has seen
             self._lost(member, work, str(error or "") or "it was taken out of the fleet")
         elif isinstance(error, EndpointRefused):
             self._refuse(member, work, str(error))
@@ -330,7 +330,7 @@ class Fleet:
             return
         self._lost(member, work, why or str(error))
 
-    # What is next
+    # Assignment of work
 
     def _wake(self) -> None:
         if not self._woken and not self._closed:
@@ -341,7 +341,7 @@ class Fleet:
         self._woken = False
         try:
             self._start_work()
-        except Exception as error:  # an endpoint that is none; in a callback it would go unseen
+        except Exception as error:  # an invalid endpoint; asyncio would only log it
             self._give_up(failure("an endpoint must be a builder or a device", error))
 
     def _start_work(self) -> None:
@@ -418,7 +418,7 @@ class Fleet:
         here = {target for member in host.members if member.builds for target in member.targets}
         return any(self._waiting[target] and target not in elsewhere for target in here)
 
-    # Whether it goes on at all
+    # Detection of missing machines
 
     def _watch(self) -> None:
         """Sets the timer while trials wait and no work is under way, which is only possible if a machine is missing."""
@@ -451,7 +451,7 @@ class Fleet:
             for role, queues in (("builder", self._waiting), ("device", self._built))
             for target, queue in queues.items()
             if queue and (role == "device" or self._room(target))
-        )  # there is one: all others would have been started
+        )  # such a queue exists: work of all others would have started
         joined = ", ".join(map(str, self._members.values())) or "none at all"
         return role, target, "; ".join([joined + until, *self.lacks.values()])
 
@@ -497,5 +497,5 @@ class Fleet:
             await endpoint.close()
         except EndpointLost as error:
             log.info("%s was gone before it was closed: %s", endpoint.name, error)
-        except Exception:  # it has left: nothing depends on it any more, but the user may want to know
+        except Exception:  # nothing depends on it any more, so a warning is enough
             log.warning("closing %s failed", endpoint.name, exc_info=True)

@@ -53,7 +53,7 @@ def validated(member: Member, work: Work, answer: Answer, wall: float) -> TrialR
     if result.ok:
         trial, timed = work.trial, math.fsum(result.latencies)
         check_possible(trial.workload, trial.target, trial.threads, result.seconds)
-        if member.alone and timed > longest:  # else it is a simulator's time
+        if member.alone and timed > longest:  # otherwise these are simulated seconds
             raise OutcomeError(f"`latencies` must lie within a call of {wall:.3g} s, but add up to {timed:.3g} s")
     return result
 

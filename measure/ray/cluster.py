@@ -29,11 +29,11 @@ _QUIET = {
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # else it prints 20 lines of its logs when a node goes
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # otherwise it prints 20 lines of its logs when a node leaves
 }
 _LEAN = {
     "RAY_prestart_worker_first_driver": "0",  # actors get processes of their own anyway
-    "RAY_memory_monitor_refresh_ms": "0",  # it would end actors in place of the kernels that eat the memory
+    "RAY_memory_monitor_refresh_ms": "0",  # it would end actors instead of the kernels that use the memory
 }
 _PROBE = 5.0
 """Seconds for a cluster's host to answer."""
@@ -100,9 +100,9 @@ def _start(settings: RaySettings, folder: str) -> None:
             resources=local_resources(),
             object_store_memory=settings.object_store_bytes,
             include_dashboard=False,
-            _temp_dir=os.path.join(folder, "r"),  # Ray lets everybody read this one
+            _temp_dir=os.path.join(folder, "r"),  # all users can read this subfolder
         )
-    except Exception as error:  # whatever Ray raises: its own processes may fail in many ways
+    except Exception as error:  # Ray's processes may fail in many ways
         said = str(error).strip().partition("\n")[0]
         raise PoolError(f"Ray must start on this host, but: {said}") from error
 

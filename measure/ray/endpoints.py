@@ -32,7 +32,7 @@ class _ActorEndpoint:
             frame = await self._actor.work.remote(pack({"job": job, **header}, blob))
         except RayTaskError:
             raise  # a fault in our own code
-        except RayError as error:  # the actor died, or its node did with the answer
+        except RayError as error:  # the actor died, or its node with the answer
             raise EndpointLost(f"its Ray actor is gone: {cause(error)}") from None
         except asyncio.CancelledError:
             self._actor.cancel.remote(job)

@@ -51,8 +51,7 @@ def ray_pool(
 
     Args:
         spec: specification; ADDRESS is `auto` or `HOST:PORT` of a cluster; the RPC devices behind actors are named as
-            in
-            `measure.rpc.settings.parse_addresses`.
+            in `measure.rpc.settings.parse_addresses`.
         token_file: file with the token of the RPC devices.
         ca: PEM file of certificates that sign those of the devices; None: connections are not encrypted.
 

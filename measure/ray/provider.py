@@ -165,7 +165,7 @@ class RayProvider:
             common.update(demand_of(post.kind))
         options = {
             **common,
-            "max_concurrency": 2 * slots + 2,  # what was cancelled may still be ending
+            "max_concurrency": 2 * slots + 2,  # cancelled calls may still be ending
             "scheduling_strategy": NodeAffinitySchedulingStrategy(post.node, soft=False),
         }
         workplace = workplace_to_json(self.settings.workplace)

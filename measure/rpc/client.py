@@ -55,7 +55,7 @@ class RpcDevice:
         self.recalled = False
         self._jobs = JobClient(connection or Connection(place, settings), greeting, settings, self.name)
         self._references = _References(settings)
-        self._doubtful = False  # whether the process over there may have been damaged
+        self._doubtful = False  # whether the remote process may be damaged
         self._closed = False
 
     @classmethod
@@ -157,7 +157,7 @@ class _References:
             task = load_executor(self._settings.executor).prepare(trial)
             if task.expected is None:
                 raise ValueError("`prepare` must give a reference, but got none")
-            self._oracles[key] = References(task).last  # what travels was computed after the timing
+            self._oracles[key] = References(task).last  # the transferred output was computed after the timing
         self._oracles.move_to_end(key)
         while len(self._oracles) > 1 and sum(o.nbytes for o in self._oracles.values()) > self._settings.task_bytes:
             self._oracles.popitem(last=False)

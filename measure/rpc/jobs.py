@@ -129,7 +129,7 @@ class JobClient:
             EndpointLost: the worker does not answer any more, or cannot work.
         """
         job = uuid.uuid4().hex
-        submitted, submissions = None, 0  # the session that has the job
+        submitted, submissions = None, 0  # session that has the job, and number of submissions
         heard = time.monotonic()
         try:
             while True:
@@ -202,7 +202,7 @@ class JobClient:
             return
         self._closed = True
         if self._session is not None:
-            with suppress(CallError):  # else the lease runs out
+            with suppress(CallError):  # if this fails, the lease expires
                 await self._connection.call("Close", {"session": self._session}, timeout=1.0)
         self._connection.close()
 

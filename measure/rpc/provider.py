@@ -40,9 +40,9 @@ class RpcProvider:
     def __init__(self, addresses: Sequence[RpcAddress], settings: RpcSettings) -> None:
         self.addresses, self.settings = tuple(addresses), settings
         self.client = uuid.uuid4().hex
-        self.refused: set[str] = set()  # places of workers that were not believed, whatever they call themselves now
+        self.refused: set[str] = set()  # addresses of refused workers, even under new names
         self._reached = self._joined = False
-        self._absent: dict[tuple[str, str], float] = {}  # place and key of no device there → since when
+        self._absent: dict[tuple[str, str], float] = {}  # (place, key) without a device → since when
 
     async def provide(self, fleet: Fleet) -> None:
         """Keeps devices joined until it is cancelled.
@@ -69,7 +69,7 @@ class RpcProvider:
                 connection.close()
             losses = losses + 1 if time.monotonic() - joined < _SOON else 0
             await asyncio.sleep(_PAUSES[min(losses, len(_PAUSES) - 1)])
-        await asyncio.Event().wait()  # there is nothing to be had here any more
+        await asyncio.Event().wait()  # this address has no usable device any more
 
     async def _greet(self, connection: Connection, address: RpcAddress) -> Mapping[str, Any]:
         start, warned, patience = time.monotonic(), False, WaitNotice()
@@ -126,7 +126,7 @@ class RpcProvider:
         wanted = f", and key={key} is asked for" if key else ""
         fleet.lacks[f"{place} {key}"] = f"the tracker at {place} has {available}{wanted}"
         if not keys:
-            self._absent.pop(source, None)  # they may be about to come
+            self._absent.pop(source, None)  # devices may be about to register
             return
         self._absent.setdefault(source, now)
         asked = sum(len(address.keys) or 1 for address in self.addresses)
@@ -172,7 +172,7 @@ class _Leases:
         request = uuid.uuid4().hex
         wait = min(MAX_WAIT, max(self._lease / 2, 0.1))
         wish = {"client": self._provider.client, "key": key, "priority": self._address.priority}
-        patient = False  # the first answer comes at once: a key that nothing has is to be known early
+        patient = False  # the first answer comes at once, to detect an unknown key early
         while True:
             try:
                 limit = wait + self._settings.call_timeout
@@ -199,7 +199,7 @@ class _Leases:
         try:
             if place in self._provider.refused:
                 raise PoolError("it was not believed")
-            check_place(place, "place")  # a tracker may say anything
+            check_place(place, "place")  # the tracker's answer is not trusted
             device = await RpcDevice.connect(place, self._settings, self._address.check)
             self._held[lease] = device
             self._provider.join(self._fleet, device)
@@ -213,7 +213,7 @@ class _Leases:
             broken = True
         finally:
             self._held.pop(lease, None)
-            with suppress(CallError):  # else it runs out
+            with suppress(CallError):  # if this fails, the lease expires
                 await self._connection.call("Release", {"lease": lease, "broken": broken}, timeout=1.0)
 
     async def _renew(self) -> None:
@@ -222,7 +222,7 @@ class _Leases:
             await asyncio.sleep(self._lease / 3)
             if not self._held:
                 continue
-            with suppress(CallError):  # then the next time; the devices do not need the tracker
+            with suppress(CallError):  # retried at the next turn; devices do not need the tracker
                 names = {"client": self._provider.client, "leases": list(self._held)}
                 reply, _ = await self._connection.call("Renew", names)
                 for lease in (*get(reply, "recalled", list), *get(reply, "lost", list)):

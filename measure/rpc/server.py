@@ -32,7 +32,7 @@ from measure.rpc.service import Full, Handler, Listen, NotFound, Request, Servic
 from measure.rpc.settings import Check
 from measure.supervisor import Answer, Supervisor
 
-_ROOM = 64 << 10  # bytes of a message that are not its blob
+_ROOM = 64 << 10  # bytes reserved for a message's header
 _TRIAL_FIELDS = {
     "workload_key": str,
     "trace_key": str,
@@ -49,7 +49,7 @@ Use = Callable[[Supervisor], Awaitable[Answer]]
 class _Job:
     """A piece of work for the device, kept until its answer is forgotten."""
 
-    held: int  # bytes that came with it, then of its answer
+    held: int  # bytes of its request, then of its answer
     task: asyncio.Task[Answer] | None = None
     running: bool = False
 
@@ -93,7 +93,7 @@ class RpcServer(Service):
         self.device, self.key = device, key
         self.instance = uuid.uuid4().hex
         self._sessions: dict[str, _Session] = {}
-        self._turn = asyncio.Lock()  # wakes its waiters in the order in which they came
+        self._turn = asyncio.Lock()  # wakes its waiters in the order of arrival
         handlers: dict[str, Handler] = {
             "Hello": self._hello,
             "Submit": self._submit,
@@ -149,13 +149,13 @@ class RpcServer(Service):
         name = request.get("job", str)
         for fetched in request.get("fetched", list):
             session.forget(str(fetched))
-        if name in session.jobs:  # the reply to the first time was lost on its way
+        if name in session.jobs:  # the reply to the first submission was lost
             return {}, b""
         if len(session.jobs) >= MAX_JOBS:
             answered = [name for name, job in session.jobs.items() if job.task is not None and job.task.done()]
             if not answered:
                 raise Full(f"a session must have at most {MAX_JOBS} jobs under way, but got one more")
-            del session.jobs[answered[0]]  # who has not fetched it by now does not want it
+            del session.jobs[answered[0]]  # an answer that is not fetched by now is not wanted
         self._make_room(len(request.blob))
         kind = request.get("kind", str)
         if kind == "trial":
@@ -182,7 +182,7 @@ class RpcServer(Service):
         error = job.task.exception()
         if error is not None:
             if not isinstance(error, PoolError | EndpointLost):
-                traceback.print_exception(error)  # a fault of our own: the client goes elsewhere, the log has it
+                traceback.print_exception(error)  # our own fault: the client goes elsewhere, so log it here
             return {"state": "broken", "message": str(error)}, b""
         answer = job.task.result()
         return {"state": "done", "header": answer.header}, answer.blob

@@ -34,7 +34,7 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two servers on one port would share its clients
     ("grpc.max_metadata_size", 8 << 10),
     ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.max_connection_idle_ms", 60_000),  # of one without a call, as a stranger's; a client connects again
+    ("grpc.max_connection_idle_ms", 60_000),  # closes idle connections, such as a stranger's; a client reconnects
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 )

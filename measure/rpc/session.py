@@ -121,7 +121,7 @@ class RpcSession(Closing):
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(self.settings.lease / 3)
-            with suppress(CallError):  # the next job finds out
+            with suppress(CallError):  # the next job reports it
                 await self._jobs.renew()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -151,7 +151,7 @@ class RemoteKernel:
     def __init__(self, session: RpcSession, jobs: JobClient, module: bytes) -> None:
         self.digest = sha256(module).hexdigest()
         self._session, self._jobs, self._module = session, jobs, module
-        self._brought: str | None = None  # name of the session that has it
+        self._brought: str | None = None  # name of the session that has the module
 
     def run(self, *inputs: NDArray[Any], threads: int | None = None, timeout: float = 10.0) -> NDArray[Any]:
         """Runs the kernel once on inputs.

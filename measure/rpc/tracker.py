@@ -36,7 +36,7 @@ class _Device:
     place: str
     expires: float  # monotonic seconds
     lease: _Lease | None = None
-    broken: bool = False  # as its last client found; until it registers again
+    broken: bool = False  # reported by its last client; reset when it registers again
     freed: float = 0.0  # monotonic seconds
 
 
@@ -61,7 +61,7 @@ class _Wish:
     key: str
     priority: int
     expires: float
-    recalls: _Lease | None = None  # what is to be given back for it
+    recalls: _Lease | None = None  # lease that was recalled for it
     granted: asyncio.Event = field(default_factory=asyncio.Event)
     lease: _Lease | None = None
 
@@ -83,7 +83,7 @@ class Tracker(Service):
         self.lease = lease
         self._devices: dict[str, _Device] = {}  # instance -> device
         self._leases: dict[str, _Lease] = {}
-        self._wishes: dict[str, _Wish] = {}  # request -> in the order of asking
+        self._wishes: dict[str, _Wish] = {}  # request -> wish, in the order of asking
         handlers: dict[str, Handler] = {
             "Hello": self._hello,
             "Register": self._register,
@@ -112,7 +112,7 @@ class Tracker(Service):
             if len(self._devices) >= MAX_DEVICES:
                 raise Full(f"a tracker must have at most {MAX_DEVICES} devices, but got one more")
             for other in [other for other in self._devices.values() if other.place == address]:
-                self._forget(other)  # it was started anew
+                self._forget(other)  # the worker was restarted
             device = self._devices[instance] = _Device(instance, key, address, 0.0)
             log.info("%s registers as %r", address, device.key)
         device.expires = time.monotonic() + self.lease

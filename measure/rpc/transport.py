@@ -25,7 +25,7 @@ from measure.wire import pack
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", MAX_MESSAGE),
-    ("grpc.enable_http_proxy", 0),  # devices are asked directly, whatever the shell says of web proxies
+    ("grpc.enable_http_proxy", 0),  # devices are asked directly, even if the shell defines web proxies
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -116,7 +116,7 @@ class Connection:
                 done.set_result(None)
 
         def finished(_call: Any) -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile, and nobody waits
+            with suppress(RuntimeError):  # the loop was closed meanwhile, so that the result is not needed
                 loop.call_soon_threadsafe(settle)
 
         call = self._begin(method, header, blob, timeout)
@@ -134,7 +134,7 @@ class Connection:
     def tell(self, method: str, header: Mapping[str, Any]) -> None:
         """Performs a call without waiting for its answer."""
         call = self._begin(method, header, b"", None)
-        self._unanswered.add(call)  # a call that is forgotten is cancelled
+        self._unanswered.add(call)  # gRPC cancels a call without references
         call.add_done_callback(self._unanswered.discard)
 
     def close(self) -> None:
@@ -170,6 +170,6 @@ class Connection:
         except ProtocolError as error:
             raise Garbled(f"{self.place} must speak the protocol, but: {error}") from None
         if code in _GONE:
-            self.close()  # a connection that was cut silently would stay silent
+            self.close()  # a connection that was cut silently never recovers
         kind = _MEANING.get(code, CallError)
         raise kind(f"{method} at {self.place}: {details or code.name}")

@@ -46,10 +46,10 @@ def crowding(nest: Nest, access: Access, way_bytes: int) -> list[Value] | None:
         for (counts, _), period in zip(dims[:-1], periods[:-1], strict=True):
             reached = reached * counts[level].least(period[level])
             together = together.most((counts[level] <= 1).otherwise(row, row * period[level]))
-        reached = reached.least(together)  # dimensions whose steps share a factor fall on the same sets
+        reached = reached.least(together)  # dimensions whose strides share a factor use the same sets
         lines = footprint[level] / LINE
         reached = reached.least(sets).least(lines).most(1)
-        alone = lines / reached  # ways that the sets it falls on need
+        alone = lines / reached  # ways that these sets need
         even = (lines / sets).most(1)
         out.append((alone - even).most(0) * way_bytes)
     return out

@@ -34,7 +34,7 @@ LIBRARY = (1.15, 20.0, 12.0, 10.0)
 """Coefficients of the time of a library's product (m, n, k) relative to its multiply-adds at peak: a constant, and
 coefficients of 1 / m, 1 / n and 1 / k. A repacked constant is used m times, the other operand n times, and results are
 loaded and stored every k. Packing is vector instructions, too, so that the ratio is similar on all processors."""
-LIBRARY_TILE = 24  # vectors of results that it keeps in registers
+LIBRARY_TILE = 24  # vectors of results that a library keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
 ELEMENTS = (2, 4)  # bytes of elements whose neighbours in rows are loaded at once
 ACROSS = 0.5  # loads that each lane of 4 bytes then counts for: a quarter of one, and as many shuffles
@@ -43,7 +43,7 @@ HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, 
 WAIT = 40.0
 """Cycles until that result is in all lanes of its user; vectors that are combined meanwhile share them."""
 INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits: widened, multiplied, added
-LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
+LOOP_SECONDS = 1.4e-6  # of a parallel loop after its start: lines in other cores' caches, and late threads
 REACHED = (0.5, 1.0, 1.0)
 """Share of a level's bandwidth that tiles reach. Lines from the second level take cycles of the first from loads of
 lines that are there already. This has no effect on code that reads each line once."""
@@ -83,14 +83,14 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
         elements = tape.const(0)
     operands = [_kept(nest, a) for a in statement.inputs if nest.over_lanes(a)]
     if len(operands) > 1:
-        # Of two vectors that are multiplied one comes from memory as it is used: the one that is used less.
+        # One of two multiplied vectors is loaded from memory by its use: the one with fewer uses.
         operands = [operands[0].least(operands[1]), *operands[2:]]
     registers = tile + tape.total(operands) + 1
     slid = window(statement)
-    if slid is not None:  # its weights, and as many vectors of data
+    if slid is not None:  # the window's weights, and as many vectors of data
         registers = registers.most(tile + nest.product(lambda loop: loop is slid) * 2 + 1)
     registers = registers if statement.reducing else tape.const(4)
-    # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
+    # Cycles per instruction: ports, then the wait for the sum so far, then spills.
     costs = COST | _byte_dots(hardware)
     work = sum(n * costs.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
     if statement.output.buffer.dtype == "int32" and not any(loop.kind == "tensor" for loop in statement.loops):
@@ -103,8 +103,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     started, latency = _rates_of(statement, rates)
     arithmetic = tape.const(work / started)
     if statement.reducing:
-        # Sums that are as many as hide each other's latency, and no more, never catch up with what delays one of them.
-        # What dots of bytes add up begins anew with each step, and only the last sum waits for the one before.
+        # If just enough sums hide each other's latency, they never make up for a delay of one of them.
+        # Dots of bytes start a new sum in each step, so that only the last addition waits for the one before.
         waits = 1.0 if statement.operations.get("bytedot") else max(1.0, work)
         arithmetic = _together(arithmetic, tape.const(latency * waits) / tile.most(1))
         excess = (registers - hardware.vector_registers).most(0).least(tile)
@@ -211,7 +211,7 @@ def _transfers(nest: Nest, access: Access) -> Value:
             scattered = nest.extent_of("vectorize")
             together = _permuted(nest, access) if permutes(access, loop.var) else nest.tape.const(1)
             if rows := taken_in_turns(access, loop.var):
-                times = times * (2 * rows - 1)  # a load of each, and as many permutations as join them
+                times = times * (2 * rows - 1)  # a load of each, and the permutations that join them
                 continue
             if wraps(access, loop):
                 times = times * scattered
@@ -352,7 +352,7 @@ def _traffic(
     for access, footprint, loaded in zip(nest.accesses, nest.footprints, carried, strict=True):
         lost = crowding(nest, access, capacity // ways) if ways else None
         out = footprint[last] * nest.trips[last]
-        if lost is not None:  # what one body reads again has been pushed out by what it reads in between
+        if lost is not None:  # lines that a body reads again were evicted in between
             fits = nest.working_sets[last] + lost[last] <= capacities[last]
             out = fits.otherwise(out, out.most(_transfers(nest, access) * LINE * nest.trips[last]))
         for i in range(last, -1, -1):

@@ -94,7 +94,7 @@ class _Kernel:
         overlapping = self.by_groups and self.stages > 2
         ahead = self.stages - 2 if overlapping else self.stages - 1
         late = (tape.const(LATENCY_CYCLES / ahead) - step).most(0)
-        if overlapping:  # products of the step before go on at the barrier
+        if overlapping:  # products of the previous step continue at the barrier
             return late
         return late + STEP_CYCLES + (DRAIN_CYCLES if self.by_groups else 0.0)
 
@@ -172,7 +172,7 @@ def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, co
             continue
         blocks, threads = (_largest([nests[i] for i in kernel.nests], kinds) for kinds in (BLOCKS, THREADS))
         taken = (kernel.registers + REGISTERS).least(gpu.registers_thread) * threads
-        # What runs out first says how many blocks are resident; of shared memory the system takes 1 KiB for each.
+        # The scarcest resource limits the resident blocks; the system takes 1 KiB of shared memory for each.
         resident = (tape.const(gpu.threads_sm) // threads).least(gpu.blocks_sm)
         resident = resident.least(tape.const(gpu.registers_sm) // taken.most(1))
         resident = resident.least(tape.const(gpu.shared_sm) // (kernel.shared + 1024)).most(1)
@@ -198,9 +198,9 @@ def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, co
             slowest = slowest.most(part)
         slowest = slowest.most(blocks * (BLOCK_SECONDS * hertz))
         cycles = slowest + (tape.total(parts) - slowest).most(0) * HINDERED
-        if not kernel.stages:  # a block loads and then computes: while the next ones load, where there are some
+        if not kernel.stages:  # a block computes after its loads, while the next blocks load, if there are any
             cycles = cycles + (parts[0] + parts[1]).least(parts[2].most(parts[3])) / blocks.ceildiv(gpu.sms)
-        together = blocks.ceildiv(gpu.sms).least(resident)  # blocks of a multiprocessor, which work while one waits
+        together = blocks.ceildiv(gpu.sms).least(resident)  # resident blocks, which work while one waits
         working = cycles / hardware.cores / together
         waits = waves * kernel.steps * kernel.waiting(working / (waves * kernel.steps))
         alone = working + waits
@@ -228,7 +228,7 @@ def _hidden(nest: Nest, active: Value) -> Value:
     """
     tape, statement = nest.tape, nest.statement
     if not statement.reducing or statement.output.memory or _by_groups(statement):
-        return tape.const(1)  # warpgroups leave it to the tensor cores to read tiles
+        return tape.const(1)  # for warpgroups the tensor cores read the tiles
     body = nest.product(_unrolled)
     if any(loop.kind == "tensor" for loop in statement.loops):
         body = body * MMA_CYCLES
@@ -372,7 +372,7 @@ def _matrices(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
         if loop.kind == "tensor":
             pitch = pitch.most(nest.stride(access, loop.var))
     rows, met = pitch * size / MATRIX_ROW, tape.const(1)
-    for power in () if _by_groups(nest.statement) else (2, 4, 8):  # whose tiles are swizzled
+    for power in () if _by_groups(nest.statement) else (2, 4, 8):  # warpgroups' tiles are swizzled
         met = _divides(power, rows).otherwise(power, met)
     again = nest.product(lambda loop: loop.kind == "tensor" and not access.depends(loop.var))
     return nest.iterations / again * met * size / (gpu.banks * 4)
