@@ -15,7 +15,7 @@ MOST_BYTES = 1 << 30
 """Default limit of a received message, bytes."""
 
 _LENGTH = struct.Struct("<Q")
-_PART = 1 << 20
+_PART = 1 << 20  # bytes to read at a time
 
 
 class ChannelError(RuntimeError):

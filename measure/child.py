@@ -30,12 +30,12 @@ from measure.wire import pack, unpack
 
 WORKER = "measure.worker"
 """Default module whose `main` a process runs."""
-_TAIL_BYTES = 2000
+_TAIL_BYTES = 2000  # bytes of a process's output that count as its last words
 HELD_SECONDS = 10.0
 """Seconds after which a killed process that has not ended is left behind."""
 SEND_SECONDS = 60.0
 """Seconds after which a process that does not take a message counts as stuck."""
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 0.25  # seconds between two calls of `stop`
 _ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 

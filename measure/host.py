@@ -16,7 +16,7 @@ import numpy as np
 
 from targets.cuda.telemetry import gpu_name
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 _SYSTEM = Path("/sys/devices/system/cpu")
 _TUNING_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_")
 

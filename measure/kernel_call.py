@@ -12,7 +12,7 @@ from targets import registry
 from targets.base import Module, RunError
 from targets.threads import MOST_THREADS, check_threads
 
-MOST_SAMPLES = 100_000
+MOST_SAMPLES = 100_000  # timed executions of a call
 
 
 def handle(

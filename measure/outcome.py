@@ -20,7 +20,7 @@ SHORTEST = 1e-10
 """Lower limit of a latency, seconds: no clock is as fine, and no kernel as fast."""
 MOST_TEXT = 4000
 """Maximum number of characters of a message."""
-MOST_METRICS = 64
+MOST_METRICS = 64  # every record contains them
 _SAME = 1e-6  # relative difference of two figures that are the same
 
 

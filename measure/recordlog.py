@@ -16,7 +16,7 @@ from measure.record import Place, Record
 
 _LEVEL = 3
 _RAW = -15  # neither header nor checksum
-_IN_MEMORY = -1
+_IN_MEMORY = -1  # in place of an index in `_readers`
 
 
 class RecordLog(Sequence[Record]):

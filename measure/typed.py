@@ -14,7 +14,7 @@ import msgspec
 
 from measure.errors import OutcomeError
 
-_BITS = 1 << 63
+_BITS = 1 << 63  # integers of records have 64 bits, with sign
 _WORDS = {"int": "an integer", "float": "a number", "int | float": "a number", "str": "a string", "object": "an object"}
 
 

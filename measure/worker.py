@@ -36,7 +36,7 @@ from targets.base import RunError
 
 _GRACE = 1.0
 """Seconds after a time-out in which the parent should end a worker, before the worker ends itself."""
-_MESSAGE = 1500
+_MESSAGE = 1500  # characters of a failure that are kept
 GARBAGE = 100_000
 """Allocations after which Python searches for cycles. Lowering makes many objects and hardly a cycle, so searching
 after every 700, Python's default, is a waste of time."""

@@ -38,7 +38,7 @@ def made(nest: Nest) -> Value:
             apart = apart.least((move <= 0).otherwise(FAR, move))
         lost = tape.total(depth.ceildiv(apart).least(window) for depth in borders)
         rest = (tape.const(1) - lost / _positions(nest, index, moving).most(1)).most(0)
-        shorter = alone.otherwise((window <= 1).otherwise(1, rest), 1)  # share of the iterations of the loop over the window
+        shorter = alone.otherwise((window <= 1).otherwise(1, rest), 1)  # share of the window that its loop runs over
         share = share * unrolled.otherwise(rest, shorter)
     return share
 

@@ -38,7 +38,7 @@ _NOT_WHOLE = [i for i, name in enumerate(NAMES) if name != WHOLE]
 _SUMMED = [NAMES.index(name) for name in SUMMED]
 _RELATIVE = [SUMMED.index(name) for name in RELATIVE if name != WHOLE]
 _OPERATIONS = slice(0, len(OPERATIONS))
-_LEAST_SHARE = 1e-6
+_LEAST_SHARE = 1e-6  # least weight of a statement in a mean, so that the weights never add up to 0
 assert set(SUMMED) <= set(COUNTS)
 
 

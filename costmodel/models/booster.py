@@ -28,9 +28,9 @@ Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[n
 
 NO_TREES = "tree"
 """Text of a model without trees: LightGBM refuses data in which no feature varies."""
-LEAST_TREES = 8
+LEAST_TREES = 8  # trees that even a few programs get
 
-_FLOAT32, _ROW_MAJOR, _SPLIT_IMPORTANCE = 0, 1, 0
+_FLOAT32, _ROW_MAJOR, _SPLIT_IMPORTANCE = 0, 1, 0  # arguments as in LightGBM's c_api.h
 _SONAME = b"libgomp.so.1"
 
 

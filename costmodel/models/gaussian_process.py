@@ -21,7 +21,7 @@ FAR = 2.0
 need not be distinguished, and would set the scale."""
 LEAST, MOST = -6.0, 6.0
 """Bounds of logarithms of lengths, variances and noise."""
-JITTER = 1e-6
+JITTER = 1e-6  # added to the noise, so that covariance matrices stay positive definite
 
 
 @dataclass(eq=False, kw_only=True)

@@ -13,7 +13,7 @@ Places = NDArray[np.int64]
 GAIN = 4.0
 """Gain of throughput in the discounted cumulative gain: a program of throughput y has the gain 2^(GAIN * y) - 1."""
 
-_LEAST_CURVATURE = 1e-4
+_LEAST_CURVATURE = 1e-4  # boosting divides by it, and pairs in the right order have nearly no curvature
 
 
 class PairLoss:

@@ -14,7 +14,7 @@ from costmodel.models.base import CostModel, Scores, UncertainModel
 from costmodel.models.errors import ModelError
 from search_space.scratch import ScratchFolder
 
-ROWS = 10
+ROWS = 10  # made-up programs that a model is tried on
 _SEEN: set[tuple[type[CostModel], str]] = set()  # classes with their options that passed, in this process
 
 

@@ -14,7 +14,7 @@ from costmodel.models.lightgbm_model import SumLoss
 from costmodel.transfer.tasks import Features
 
 Column = NDArray[np.float64]  # (programs,)
-BINS = 63
+BINS = 63  # as in `BoostedModel`
 
 
 @dataclass(frozen=True)

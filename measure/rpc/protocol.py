@@ -53,7 +53,7 @@ MAX_MESSAGE = 64 << 20
 """Maximum bytes of a message, either way."""
 MAX_HEADER = 4 << 20
 """Maximum bytes of the JSON in a message."""
-MAX_SESSIONS = 64
+MAX_SESSIONS = 64  # of a worker
 MAX_HOST_SESSIONS = 16
 """Maximum sessions of clients on one host, so that no host keeps all others out."""
 MAX_JOBS = 4
@@ -77,7 +77,7 @@ MAX_NAME = 200
 MAX_DESCRIPTION = 8192
 """Maximum bytes of JSON in which a worker describes its machine; every record contains it."""
 
-_LARGE = 1 << 63
+_LARGE = 1 << 63  # integers of records have 64 bits, with sign
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Seconds before the next attempt with a device that was lost within `_SOON` seconds, by number of such losses."""
-_SOON = 10.0
+_SOON = 10.0  # seconds within which a loss counts as soon, see `_PAUSES`
 _SHOWN = 20
 """Maximum number of a tracker's keys that are shown."""
 

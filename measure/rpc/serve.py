@@ -19,7 +19,7 @@ from measure.rpc.transport import Busy, CallError, Connection, Unreachable
 
 log = logging.getLogger(__name__)
 
-_RETRY = 1.0
+_RETRY = 1.0  # seconds between registrations while the tracker does not answer
 _WILDCARDS = ("0.0.0.0", "[::]", "*")
 
 
