@@ -55,7 +55,7 @@ class Journal:
     Args:
         path: path of the file; created unless it exists or `readonly` is set.
         complete: function that tells whether an unterminated last line lacks only its newline (True), or is the
-            beginning of a line that was being written (False); raises a `RecordError` for any other.
+            beginning of a line (False). It raises a `RecordError` for any other line.
         readonly: whether to never write, not even to repair.
 
     Attributes:

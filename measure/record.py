@@ -84,7 +84,7 @@ class Record(Measured):
         """Refuses a record whose parts contradict each other: its statements must be true wherever it is read.
 
         The schedule's key must match its steps. If the operator is known here, the workload's key must match, all steps
-        must exist, and the latency must be possible for a machine of the target.
+        must exist, and the latency must be possible on the target.
 
         Raises:
             OutcomeError: names the rule and the value.
@@ -136,8 +136,8 @@ class Record(Measured):
             known: whether the line was checked before, so that `check` is skipped.
 
         Raises:
-            BadRecordError: a record of these schemas that is damaged or cannot be true: a field is missing, unknown or
-                of the wrong type, or a value is impossible, see `check`.
+            BadRecordError: a record of these schemas is damaged or cannot be true. A field is missing, unknown or of
+                the wrong type, or a value is impossible, see `check`.
             RecordError: the line is not a record.
         """
         data = _document(line, where)

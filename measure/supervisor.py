@@ -63,8 +63,8 @@ class Supervisor:
     Args:
         role: role of the child, see `measure.worker`: `build` or `run`.
         settings: the executor, how it times, limits of time and memory.
-        parent: process id; the child ends with this process, however that ends, and with the thread that started the
-            child; None: the child ends with its socket.
+        parent: process id. The child ends with this process, however that ends, and with the thread that started the
+            child. None: the child ends with its socket.
 
     Attributes:
         cores: cores that the child may use.

@@ -1,6 +1,6 @@
 """Native assembler of tapes to instructions of the machine, for thousands of operations in hundreds of sketches.
 
-It drops nodes that no output depends on, stores an output as soon as it is computed, and frees a slot after its
+It drops nodes that no output depends on. It stores an output as soon as it is computed, and frees a slot after its
 column's last use. So slots are few and stay in the second-level cache.
 """
 

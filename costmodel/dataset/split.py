@@ -49,8 +49,8 @@ class Split:
     """A division of a dataset into training and test programs.
 
     Attributes:
-        kind: kind of the test programs: `within`: a share of the programs of every task; `task`: a share of the
-            workloads; `target`: all tasks of some targets; `network`: all tasks of some networks, whose workloads are
+        kind: kind of the test programs. `within`: a share of the programs of every task. `task`: a share of the
+            workloads. `target`: all tasks of some targets. `network`: all tasks of some networks, whose workloads are
             not trained on.
         seed: seed of the draw of `within` and `task`.
         share: share of the programs or workloads that are tested on; None for the other kinds.

@@ -120,8 +120,8 @@ class Nest:
     def footprint(self, access: Access) -> list[Value]:
         """Returns the bytes touched, in whole cache lines, by level.
 
-        They are at most the lines of each row (the last dimension; for pairs the last two), and at most all lines from
-        first to last.
+        They are at most the lines of all rows (the last dimension; for pairs the last two), and at most those between
+        first and last.
         """
         size = dtype_bytes(access.buffer.dtype)
         dims = self.dims(access)

@@ -20,7 +20,7 @@ class PairLoss:
     """A logistic loss of pairs of programs of one task, with a new sample of pairs at each call.
 
     A pair weighs the difference of its throughputs. With `lambdarank` it weighs the change of the task's normalised
-    discounted cumulative gain if the two changed places, so that the top of the order counts.
+    discounted cumulative gain if the two changed places. So the top of the order counts.
 
     Args:
         counts: rows of each program, whose scores add up, (programs,).

@@ -37,8 +37,8 @@ class FleetSettings:
     """Settings of a fleet.
 
     Attributes:
-        batch: most trials of a target that are built and wait for a device, unless it has more devices; and most
-            builds or timings on a host before the other kind goes on.
+        batch: most trials of a target that are built and wait for a device, unless it has more devices. It is also the
+            most builds or timings on a host before the other kind goes on.
         start_timeout: seconds for which trials wait for a machine when nothing else goes on.
         close_timeout: seconds for providers and endpoints to end.
     """

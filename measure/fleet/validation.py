@@ -62,7 +62,7 @@ def believed(member: Member, work: Work, answer: Answer, wall: float) -> TrialRe
     """Returns the result of a trial that this very machine measured; None after a build that succeeded.
 
     Works as `validated`, but records need not describe the host. An impossible answer is a failure of the trial, as no
-    other machine can measure it: a kernel has damaged its process, or the clock is broken.
+    other machine can measure it. Either a kernel has damaged its process, or the clock is broken.
     """
     if member.builds and answer.error is ErrorClass.ok:
         work.module, work.build_span = answer.blob, tuple(answer.header["span"])

@@ -128,7 +128,7 @@ def _joining() -> dict[str, str | None]:
 
 
 def _starting() -> dict[str, str | None]:
-    """Returns environment variables for starting a Ray, which then requires a token unless `RAY_AUTH_MODE` is set."""
+    """Returns environment variables for starting a Ray, which requires a token because `RAY_AUTH_MODE` is unset."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {**_QUIET, **_LEAN, "RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN": _token(), "PYTHONPATH": path}
 

@@ -69,8 +69,8 @@ class _Wish:
 class Tracker(Service):
     """A server that lends devices to clients.
 
-    The highest priority is served first, equal ones in the order of asking. If no device is free, one is recalled: from
-    a client of lower priority, or of the same priority with at least two more devices than the asker.
+    The highest priority is served first, equal ones in the order of asking. If no device is free, one is recalled. It
+    comes from a client of lower priority, or of the same priority with at least two more devices than the asker.
 
     Args:
         listen: address and credentials.

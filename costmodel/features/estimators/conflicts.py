@@ -1,7 +1,7 @@
 """Conflicts in cache sets: lines a multiple of a way apart share a set, and evict each other before a cache is full.
 
-If pixels are 4 KiB apart (1,024 channels of float32), a first-level cache of 64 sets holds only as many of them as it
-has ways. This does not depend on how many bytes of each are read.
+If pixels are 4 KiB apart (1,024 channels of float32), a cache of 64 sets holds only as many of them as it has ways.
+This does not depend on how many bytes of each are read.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides: it
 DIVISION = 20.0  # cycles of a quotient of two numbers of 64 bits that are unknown when the code is emitted
 SPILL = 3.0  # cycles to reload and store an accumulator that has no register, mostly hidden
 LIBRARY = (1.15, 20.0, 12.0, 10.0)
-"""Coefficients of the time of a library's product (m, n, k) relative to its multiply-adds at peak: a constant, and
-coefficients of 1 / m, 1 / n and 1 / k. A repacked constant is used m times, the other operand n times, and results are
-loaded and stored every k. Packing is vector instructions, too, so that the ratio is similar on all processors."""
+"""Time of a library's product (m, n, k) relative to its multiply-adds at peak: a constant, and coefficients of 1 / m, 1
+/ n and 1 / k. A repacked constant is used m times, the other operand n times, and results are loaded and stored every
+k. Packing is vector instructions, too, so that the ratio is similar on all processors."""
 LIBRARY_TILE = 24  # vectors of results that a library keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
 ELEMENTS = (2, 4)  # bytes of elements whose neighbours in rows are loaded at once
@@ -51,8 +51,8 @@ KEPT = 0.75
 """Share of a cache up to which its content is reused: lines are not spread evenly over its sets."""
 WRITTEN = 2.0  # times that written lines pass between caches: they are fetched first, and written back
 CONTENDED = 0.19
-"""Share of the time that is added if multiply-adds and loads both keep their ports busy all the time, as in tiles that
-read an operand for each product: 2 ** (1 / 4) - 1. Otherwise it falls with the fourth power of the lesser's share."""
+"""Share of the time that is added if multiply-adds and loads both keep their ports busy all the time: 2 ** (1 / 4) - 1.
+Tiles that read an operand for each product do so. Otherwise it falls with the fourth power of the lesser's share."""
 
 
 def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
@@ -270,8 +270,8 @@ def permutes(access: Access, var: str, lanes: int = 0) -> bool:
 def wraps(access: Access, loop: Loop) -> bool:
     """Tells whether some vectors continue at the beginning of a row, so that all vectors are gathered.
 
-    This applies to the constants of a row if vectors run over all elements of an array whose rows are not a multiple of
-    a vector. The array itself is contiguous.
+    This applies to a row's constants if vectors run over all elements of an array whose rows are not a multiple of a
+    vector. The array itself is contiguous.
     """
     if not any(n.op == "mod" and loop.var in variables(n) for index in access.indices for n in walk(index)):
         return False

@@ -1,9 +1,9 @@
 """The estimate for GPUs: computation and traffic of each kernel, its utilisation of the machine, exposed latencies.
 
-Traffic is counted at each level. Shared memory has wavefronts with their bank conflicts, the second-level cache has
-sectors by the simultaneous reads of a warp, and memory has the bytes that a kernel must load once. The slowest of these
-sets the pace, if there are enough blocks to keep all multiprocessors busy and enough threads to hide latency. Every
-step that waits for its own copies adds the latency of memory.
+Traffic is counted at each level. Shared memory has wavefronts with bank conflicts. The second-level cache has sectors
+by a warp's simultaneous reads. Memory has the bytes that a kernel must load once. The slowest of these sets the pace,
+if there are enough blocks to keep all multiprocessors busy and enough threads to hide latency. Every step that waits
+for its own copies adds the latency of memory.
 """
 
 from __future__ import annotations
