@@ -196,7 +196,7 @@ def draw_search(documents: Documents) -> Any | None:
     if document is None:
         return None
     kinds = kinds_of(document["rows"])
-    figure = _figure(9.0, 3.4)
+    figure = new_figure(9.0, 3.4)
     panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     titles = {"CPU": "measured on a CPU", "VTA": "on the simulated VTA"}
     for panel, (kind, names) in zip(panels, kinds.items(), strict=True):
@@ -226,7 +226,7 @@ def draw_speedups(documents: Documents) -> Any | None:
     found = readme_table.lines_from({name: document for name, document in documents.items() if document is not None})
     if not found:
         return None
-    figure = _figure(8.0, 0.42 * len(found) + 1.0)
+    figure = new_figure(8.0, 0.42 * len(found) + 1.0)
     axes = figure.subplots()
     for place, (_, _, cases) in enumerate(reversed(found)):
         ratios = [ratio for ratio, _ in cases.ratios]

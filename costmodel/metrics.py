@@ -1,7 +1,6 @@
 """Ranking metrics, as the literature of learned cost models defines them (Ansor, TenSet, TLP).
 
-`predicted` are scores, higher is better; `throughput` is best seconds / seconds of the same task, 0 for a
-failure.
+`predicted` are scores, higher is better; `throughput` is best seconds / seconds of the same task, 0 for a failure.
 """
 
 from __future__ import annotations
@@ -13,34 +12,34 @@ Column = NDArray[np.float64]  # (candidates,)
 
 
 def relative(seconds: Column) -> Column:
-    """Best seconds / seconds, 0 for a failure (NaN); at least one must be finite."""
+    """Computes best seconds / seconds, 0 for a failure (NaN); at least one must be finite."""
     return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
 
 
 def pairwise_accuracy(predicted: Column, throughput: Column) -> float:
-    """Share of the pairs of different throughput that are ordered right; a predicted tie counts half."""
+    """Computes the share of pairs of different throughput that are ordered right; a predicted tie counts half."""
     first, second = np.triu_indices(len(throughput), 1)
     true = np.sign(throughput[first] - throughput[second])
-    found = np.sign(predicted[first] - predicted[second])
-    known = true != 0
-    if not known.any():
+    guess = np.sign(predicted[first] - predicted[second])
+    differs = true != 0
+    if not differs.any():
         return 1.0
-    return float(np.where(found[known] == 0, 0.5, found[known] == true[known]).mean())
+    return float(np.where(guess[differs] == 0, 0.5, guess[differs] == true[differs]).mean())
 
 
 def recall_at(predicted: Column, throughput: Column, k: int) -> float:
-    """|k best predicted ∩ k best true| / k."""
+    """Computes |k best predicted ∩ k best true| / k."""
     true = set(best(throughput, k).tolist())
     return len(true & set(best(predicted, k).tolist())) / k
 
 
 def peak_at(predicted: Column, throughput: Column, k: int) -> float:
-    """Best throughput among the k best predicted, over the best there is."""
+    """Computes the best throughput among the k best predicted, relative to the best of all."""
     return float(throughput[best(predicted, k)].max() / throughput.max())
 
 
 def kendall(predicted: Column, throughput: Column) -> float:
-    """Kendall's rank correlation τ-b, which allows for ties; 0 where one side is all ties."""
+    """Computes Kendall's rank correlation τ-b, which allows for ties; 0 if one side is all ties."""
     from scipy.stats import kendalltau  # a dependency of scikit-learn
 
     value = float(kendalltau(predicted, throughput).statistic)
@@ -48,15 +47,15 @@ def kendall(predicted: Column, throughput: Column) -> float:
 
 
 def spearman(predicted: Column, throughput: Column) -> float:
-    """Rank correlation; equal values share the mean of their ranks."""
+    """Computes Spearman's rank correlation; equal values share the mean of their ranks."""
     return float(np.corrcoef(_ranks(predicted), _ranks(throughput))[0, 1])
 
 
 def best(values: Column, k: int) -> NDArray[np.int64]:
-    """Indices of the k greatest, greatest first; the earlier of equals.
+    """Returns the indices of the k greatest values, greatest first; of equal ones the earlier first.
 
     Raises:
-        ValueError: k is not a number of candidates.
+        ValueError: k is not from 1 to the number of candidates.
     """
     if not 1 <= k <= len(values):
         raise ValueError(f"`k` must be from 1 to the number of candidates, but got k={k}, candidates={len(values)}")

@@ -1,4 +1,4 @@
-"""LLVM text to callable functions, for the few inner loops that go over whole populations."""
+"""Compilation of LLVM text to callable functions, for the few inner loops over whole populations."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LINKED: list[LinkedObjects] = []  # code lives as long as the process
 
 
 def compile_function(text: str, name: str, *arguments: Any) -> Any:
-    """The function `name` of an LLVM module, returning nothing.
+    """Compiles an LLVM module and returns its function `name`, which returns nothing.
 
     Args:
-        text: the module.
+        text: text of the module.
         arguments: ctypes of its parameters.
     """
     llvm.initialize_native_target()
@@ -31,4 +31,4 @@ def compile_function(text: str, name: str, *arguments: Any) -> Any:
 
 
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
-"""For functions whose vectors may fill 512-bit registers; narrower machines split them."""
+"""Attributes of functions whose vectors may fill 512-bit registers; narrower machines split them."""

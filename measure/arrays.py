@@ -15,12 +15,12 @@ _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 1
 DTYPES = _INTEGERS | {"bool", "bfloat16", "float16", "float32", "float64"}
 """Element types of arrays that travel."""
 
-_MOST_EXTENTS = 32
+_MOST_EXTENTS = 32  # limits for descriptions from an untrusted peer
 _MOST_ELEMENTS = 1 << 40
 
 
 def pack_arrays(arrays: Sequence[NDArray[Any]]) -> tuple[list[dict[str, Any]], bytes]:
-    """Description of arrays, and their bytes in C order.
+    """Returns the description of arrays for a JSON header, and their bytes in C order.
 
     Raises:
         ValueError: an element type that does not travel.
@@ -32,10 +32,10 @@ def pack_arrays(arrays: Sequence[NDArray[Any]]) -> tuple[list[dict[str, Any]], b
 
 
 def unpack_arrays(described: Sequence[Any], blob: bytes) -> list[NDArray[Any]]:
-    """Arrays of their description and bytes, which may come from a stranger; they can be written to.
+    """Rebuilds writable arrays from a description and bytes, either of which may come from an untrusted peer.
 
     Raises:
-        ValueError: the description is none, or does not fit the bytes.
+        ValueError: the description is malformed, or does not fit the bytes.
     """
     arrays: list[NDArray[Any]] = []
     start = 0

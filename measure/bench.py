@@ -1,7 +1,7 @@
-"""One way to time things: each to its end, or in turns; and one result, with its spread.
+"""Timing of several subjects by one policy, sequential or interleaved, with one type of result.
 
-A machine that others share changes its speed by tens of percent within fractions of a second. What is timed in turns
-meets the same fast and slow moments, so that it can be compared; what is timed alone takes less time.
+A machine that others share changes its speed by tens of percent within fractions of a second. Interleaved subjects
+meet the same fast and slow moments, so that their times can be compared; sequential timing takes less time.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from measure.timing import Timing, TimingPolicy, measure, summary
 
 
 class Timeable(ABC):
-    """Something that times itself: a kernel, a network in a process of its own, a layer of another runtime.
+    """A subject that times itself: a kernel, a network in a process of its own, a layer of another runtime.
 
     Attributes:
-        deterministic: whether one execution says all, as that of a simulator does.
+        deterministic: whether all executions take the same time, as in a simulator.
     """
 
     deterministic = False
 
     def prepare(self) -> float:
-        """Gets ready to be timed and compares the output.
+        """Prepares the subject for timing and compares its output.
 
         Returns:
-            Wall seconds of the last execution; infinite where there was none.
+            Wall seconds of the last execution; infinity if nothing was executed.
 
         Raises:
             TrialFailure: it cannot be timed.
@@ -42,41 +42,41 @@ class Timeable(ABC):
 
     @abstractmethod
     def time(self, iterations: int) -> Any:
-        """Seconds of each of `iterations` executions, `(iterations,)`."""
+        """Measures the seconds of each of `iterations` executions, `(iterations,)`."""
 
     def median(self, iterations: int, warm: int = 0) -> float:
-        """Median seconds of `iterations` executions, after `warm` that do not count."""
+        """Returns the median seconds of `iterations` executions, after `warm` that do not count."""
         return float(np.median(self.time(warm + iterations)[warm:]))
 
     def check(self, last: bool) -> None:  # noqa: B027 (networks are compared elsewhere)
-        """Compares what the timed executions have left.
+        """Compares the output that the timed executions have left.
 
         Args:
-            last: whether to execute once more and compare that, too.
+            last: whether to execute once more and compare that output, too.
 
         Raises:
-            TrialFailure: it is wrong.
+            TrialFailure: the output is wrong.
         """
 
 
 Result = Timing | TrialFailure
-"""What came of timing one thing."""
+"""Result of timing one subject."""
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """Each thing to its end, then the next.
+    """A policy that times each subject to its end before the next.
 
     Attributes:
-        policy: when to stop repeating.
-        best_seconds: latency to beat; None: none is known.
+        policy: rule for when to stop repeating.
+        best_seconds: latency to beat; None if unknown.
     """
 
     policy: TimingPolicy
     best_seconds: float | None = None
 
     def time(self, subjects: Sequence[Timeable], tick: Callable[[], None]) -> list[Result]:
-        """Times all, see `Bench`."""
+        """Times all subjects, see `Bench`."""
         return [self._timed(subject, tick) for subject in subjects]
 
     def _timed(self, subject: Timeable, tick: Callable[[], None]) -> Result:
@@ -95,16 +95,16 @@ class Sequential:
 
 @dataclass(frozen=True)
 class Interleaved:
-    """Short turns of one after the other, round after round.
+    """A policy that times subjects in short turns, round after round.
 
     Attributes:
-        turns: of each thing.
-        seconds: of executions in a turn.
-        least: executions in a turn at least.
-        warm: whether a turn begins with as many executions that do not count: a core that was idle takes a while to
-            come back to its full clock.
+        turns: turns of each subject.
+        seconds: seconds that the executions of a turn should take.
+        least: minimum number of executions in a turn.
+        warm: whether a turn begins with as many executions that do not count. An idle core takes a while to come back
+            to its full clock.
         pause: seconds before a turn, in which idle threads of the last one stop spinning.
-        seed: of an order drawn anew in each round; None: the order is that of the things.
+        seed: seed of an order drawn anew in each round; None: the order of the subjects.
     """
 
     turns: int
@@ -115,44 +115,45 @@ class Interleaved:
     seed: int | None = None
 
     def time(self, subjects: Sequence[Timeable], tick: Callable[[], None]) -> list[Result]:
-        """Times all, see `Bench`; the latencies are medians of turns."""
-        failures = {place: _failure(subject.prepare, tick) for place, subject in enumerate(subjects)}
-        ready = [place for place, failure in failures.items() if failure is None]
-        counts = {place: self._executions(subjects[place]) for place in ready}
-        medians: dict[int, list[float]] = {place: [] for place in ready}
+        """Times all subjects, see `Bench`; the latencies are medians of turns."""
+        failures = {index: _failure(subject.prepare, tick) for index, subject in enumerate(subjects)}
+        ready = [index for index, failure in failures.items() if failure is None]
+        counts = {index: self._executions(subjects[index]) for index in ready}
+        medians: dict[int, list[float]] = {index: [] for index in ready}
         rng = np.random.default_rng(self.seed)
         for _ in range(self.turns):
             tick()
-            for place in ready if self.seed is None else rng.permutation(ready).tolist():
+            for index in ready if self.seed is None else rng.permutation(ready).tolist():
                 if self.pause:
                     time.sleep(self.pause)
-                count = counts[place]
-                medians[place].append(subjects[place].median(count, count if self.warm else 0))
-        for place in ready:
-            failures[place] = _failure(partial(subjects[place].check, True), tick)
-        return [failures[place] or summary(medians[place]) for place in range(len(subjects))]
+                count = counts[index]
+                medians[index].append(subjects[index].median(count, count if self.warm else 0))
+        for index in ready:
+            failures[index] = _failure(partial(subjects[index].check, True), tick)
+        return [failures[index] or summary(medians[index]) for index in range(len(subjects))]
 
     def _executions(self, subject: Timeable) -> int:
-        """Executions in a turn."""
+        """Chooses how many executions fill a turn of `seconds`."""
         once = float(np.min(subject.time(1)))
         if once < self.seconds:
+            # the first execution includes warming up: a short one is measured again
             once = float(np.min(subject.time(3)))
         return max(self.least, int(self.seconds / max(once, 1e-9)))
 
 
 class Bench:
-    """Times things by a policy.
+    """A bench that times subjects by a policy.
 
     Args:
-        policy: how.
-        tick: called before each piece of work, which a time-out may hold for; an exception ends the timing.
+        policy: sequential or interleaved timing.
+        tick: called before each piece of work that a time-out may apply to; an exception ends the timing.
     """
 
     def __init__(self, policy: Sequential | Interleaved, tick: Callable[[], None] = lambda: None) -> None:
         self._policy, self._tick = policy, tick
 
     def time(self, subjects: Sequence[Timeable]) -> list[Result]:
-        """Prepares, times and checks each subject; its timing, or why there is none, in their order."""
+        """Prepares, times and checks each subject; returns a timing or a failure for each, in order."""
         return self._policy.time(subjects, self._tick)
 
 

@@ -1,6 +1,6 @@
-"""What no machine can do: the least time of a workload, far below what any kernel takes.
+"""Lower bounds of the time of a workload that no machine can reach.
 
-A latency below it was not measured. The limits leave ten times and more to the fastest machines there are, and what
+A latency below its bound was not measured. The bounds are at least ten times below the fastest machines, and below what
 algorithms save besides, so that no honest device is ever refused.
 """
 
@@ -16,15 +16,15 @@ import orjson
 from measure.errors import OutcomeError
 
 _DEFINED = ("tensors", "fused")
-"""Operators whose arguments are a definition: of its operations a kernel may leave out what nobody reads."""
+"""Operators whose arguments are a definition: a kernel may leave out operations whose results nobody reads."""
 
 
 class Known(NamedTuple):
-    """What is known of a workload whose operator is.
+    """Key and operation count of a workload whose operator is known.
 
     Attributes:
-        key: its stable key.
-        operations: that any kernel of it must do.
+        key: stable key of the workload.
+        operations: operations that any kernel of it must do.
     """
 
     key: str
@@ -32,10 +32,10 @@ class Known(NamedTuple):
 
 
 def known(workload: Mapping[str, Any]) -> Known | None:
-    """What is known of a workload in its JSON form; None where its operator is not one of this process.
+    """Returns key and operation count of a workload in its JSON form; None if this process lacks its operator.
 
     Raises:
-        OutcomeError: the operator is known, and these are no arguments of it.
+        OutcomeError: the operator is known, but its arguments are invalid.
     """
     from search_space.operators import OPERATORS
 
@@ -45,20 +45,20 @@ def known(workload: Mapping[str, Any]) -> Known | None:
 
 
 def least_seconds(workload: Mapping[str, Any], target: str, threads: int) -> float:
-    """Seconds that no kernel of a workload can be below on any machine of a target; 0 where nothing is known of it.
+    """Returns a lower bound, in seconds, of any kernel of a workload on any machine of a target; 0 if unknown.
 
     Raises:
         OutcomeError: see `known`.
     """
-    found = known(workload)
-    return 0.0 if found is None else found.operations / _rate(target, threads)
+    counted = known(workload)
+    return 0.0 if counted is None else counted.operations / _rate(target, threads)
 
 
 def check_possible(workload: Mapping[str, Any], target: str, threads: int, seconds: float) -> None:
     """Refuses a latency that no machine of a target can reach.
 
     Raises:
-        OutcomeError: names the rule and the value; see `known`, too.
+        OutcomeError: the latency is too low, or `known` raises it; names the rule and the value.
     """
     least = least_seconds(workload, target, threads)
     if seconds < least:
@@ -86,11 +86,11 @@ def _known(text: bytes) -> Known:
 
 @lru_cache(4096)
 def _rate(target: str, threads: int) -> float:
-    """Operations a second that no machine of a target can reach."""
+    """Returns operations per second that no machine of a target can reach."""
     from targets import registry
     from targets.base import FASTEST
 
     try:
         return registry.get(target).fastest(threads)
-    except ValueError:  # of another version, or a design that is not here
+    except ValueError:  # a target of another version, or a design unknown here
         return FASTEST

@@ -1,4 +1,4 @@
-"""Many trials compiled at once, in processes of their own: one a core."""
+"""Compilation of many trials at once, one process per core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from measure.supervisor import Answer, Supervisor
 
 
 class ParallelBuild(Closing):
-    """Compiles trials on all cores; who owns the host's lock may use it.
+    """A builder that compiles trials on all cores; only the owner of the host's lock may use it.
 
     Args:
         settings: executor, builders, limits of time and memory.
@@ -27,10 +27,10 @@ class ParallelBuild(Closing):
         self._loop = asyncio.new_event_loop()
 
     def build(self, trials: Sequence[Trial]) -> list[Answer]:
-        """The module of each trial, or how it failed, in order.
+        """Compiles trials; returns the module or the failure of each, in order.
 
         Raises:
-            PoolError: a process that cannot start.
+            PoolError: a process cannot start.
         """
         return self._loop.run_until_complete(self._build(trials))
 
@@ -43,16 +43,16 @@ class ParallelBuild(Closing):
 
     async def _build(self, trials: Sequence[Trial]) -> list[Answer]:
         left = iter(range(len(trials)))
-        found: dict[int, Answer] = {}
+        answers: dict[int, Answer] = {}
 
         async def work(worker: Supervisor) -> None:
-            for place in left:
-                found[place] = await worker.build(trials[place])
+            for index in left:
+                answers[index] = await worker.build(trials[index])
 
         try:
             async with asyncio.TaskGroup() as group:
                 for worker in self._workers:
                     group.create_task(work(worker))
-        except* PoolError as errors:  # of several that say the same, one is enough
+        except* PoolError as errors:  # several have the same reason: one is enough
             raise errors.exceptions[0] from None
-        return [found[place] for place in range(len(trials))]
+        return [answers[index] for index in range(len(trials))]

@@ -1,6 +1,6 @@
 """Messages over a pair of descriptors: framed, within a time and of a bounded size, on either side of a child process.
 
-Nothing is read beyond the frame that is asked for, so that a descriptor is readable as long as a message is left.
+A channel reads nothing beyond the requested frame, so that its descriptor stays readable while a message is left.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import struct
 import time
 
 MOST_BYTES = 1 << 30
-"""Bytes of the largest message that is received where nothing else is said."""
+"""Default limit of a received message, bytes."""
 
 _LENGTH = struct.Struct("<Q")
-_PART = 1 << 20
+_PART = 1 << 20  # bytes to read at a time
 
 
 class ChannelError(RuntimeError):
@@ -26,7 +26,7 @@ class Channel:
     """Frames: the length of a message in 8 bytes, then the message.
 
     Args:
-        reads: descriptor that messages come from; it is this object's to close, as is the other.
+        reads: descriptor that messages come from; the channel closes both descriptors.
         writes: descriptor that messages go to; None: the same.
         most: bytes of the largest message that is received.
     """
@@ -39,7 +39,7 @@ class Channel:
             os.set_blocking(descriptor, False)
 
     def fileno(self) -> int:
-        """Descriptor that is readable when a message comes; -1 once it is closed."""
+        """Returns the descriptor that is readable when a message comes; -1 once it is closed."""
         return -1 if self._closed else self._reads
 
     def send(self, message: bytes, seconds: float = math.inf) -> None:
@@ -59,11 +59,13 @@ class Channel:
                 _wait(self._writes, select.POLLOUT, end)
 
     def receive(self, seconds: float = math.inf) -> bytes | None:
-        """Receives a message; None when the other side is gone. What has come of one stays for the next call.
+        """Receives a message; returns None when the other side is gone.
+
+        After a time-out the bytes received so far are kept for the next call.
 
         Raises:
-            TimeoutError: it was not there in time.
-            ChannelError: it is too long.
+            TimeoutError: the message did not arrive in time.
+            ChannelError: the message is too long.
         """
         end = time.monotonic() + seconds
         while not self._closed:
@@ -100,7 +102,7 @@ class Channel:
         return message
 
     def _missing(self) -> int:
-        """Bytes to read next."""
+        """Returns how many bytes to read next, at most."""
         if (head := _LENGTH.size - len(self._buffer)) > 0:
             return head
         (size,) = _LENGTH.unpack_from(self._buffer)
@@ -113,7 +115,7 @@ class Channel:
 
 
 class LineChannel(Channel):
-    """Lines, for programs that are not this project's; a message has no line break."""
+    """A channel of lines, for programs that do not speak this project's protocol; a message has no line break."""
 
     def _frame(self, message: bytes) -> bytes:
         return message + b"\n"

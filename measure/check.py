@@ -1,4 +1,4 @@
-"""Comparing a kernel's output with the reference, and poisoning the output before the run that is checked."""
+"""Comparison of a kernel's output with the reference, and poisoning of the output before the run that is checked."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Comparison:
     """Outcome of a comparison.
 
     Attributes:
-        ok: every element is within tolerance.
+        ok: whether every element is within tolerance.
         max_error: largest absolute difference / largest absolute reference value; NaN if an element is NaN.
-        message: what is wrong, in one sentence; empty if nothing is.
+        message: one sentence on the mismatch; empty if there is no mismatch.
     """
 
     ok: bool
@@ -27,7 +27,7 @@ class Comparison:
 
 
 class Oracle:
-    """The reference output of one task with its tolerance, worked out once and compared with often.
+    """The reference output of one task with its tolerance, computed once for many comparisons.
 
     An element is right if |actual - expected| <= atol + rtol * |expected|.
 
@@ -37,7 +37,7 @@ class Oracle:
         atol: absolute tolerance.
 
     Raises:
-        ValueError: the reference holds a NaN, so that nothing can be told from it.
+        ValueError: the reference holds a NaN, so that it cannot decide anything.
     """
 
     def __init__(self, expected: NDArray[Any], rtol: float, atol: float) -> None:
@@ -64,9 +64,10 @@ class Oracle:
     def poison(self, output: NDArray[Any], turn: int = 0) -> None:
         """Overwrites `output` so that an element the kernel does not write is wrong, whatever it held before.
 
-        What is made of it must not be right either, so that it is another one each `turn`. For floating point NaN, then
-        infinity of either sign, as a maximum or minimum passes over NaN; for integers the complement of the expected
-        value, then its bits changed at random; for booleans the complement, then any of the two values.
+        A result computed from the poison must not be right either, so that the poison differs each `turn`.
+        Floating-point outputs get NaN, then infinity of either sign, as a maximum or minimum passes over NaN. Integers
+        get the complement of the expected value, then its bits changed at random; booleans the complement, then random
+        values.
         """
         if output.shape != self.shape or output.dtype != self.dtype:
             return  # `compare` refuses it
@@ -122,14 +123,14 @@ class Oracle:
 
 
 def unwritten(run: Callable[[], NDArray[Any]], output: NDArray[Any]) -> int:
-    """Elements of integers that a kernel does not write; of floating point none are counted.
+    """Counts the elements of an integer output that a kernel does not write; returns 0 for floating point.
 
-    For a comparison elsewhere, where the reference is: what `output` holds afterwards tells on elements that were not
-    written, as they are NaN. Integers have none, so that the kernel runs twice over different bytes.
+    Prepares a comparison elsewhere, where the reference is. A floating-point output is filled with NaN, which stays in
+    elements that are not written. Integers have no NaN, so that the kernel runs twice over different bytes.
 
     Args:
         run: runs the kernel, which writes to `output`.
-        output: of the kernel.
+        output: output buffer of the kernel.
     """
     if output.dtype.kind not in "iub":
         output[...] = np.nan
@@ -145,5 +146,5 @@ def unwritten(run: Callable[[], NDArray[Any]], output: NDArray[Any]) -> int:
 
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:
-    """float32 stays, whatever else becomes float64: exact for integers up to 2**53, and free of overflow."""
+    """Converts all types but float32 to float64, which is exact for integers up to 2**53 and avoids overflow."""
     return array if array.dtype == np.float32 else array.astype(np.float64)

@@ -1,8 +1,8 @@
-"""Child processes: started afresh (never forked), asked by messages within a time, killed with all that they start.
+"""Child processes: new interpreters, asked by messages within a time-out, killed with all that they start.
 
-A process of ours is a new interpreter and not one of `multiprocessing`, because that would import the user's main
-module into every worker, and with it whatever that module imports. Messages are JSON and bytes, never pickles. The
-child's side is `measure.child_main`.
+Our processes are new interpreters instead of `multiprocessing`'s. That would import the user's main module into every
+worker, and with it whatever that module imports. Messages are JSON and bytes, never pickles. The child's side is
+`measure.child_main`.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from measure.oom import oom_kills
 from measure.wire import pack, unpack
 
 WORKER = "measure.worker"
-"""Module whose `main` a process runs, where no other is asked for."""
-_TAIL_BYTES = 2000
+"""Default module whose `main` a process runs."""
+_TAIL_BYTES = 2000  # bytes of a process's output that count as its last words
 HELD_SECONDS = 10.0
-"""After which a killed process that has not ended is left behind."""
+"""Seconds after which a killed process that has not ended is left behind."""
 SEND_SECONDS = 60.0
-"""After which a process that does not take a message counts as stuck."""
-_POLL_SECONDS = 0.25
+"""Seconds after which a process that does not take a message counts as stuck."""
+_POLL_SECONDS = 0.25  # seconds between two calls of `stop`
 _ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 @dataclass(frozen=True)
 class Death:
-    """How a process ended.
+    """The cause of a process's end.
 
     Attributes:
         error: class of the failure.
-        how: the same in words, after "the process".
+        how: description of the cause, to follow "the process".
         outside: whether somebody else ended it, for no reason that its work has given.
     """
 
@@ -55,7 +55,7 @@ class Death:
 
     @property
     def brief(self) -> str:
-        """The same in one line: of its last words, such as a traceback, the last line."""
+        """Description in one line: of the process's last words, such as a traceback, only the last line."""
         first, *others = self.how.splitlines()
         return f"{first.partition(': ')[0]}: {others[-1]}" if others else first
 
@@ -64,7 +64,7 @@ class ChildError(MeasureError, RuntimeError):
     """A process that did not answer: it died, took too long, or broke the protocol.
 
     Attributes:
-        death: how it ended; it has ended, whatever the reason.
+        death: cause of the end; the process has always ended.
     """
 
     def __init__(self, death: Death) -> None:
@@ -77,20 +77,20 @@ class Process(Closing):
 
     Args:
         command: words of the command.
-        channel: to it.
-        options: of `subprocess.Popen`.
+        channel: channel to the process.
+        options: options of `subprocess.Popen`.
     """
 
     def __init__(self, command: Sequence[str], channel: Channel, **options: Any) -> None:
         self.channel = channel
         try:
-            # In a session of its own: Ctrl-C is the parent's to handle.
+            # In a session of its own, so that Ctrl-C reaches only the parent.
             self._process = subprocess.Popen(command, start_new_session=True, **options)
         except BaseException:
             channel.close()
             raise
         self._oom_kills = oom_kills()
-        self._fault: Death | None = None  # why this side has given it up
+        self._fault: Death | None = None  # reason why this side has given it up
 
     @property
     def pid(self) -> int:
@@ -99,14 +99,14 @@ class Process(Closing):
 
     @property
     def alive(self) -> bool:
-        """Tells whether it has not ended yet; one that has stays unreaped, so that its number is nobody else's."""
+        """Tells whether it has not ended yet; one that has stays unreaped, so that its process id is not reused."""
         try:
             return self._process.returncode is None and not os.waitid(os.P_PID, self.pid, _ENDED)
-        except ChildProcessError:  # the system reaps by itself
+        except ChildProcessError:  # the system reaps children by itself
             return False
 
     def put(self, message: bytes, seconds: float = SEND_SECONDS) -> None:
-        """Sends a message; to a dead process it is lost, which the next `take` tells. One that is stuck is given up."""
+        """Sends a message; gives up a stuck process. A dead one loses it, which the next `take` reports."""
         self._oom_kills = oom_kills()
         try:
             self.channel.send(message, seconds)
@@ -119,7 +119,7 @@ class Process(Closing):
         """Receives a message; None when the process has died or breaks the protocol.
 
         Raises:
-            TimeoutError: it did not come in time.
+            TimeoutError: the message did not come in time.
         """
         if self._fault is not None:
             return None
@@ -132,13 +132,13 @@ class Process(Closing):
     def exchange(self, message: bytes, seconds: float = math.inf, stop: Callable[[], bool] | None = None) -> bytes:
         """Sends a request and returns its answer.
 
-        A process that does not answer is killed, as is one whose answer nobody waits for any more: it would be taken
-        for that to the next request.
+        A process that does not answer is killed. So is a process whose answer is no longer wanted: that answer would be
+        taken for the answer to the next request.
 
         Args:
             message: the request.
-            seconds: until the answer is there.
-            stop: asked meanwhile; true: it ends with KeyboardInterrupt.
+            seconds: limit for the whole answer.
+            stop: asked while waiting; if it returns True, KeyboardInterrupt is raised.
 
         Raises:
             ChildError: there is no answer.
@@ -155,12 +155,12 @@ class Process(Closing):
         """Returns the next message of an answer, see `exchange`.
 
         Args:
-            seconds: until it is there.
+            seconds: limit for the message.
             stop: see `exchange`.
-            whole: seconds that the error names in place of these.
+            whole: limit in seconds that the error message names instead.
 
         Raises:
-            ChildError: there is none.
+            ChildError: the process did not send a message.
         """
         end = time.monotonic() + seconds
         try:
@@ -185,7 +185,7 @@ class Process(Closing):
     def kill(self) -> int:
         """Ends the process, however stuck it is, and all that it has started; returns its exit code, see `Popen`.
 
-        One that a driver does not let go, as for a kernel that never ends, is left behind, and counts as killed.
+        A process that a driver does not let go, such as a kernel that never ends, is left behind and counts as killed.
         """
         self.channel.close()
         if self._fault is None and self.alive:
@@ -214,7 +214,7 @@ class Process(Closing):
             pause = min(2 * pause, 0.02)
 
     def death(self) -> tuple[int, Death]:
-        """Exit code of a process that has hung up or was given up, and why it ended."""
+        """Returns the exit code of a process that has hung up or was given up, and the cause of its end."""
         code, before = self.reap(), self._oom_kills
         if self._fault is not None:
             return code, self._fault
@@ -235,11 +235,11 @@ class Process(Closing):
 
 
 class Child(Process):
-    """A process of ours that answers messages.
+    """A process of this project that answers messages.
 
     Args:
-        options: that the program reads by `measure.child_main.open_parent`; `measure.worker.main` role, executor,
-            cores, memory limit.
+        options: options that the program reads by `measure.child_main.open_parent`; for `measure.worker.main` role,
+            executor, cores and memory limit.
         program: module whose `main` it runs.
         path: folders of its packages; None: those of this process.
         prelude: statement that it runs first.
@@ -287,7 +287,7 @@ class Child(Process):
         """Sends a request and returns its answer, see `exchange`.
 
         Raises:
-            ChildError: there is no answer.
+            ChildError: the process did not answer.
         """
         return self._answer(self.exchange(pack(header, blob), seconds, stop))
 
@@ -295,7 +295,7 @@ class Child(Process):
         """Returns the next message of an answer that has several.
 
         Raises:
-            ChildError: there is none.
+            ChildError: the process did not send a message.
         """
         return self._answer(self.follow(seconds))
 
@@ -326,14 +326,14 @@ class Child(Process):
 
 
 class Program(Process):
-    """A program that is not ours, which reads lines and answers each with one; its standard error is this process'.
+    """A foreign program, which reads lines and answers each with one; its standard error is this process's.
 
     Args:
         command: words of the command.
         most: bytes of the longest line that it may answer with.
 
     Raises:
-        OSError, ValueError, IndexError: it cannot be started.
+        OSError, ValueError, IndexError: the program cannot be started.
     """
 
     def __init__(self, command: Sequence[str], most: int = MOST_BYTES) -> None:

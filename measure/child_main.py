@@ -1,4 +1,4 @@
-"""A child's side of `measure.child`: its options, its channel, and the loop that answers requests."""
+"""The child's side of `measure.child`: its options, its channel, and the loop that answers requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from measure.wire import pack, unpack
 Message = tuple[dict[str, Any], bytes]
 """Header, as plain data, and the bytes that go with it."""
 Handler = Callable[[dict[str, Any], bytes], Message]
-"""Answers one request: header and blob to header and blob."""
+"""Function that answers one request: header and blob to header and blob."""
 
 
 def open_parent() -> tuple[dict[str, Any], Channel]:
@@ -24,7 +24,7 @@ def open_parent() -> tuple[dict[str, Any], Channel]:
     Option `cores` is the affinity of the process. With `parent`, the process ends when the thread that started it does.
     """
     options: dict[str, Any] = json.loads(sys.argv[1])
-    os.set_inheritable(options["descriptor"], False)  # what this process starts must not keep the channel open
+    os.set_inheritable(options["descriptor"], False)  # processes started here must not keep the channel open
     if "cores" in options:
         os.sched_setaffinity(0, options["cores"])
     if "parent" in options:
@@ -42,9 +42,9 @@ def answer_requests(channel: Channel, handle: Handler, refusals: tuple[type[Exce
     """Answers requests until the parent hangs up.
 
     Args:
-        channel: to the parent.
-        handle: answers a request. An exception ends the process, which the parent is told with its last words.
-        refusals: exceptions that are answers: `refused` in the header is their sentence.
+        channel: channel to the parent.
+        handle: function that answers a request. An exception ends the process; the parent reads it in its last words.
+        refusals: exceptions that are sent as answers, with their sentence as `refused` in the header.
     """
     for request, blob in requests(channel):
         try:

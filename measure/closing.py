@@ -1,4 +1,4 @@
-"""Things that are closed at the end of a `with` block."""
+"""Base class of objects that are closed at the end of a `with` block."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Self
 
 
 class Closing:
-    """Has a `close`, which ends a `with` block."""
+    """A base class whose `close` ends a `with` block."""
 
     def close(self) -> None:
-        """Lets go of what it holds."""
+        """Releases all resources."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Database over a records file: history for a workload and target, append, merge.
+"""Database over a records file: reads the history of a workload and target, appends and merges.
 
 The index in memory holds keys and file offsets; the records themselves stay on disk.
 """
@@ -18,7 +18,7 @@ from measure.journal import Journal
 from measure.record import Place, Record, is_whole
 
 _SHOWN = 3
-"""Refused lines that are reported one by one."""
+"""Number of refused lines that are reported one by one."""
 
 log = logging.getLogger(__name__)
 
@@ -26,20 +26,20 @@ log = logging.getLogger(__name__)
 class Database(Closing):
     """Records of one file, which other files can be merged into and other processes may append to at the same time.
 
-    What is asked for is answered from the records that were there on opening, and those appended here since. A record
-    that is damaged or cannot be true is left out, and its line as it is.
+    Queries see the records that were there on opening, and the records appended through this object since. A record
+    that is damaged or cannot be true is left out, and its line stays as it is.
 
     Args:
-        path: the JSON-lines file; made empty where it does not exist, unless `readonly`.
-        readonly: read only, and leave a torn last line as it is.
+        path: path of the JSON-lines file; created unless it exists or `readonly` is set.
+        readonly: whether to only read, and leave a torn last line as it is.
 
     Attributes:
-        repaired: what was done about a torn last line, one sentence, the latest; None where there was none.
+        repaired: sentence on the latest repair of a torn last line; None if there was no repair.
         refused: a sentence for each record of the file that is left out, with its line number.
 
     Raises:
-        RecordError: the file cannot be opened, or a line of it is not meant to be a record of this schema; nothing has
-            been written to it then.
+        RecordError: the file cannot be opened, or a line is not meant to be a record of this schema; the file is
+            unchanged.
     """
 
     def __init__(self, path: str | os.PathLike[str], readonly: bool = False) -> None:
@@ -49,9 +49,9 @@ class Database(Closing):
         self.refused: list[str] = []
         self._reader = self._journal.reader()
         self._families: dict[tuple[str, str], int] = {}  # workload key, target -> number
-        self._offsets = array("q")  # of each record its offset in bytes,
-        self._lines = array("q")  # the number of its line,
-        self._kinds = array("i")  # and the number of its family
+        self._offsets = array("q")  # offset of each record in bytes,
+        self._lines = array("q")  # number of its line,
+        self._kinds = array("i")  # number of its family
         self._targets: dict[str, int] = {}
         try:
             for number, offset, record in records_in(self._journal, self.refused):
@@ -68,24 +68,24 @@ class Database(Closing):
         """Writes one record through to the disk.
 
         Returns:
-            The record, which knows where it stands now.
+            The record with its position in the file.
 
         Raises:
-            FullError: there is no room for it; the file is as it was.
-            RecordError: it cannot be true, see `Record.check`; the file is as it was.
+            FullError: the disk is full; the file is unchanged.
+            RecordError: the record cannot be true, see `Record.check`; the file is unchanged.
         """
         (placed,) = self.extend([record])
         return placed
 
     def extend(self, records: Sequence[Record]) -> list[Record]:
-        """Writes records through to the disk at once: the disk takes as long for many as for one.
+        """Writes records through to the disk at once: syncing many takes as long as syncing one.
 
         Returns:
-            The records, which know where they stand now.
+            The records with their positions in the file.
 
         Raises:
-            FullError: there is no room for one of them; those before it are in the file.
-            RecordError: one of them cannot be true, see `Record.check`; the file is as it was.
+            FullError: the disk is full; records before the first that did not fit are in the file.
+            RecordError: a record cannot be true, see `Record.check`; the file is unchanged.
         """
         if not records:
             return []
@@ -95,17 +95,17 @@ class Database(Closing):
         except OutcomeError as error:
             raise RecordError(f"`records` must be true to be kept in {self.path}, but {error}") from error
         try:
-            places = self._journal.append([record.to_line() for record in records])
+            positions = self._journal.append([record.to_line() for record in records])
         except FullError:
             if len(records) == 1:
                 raise
             return [self.append(record) for record in records]
         self._report()
-        for record, (number, offset) in zip(records, places, strict=True):
+        for record, (number, offset) in zip(records, positions, strict=True):
             self._index(record, offset, number)
         return [
             replace(record, place=Place(self._reader, offset, number))
-            for record, (number, offset) in zip(records, places, strict=True)
+            for record, (number, offset) in zip(records, positions, strict=True)
         ]
 
     def records(self, workload_key: str | None = None, target: str | None = None) -> Iterator[Record]:
@@ -115,16 +115,16 @@ class Database(Closing):
             for (key, name), number in self._families.items()
             if workload_key in (None, key) and target in (None, name)
         }
-        for place in [place for place, number in enumerate(self._kinds) if number in wanted]:
-            yield Record.at(Place(self._reader, self._offsets[place], self._lines[place]))
+        for row in [row for row, number in enumerate(self._kinds) if number in wanted]:
+            yield Record.at(Place(self._reader, self._offsets[row], self._lines[row]))
 
     @property
     def notes(self) -> list[str]:
-        """What whoever uses the file should know of it, a sentence each."""
+        """Sentences that the user of the file should read."""
         return [*([self.repaired] if self.repaired else []), *summarised(self.refused)]
 
     def check_compatible(self, *targets: str) -> None:
-        """Refuses a file that holds records of another target than those to go on with.
+        """Refuses a file with records of targets other than those of the run that is to be resumed.
 
         Raises:
             RecordError: names the first such record.
@@ -165,14 +165,14 @@ class Database(Closing):
 
 
 def records_in(journal: Journal, refused: list[str]) -> Iterator[tuple[int, int, Record]]:
-    """Yields (line number from 1, offset in bytes, record) of a records file; blank lines are nothing.
+    """Yields (line number from 1, offset in bytes, record) of a records file; skips blank lines.
 
     Args:
-        journal: of the file.
-        refused: gets a sentence for each record that is left out, as it is damaged or cannot be true.
+        journal: journal of the file.
+        refused: list that gets a sentence for each record left out because it is damaged or cannot be true.
 
     Raises:
-        RecordError: a line that is not meant to be a record of this schema.
+        RecordError: a line is not meant to be a record of this schema.
     """
     for number, offset, line in journal.lines():
         if line.strip():
@@ -185,7 +185,7 @@ def records_in(journal: Journal, refused: list[str]) -> Iterator[tuple[int, int,
 
 
 def summarised(refused: Sequence[str]) -> list[str]:
-    """Sentences on records that were left out, the first ones each and the others together."""
+    """Lists sentences on records that were left out: the first few one by one, the rest as a count."""
     shown = [f"{sentence}; the record is left out" for sentence in refused[:_SHOWN]]
     more = len(refused) - len(shown)
     return [*shown, f"{more} more records are left out as these are"] if more else shown
@@ -194,14 +194,14 @@ def summarised(refused: Sequence[str]) -> list[str]:
 def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> int:
     """Appends the records of `paths` to the file `into`, each measurement once.
 
-    Two measurements of one candidate are both kept; the same measurement found twice is not, and neither are records
-    that are left out of their files.
+    Two measurements of one candidate are both kept. Copies of one measurement are added once; records that their files
+    leave out are not added.
 
     Returns:
-        How many records were added.
+        Number of added records.
 
     Raises:
-        RecordError: a file that cannot be read; nothing of any file has been added then.
+        RecordError: a file cannot be read; nothing of any file has been added then.
     """
     sources = [Database(path, readonly=True) for path in paths]
     with Database(into) as merged:

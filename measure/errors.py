@@ -1,4 +1,4 @@
-"""How a trial may fail (the field's error classes), and the exceptions of this package."""
+"""Classes of a trial's failure, and the exceptions of this package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ErrorClass(StrEnum):
-    """Outcome of one trial; the value is what a record holds."""
+    """Outcome of one trial; records hold its value."""
 
     ok = "ok"
     instantiation = "instantiation"
@@ -20,7 +20,7 @@ class ErrorClass(StrEnum):
     wrong_output = "wrong_output"
     out_of_memory = "out_of_memory"
     lost = "lost"
-    """Each machine that had the trial was gone before it answered."""
+    """Each machine that had the trial disappeared before it answered."""
     unknown = "unknown"
 
 
@@ -29,27 +29,27 @@ class MeasureError(Exception):
 
 
 class RecordError(MeasureError, ValueError):
-    """A records file that cannot be read or written, or that holds something else than it should."""
+    """A records file that cannot be read or written, or that holds unexpected content."""
 
 
 class BadRecordError(RecordError):
-    """One record that cannot be true, or is damaged; those beside it can be used."""
+    """One record that cannot be true, or is damaged; other records of the file can be used."""
 
 
 class FullError(RecordError):
-    """A record that could not be written, as there is no room for it; those before it are kept."""
+    """A record that could not be written because the disk is full; earlier records are kept."""
 
 
 class PoolError(MeasureError, RuntimeError):
-    """A pool that is used wrongly or that cannot start its workers; never a failure of one trial."""
+    """A pool that is used wrongly or cannot start its workers; never a failure of one trial."""
 
 
 class OutcomeError(MeasureError, ValueError):
-    """What is said of a measurement cannot be true; see `measure.outcome`."""
+    """An impossible statement about a measurement; see `measure.outcome`."""
 
 
 class TrialFailure(Exception):
-    """Raised by an executor inside a worker: this one trial failed, and the class says how."""
+    """Failure of one trial with its class, raised by an executor inside a worker."""
 
     def __init__(self, error: ErrorClass, message: str) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class TrialFailure(Exception):
 
 
 def failure(rule: str, error: BaseException) -> PoolError:
-    """What the user is told of an exception: its own sentence where it was made for that."""
+    """Converts an exception to a `PoolError` for the user; returns a `PoolError` unchanged."""
     if isinstance(error, PoolError):
         return error
     wrong = PoolError(f"{rule}, but raised {type(error).__name__}: {error}")

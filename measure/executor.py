@@ -20,7 +20,7 @@ from targets.fences import fenced
 
 
 class KernelExecutor:
-    """Builds and runs trials through `search_space` and `targets`."""
+    """An executor that builds and runs trials through `search_space` and `targets`."""
 
     def build(self, trial: Trial) -> bytes:
         """Replays the trace, lowers it and compiles the program."""
@@ -35,16 +35,16 @@ class KernelExecutor:
             raise TrialFailure(ErrorClass.compile, str(error)) from error
 
     def prepare(self, trial: Trial, reference: bool = True) -> Task:
-        """Two sets of random inputs of the trial's seed, and where wanted the reference's answers to them."""
+        """Makes two sets of random inputs from the trial's seed and, if wanted, the reference outputs of both."""
         workload = _workload_of(trial)
         inputs = [
-            fenced(array) if spec.constant else array  # prologues read them where they lie
+            fenced(array) if spec.constant else array  # prologues read constants in place
             for array, spec in zip(workload.make_inputs(trial.seed), workload.inputs, strict=True)
         ]
         others = workload.other_inputs(inputs, trial.seed)
         with np.errstate(all="ignore"):
             expected, others_expected = (
-                workload.reference(*given) if reference else None for given in (inputs, others)
+                workload.reference(*arrays) if reference else None for arrays in (inputs, others)
             )
         rtol, atol = workload.tolerance_of(trial.algorithm)
         constant_bytes = sum(array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant)
@@ -54,7 +54,7 @@ class KernelExecutor:
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
         """Loads the machine code and packs the constants, all of it between fences.
 
-        What its target does not find worth timing is refused, once another candidate of the task has been timed.
+        Refuses a kernel that its target considers not worth timing, once another candidate of the task has been timed.
         """
         target, built = registry.get(trial.target), Module.from_bytes(module)
         refusal = "" if trial.best_seconds is None else target.refusal(built)

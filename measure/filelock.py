@@ -1,4 +1,4 @@
-"""Locks on files, which the system lets go of when their process dies."""
+"""Locks on files, which the system releases when their process dies."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ ALONE, SHARED = fcntl.LOCK_EX, fcntl.LOCK_SH
 
 
 def lock_within(seconds: float, descriptor: int, mode: int = ALONE, pause: float = 0.01) -> bool:
-    """Takes a lock that others may hold; whether it could be had.
+    """Takes a lock that others may hold; returns whether it succeeded.
 
     Args:
-        seconds: to wait for it at most.
-        descriptor: of the open file.
+        seconds: longest wait in seconds.
+        descriptor: descriptor of the open file.
         mode: `ALONE` or `SHARED`.
         pause: seconds between attempts.
     """

@@ -1,4 +1,4 @@
-"""Facts about the machine that measures: what it is, which cores a kernel gets, how noisy it is now."""
+"""Facts about the machine that measures: hardware, cores for a kernel, and the environment of workers."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ import numpy as np
 
 from targets.cuda.telemetry import gpu_name
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 _SYSTEM = Path("/sys/devices/system/cpu")
 _TUNING_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_")
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """Logical cores that this process may use, one of each physical core first."""
+    """Lists the logical cores that this process may use, one of each physical core first."""
     allowed = sorted(os.sched_getaffinity(0))
     rank = {core: _siblings(core).index(core) for core in allowed}
     return tuple(sorted(allowed, key=lambda core: (rank[core], core)))
 
 
 def cores_for(threads: int) -> tuple[int, ...]:
-    """Logical cores for a kernel of `threads` threads; all where it has more threads than there are cores."""
+    """Lists logical cores for a kernel of `threads` threads; all cores if it has more threads."""
     return allowed_cores()[:threads]
 
 
 def last_level_cache_bytes() -> int:
-    """Size of the largest cache of the first core, in bytes; 32 MiB where the system does not say."""
+    """Reads the size of the largest cache of the first core, in bytes; 32 MiB if the system does not tell."""
     sizes = [_cache_bytes(path) for path in (_SYSTEM / "cpu0" / "cache").glob("index*/size")]
     return max(sizes, default=32 << 20)
 
 
 def cpu_name() -> str:
-    """The processor as its maker calls it; on virtual machines often without a model."""
+    """Reads the processor's name by its maker; on virtual machines it often lacks the model."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -50,7 +50,7 @@ def cpu_name() -> str:
 
 
 def describe_host() -> dict[str, Any]:
-    """JSON-able description for records and summaries; the same as long as the machine is the same."""
+    """Describes the machine for records and summaries, as plain data that is constant on one machine."""
     return {
         "machine": platform.machine(),
         "cpu": f"{cpu_name()} ({llvm.get_host_cpu_name()})",
@@ -65,10 +65,10 @@ def describe_host() -> dict[str, Any]:
 
 
 def end_with(parent: int) -> None:
-    """Has the system kill this process when the thread that has started it ends, however that ends.
+    """Asks the system to kill this process when the thread that has started it ends, for whatever reason.
 
     Args:
-        parent: process id of the one that has started this one; where it is gone already, this one exits.
+        parent: process id of the parent; if the parent has ended already, this process exits.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -77,9 +77,9 @@ def end_with(parent: int) -> None:
 
 @cache
 def machine_name() -> str:
-    """Name by which processes find out that they share a machine: builds and timings take turns on it.
+    """Returns a name that is equal for all processes on one machine: builds and timings alternate on it.
 
-    It tells running kernels apart, so containers on one machine, whatever they are called, are one.
+    The name identifies the running kernel, so that containers on one machine, whatever their host names, share it.
     """
     try:
         return "machine-" + Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
@@ -88,13 +88,13 @@ def machine_name() -> str:
 
 
 def worker_environment(python_path: list[str]) -> dict[str, str]:
-    """Environment of a worker: no setting of a threading library leaks in from the user's shell.
+    """Returns the environment of a worker, without the user's settings of threading libraries.
 
     NumPy's own matrix library gets one thread: its idle threads would spin beside the kernel that is timed.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_TUNING_PREFIXES)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_TUNING_PREFIXES)}
     return {
-        **kept,
+        **inherited,
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "PYTHONHASHSEED": "0",
@@ -104,16 +104,16 @@ def worker_environment(python_path: list[str]) -> dict[str, str]:
 
 @cache
 def _siblings(core: int) -> list[int]:
-    """Logical cores on the same physical core."""
+    """Lists the logical cores on the same physical core."""
     try:
         text = (_SYSTEM / f"cpu{core}" / "topology" / "thread_siblings_list").read_text()
     except OSError:
         return [core]
-    found: list[int] = []
+    cores: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found if core in found else [core]
+        cores += range(int(first), int(last or first) + 1)
+    return cores if core in cores else [core]
 
 
 def _cache_bytes(path: Path) -> int:

@@ -17,15 +17,15 @@ from search_space.folders import FolderError, runtime_folder
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
-"""Seconds after which a wait for the machine looks whether it is to stop."""
+"""Seconds after which a wait for the machine checks whether it is to stop."""
 _MODES = {"build": fcntl.LOCK_SH, "time": fcntl.LOCK_EX}
 
 
 class HostLock:
-    """Advisory lock on a file, let go by the system if its holder dies.
+    """Advisory lock on a file, which the system releases if its holder dies.
 
     Args:
-        path: the lock file; runs that name the same one exclude each other.
+        path: path of the lock file; runs with the same one exclude each other.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -35,7 +35,7 @@ class HostLock:
         self._notice = WaitNotice()
 
     def acquire(self, phase: str, timeout: float) -> bool:
-        """Takes the lock for `build` (shared) or `time` (exclusive), in exchange for what is held.
+        """Takes the lock for `build` (shared) or `time` (exclusive), and releases the one held before.
 
         Args:
             phase: `build` or `time`.
@@ -46,7 +46,7 @@ class HostLock:
         """
         if self.held == phase:
             return True
-        self.release()  # the exchange is not atomic in the system either
+        self.release()  # the system's exchange of modes is not atomic either
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -63,13 +63,13 @@ class HostLock:
                 return True
 
     def release(self) -> None:
-        """Lets others build and time."""
+        """Releases the lock, so that others can build and time."""
         if self.held:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             self.held = None
 
     def close(self) -> None:
-        """Lets go of the lock for good; may be called twice."""
+        """Releases the lock for good; may be called twice."""
         self.release()
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -78,20 +78,20 @@ class HostLock:
 
 @contextmanager
 def alone(timeout: float = 600.0, stop: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Nothing else of this package builds or times on this host, until the block ends; it is waited for.
+    """Waits until nothing else of this package builds or times on this host, and keeps others waiting during the block.
 
     Args:
         timeout: seconds after which the block is entered all the same, with a warning.
-        stop: asked while it waits; true: the wait ends with KeyboardInterrupt.
+        stop: asked while it waits; if it returns True, KeyboardInterrupt is raised.
     """
     lock, end = HostLock(), time.monotonic() + timeout
     try:
-        while not (held := lock.acquire("time", min(POLL_SECONDS, max(0.0, end - time.monotonic())))):
+        while not (acquired := lock.acquire("time", min(POLL_SECONDS, max(0.0, end - time.monotonic())))):
             if stop is not None and stop():
                 raise KeyboardInterrupt
             if time.monotonic() >= end:
                 break
-        if not held:
+        if not acquired:
             log.warning("other programs build or time on this host for %g s already: timings are disturbed", timeout)
         yield
     finally:
@@ -99,10 +99,10 @@ def alone(timeout: float = 600.0, stop: Callable[[], bool] | None = None) -> Ite
 
 
 def default_path() -> Path:
-    """Lock file of this user on this host.
+    """Returns the path of the lock file of this user on this host.
 
     Raises:
-        PoolError: somebody else has taken the folder for it.
+        PoolError: the folder for it belongs to another user.
     """
     try:
         return runtime_folder() / "autotune-measure.lock"

@@ -1,4 +1,4 @@
-"""What a worker needs of the code that builds and runs kernels: a small protocol, injected by import path."""
+"""Interface between a worker and the code that builds and runs kernels, injected by import path."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from targets.base import Bound
 
 @dataclass(frozen=True)
 class Task:
-    """What all trials of one workload and seed share.
+    """Data that all trials of one workload and seed share.
 
     Attributes:
         inputs: the input arrays.
-        expected: the reference output; None where it was not asked for.
+        expected: the reference output; None if it was not asked for.
         rtol, atol: tolerance of the comparison.
         constant_bytes: bytes of the inputs that are constants.
         cache_bytes: size of the target's last-level cache.
         others: other inputs with the same constants, on which kernels are timed and checked again; empty: the same.
-        others_expected: the reference's output of these; None where it was not asked for.
+        others_expected: the reference output for `others`; None if it was not asked for.
     """
 
     inputs: Sequence[NDArray[Any]]
@@ -39,23 +39,23 @@ class Task:
 
 
 class Executor(Protocol):
-    """Builds in one process and runs in another; a trial that fails is a `TrialFailure` with its class."""
+    """Code that builds in one process and runs in another; a trial fails by a `TrialFailure` with its class."""
 
     def build(self, trial: Trial) -> bytes:
         """Compiles a trial to a self-contained module."""
 
     def prepare(self, trial: Trial, reference: bool = True) -> Task:
-        """Makes inputs and, where wanted, reference of the trial's task; kept by the worker for the next trials."""
+        """Makes inputs and, if wanted, the reference of the trial's task; the worker keeps it for the next trials."""
 
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
-        """Loads a module and binds it to the inputs, what lies around arrays guarded where the target can.
+        """Loads a module and binds it to the inputs, with guards around arrays if the target supports them.
 
-        More than one of `copies` asks for constants that are cold.
+        With more than one of `copies` the constants are cold in each run.
         """
 
 
 def load_executor(path: str) -> Executor:
-    """Makes the executor that `path`, "module:Class", names."""
+    """Makes the executor named by `path`, "module:Class"."""
     module, _, name = path.partition(":")
     if not module or not name:
         raise ValueError(f"`executor` must be 'module:Class', but got executor={path!r}")
@@ -63,10 +63,10 @@ def load_executor(path: str) -> Executor:
 
 
 def bind_rotated(executor: Executor, trial: Trial, module: bytes, task: Task, most_bytes: int) -> tuple[Bound, int]:
-    """A built trial bound to its inputs, with as many copies of the constants as its state of the caches asks for.
+    """Binds a built trial to its inputs, with as many copies of the constants as its cache state requires.
 
     Returns:
-        The kernel, and the bytes of the copies, at most `most_bytes`; 0 where nothing rotates.
+        The kernel, and the bytes of the copies, at most `most_bytes`; 0 if nothing rotates.
     """
     copies = 1
     if trial.cache == "network" and task.constant_bytes:

@@ -1,11 +1,11 @@
 """Interleaved timing of many kernels: short bursts of one after the other, round after round, in one process.
 
-A host that others share changes its speed by tens of percent within fractions of a second. Whoever times one kernel
-for 15 ms, and then the next one, compares the moments as much as the kernels. Here the bursts of every kernel are
-spread over the seconds that the whole group takes, so that each meets the host's fast moments, and its fastest burst
-says what it can do; docs/measurement.md says what that is worth.
+A host that others share changes its speed by tens of percent within fractions of a second. Timing one kernel for 15 ms,
+and then the next one, compares the moments as much as the kernels. Here the bursts of every kernel are spread over the
+seconds that the group takes, so that each meets the host's fast moments. Its fastest burst tells its speed; see
+docs/measurement.md for the accuracy.
 
-What a pool has measured before was checked by it, and is not checked again unless that is asked for.
+Outputs are not compared with the reference unless asked for: a pool has checked these kernels before.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from measure.timing import counted
 from measure.timing_process import TimingProcess
 
 _SHARE = 1 / 40
-"""Of the time-out of one kernel, that a round has for each kernel besides."""
+"""Share of one kernel's time-out that each kernel adds to the time-out of a round."""
 
 
 @dataclass(frozen=True)
 class InterleavedTiming:
-    """How a group of kernels is timed.
+    """Settings for timing a group of kernels.
 
     Attributes:
         rounds: bursts of each kernel.
-        burst_seconds: of one burst; a kernel that takes longer runs once.
+        burst_seconds: seconds of one burst; a kernel that takes longer runs once.
         group: most kernels whose bursts are interleaved: the more, the longer the time over which each is spread.
-        rotation_bytes: most memory for rotated copies of a kernel's constants, bytes. What the others of a group do
-            between two bursts makes them cold besides.
-        timeout_seconds: that binding and running one kernel may take, and a round of a group of 40.
-        check: whether outputs are held against the reference, as a pool does.
+        rotation_bytes: most memory for rotated copies of a kernel's constants, bytes. The other kernels of a group,
+            which run between two bursts, also make constants cold.
+        timeout_seconds: limit for binding and running one kernel; a group of n kernels gets 1 + n / 40 times as long.
+        check: whether outputs are compared with the reference, as in a pool.
     """
 
     rounds: int = 60
@@ -63,13 +63,13 @@ class InterleavedTiming:
 
 
 class InterleavedTimer(Closing):
-    """Times groups of known kernels on this machine, in a process of its own.
+    """A timer of groups of known kernels on this machine, in a process of its own.
 
     Args:
-        threads: that kernels run on.
-        timing: of a group.
-        settings: of the local pool: executor, time-outs, the host's lock.
-        seed: of the order in each round.
+        threads: number of threads that kernels run on.
+        timing: settings for timing a group.
+        settings: settings of the local pool: executor, time-outs, the host's lock.
+        seed: seed of the order in each round.
     """
 
     def __init__(
@@ -93,16 +93,17 @@ class InterleavedTimer(Closing):
         """Times kernels, at most `timing.group` at a time, and yields the results of each group as soon as it is done.
 
         Args:
-            trials: of one workload and one seed for each group, or inputs are made for each anew.
-            stop: is asked before each group, and while others use the machine.
+            trials: trials to time; groups of one workload and one seed share inputs, others need new ones for each
+                trial.
+            stop: asked before each group, and while others use the machine.
 
         Yields:
-            A result for each trial, in order, until it is to stop. `latencies` are medians of bursts. A group in which
-            a kernel fails as it runs or takes the process along, or that is too large for the memory, is timed again in
-            halves, until the culprit is alone with its failure.
+            A result for each trial, in order, until `stop` returns True. `latencies` are medians of bursts. A group is
+            timed again in halves if a kernel fails as it runs or ends the process, or if the memory is too small.
+            Finally the culprit is alone with its failure.
         """
         for first in range(0, len(trials), self.timing.group):
-            while not self._lock.acquire("time", POLL_SECONDS):  # others build or time
+            while not self._lock.acquire("time", POLL_SECONDS):  # other programs build or time
                 if stop():
                     return
             if stop():
@@ -138,8 +139,8 @@ class InterleavedTimer(Closing):
             failure = TrialFailure(error.death.error, f"the kernel's process {error.death.how}")
         if failure is None:
             return [
-                TrialResult(trial, first + place, _outcome(of))
-                for place, (trial, of) in enumerate(zip(trials, answer["results"], strict=True))
+                TrialResult(trial, first + index, _outcome(of))
+                for index, (trial, of) in enumerate(zip(trials, answer["results"], strict=True))
             ]
         self._process.close()
         if len(trials) == 1:
@@ -149,10 +150,10 @@ class InterleavedTimer(Closing):
 
 
 def _failure(header: dict[str, Any]) -> TrialFailure | None:
-    """Why a group could not be timed; None where it was.
+    """Returns the reason why a group could not be timed; None if it was timed.
 
     Raises:
-        PoolError: for a fault of ours, which no smaller group would be without.
+        PoolError: a fault of this project, which smaller groups would have, too.
     """
     if "error" not in header:
         return None
@@ -163,7 +164,7 @@ def _failure(header: dict[str, Any]) -> TrialFailure | None:
 
 
 def _outcome(found: dict[str, Any]) -> Outcome:
-    """What the process says of a kernel."""
+    """Converts the process's data on a kernel to an outcome."""
     if "error" in found:
         return Outcome.failed(ErrorClass(found["error"]), found["message"])
     latencies = tuple(counted(np.array(found["latencies"], np.float64)).tolist())

@@ -1,9 +1,9 @@
-"""Append-only file of lines: whole lines or nothing, any number of writers, and a torn last line healed.
+"""Append-only file of lines: complete lines or nothing, any number of writers, and repair of a torn last line.
 
-A line is one `os.write` on a descriptor opened with `O_APPEND`, followed by `fsync`, both under a lock on the file that
-is held for these two alone: a crash can tear only the last line of the file, and only one that was never acknowledged.
-Whoever writes next heals it, and nobody who has only opened the file changes it: it may be one of another kind. The
-lock is the system's, which lets go of it when its holder dies.
+A line is one `os.write` on a descriptor opened with `O_APPEND`, followed by `fsync`. A lock on the file is held for
+these two alone. A crash can tear only the last line of the file, and only one that was never acknowledged. The next
+writer repairs it. Opening a file does not change it, as it may be one of another kind. The system releases the lock
+when its holder dies.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LOCK_TIMEOUT = 60.0
 """Seconds to wait for other writers, each of which needs milliseconds."""
 
 _MOST = 1 << 26
-"""Bytes of a line; what is longer is looked at in parts, as it is none of ours."""
+"""Maximum bytes of a line of ours; longer lines are read in parts."""
 
 
 class LineReader:
-    """Reads lines of an open file for as long as somebody holds the reader, whatever becomes of the file's name.
+    """A reader of lines of an open file, which keeps working if the file is renamed or removed.
 
     Args:
-        descriptor: of the file, which is duplicated.
-        name: of the file, for messages.
+        descriptor: descriptor of the file; the reader duplicates it.
+        name: name of the file, for messages.
     """
 
     def __init__(self, descriptor: int, name: str) -> None:
@@ -40,7 +40,7 @@ class LineReader:
         weakref.finalize(self, os.close, self._descriptor)
 
     def line_at(self, offset: int) -> bytes:
-        """The line that starts at `offset` bytes, without its newline."""
+        """Reads the line that starts at `offset` bytes, without its newline."""
         parts: list[bytes] = []
         while not parts or b"\n" not in parts[-1]:
             parts.append(os.pread(self._descriptor, 1 << 14, offset + sum(map(len, parts))))
@@ -53,16 +53,16 @@ class Journal:
     """A file of newline-terminated lines.
 
     Args:
-        path: the file; made empty where it does not exist, unless `readonly`.
-        complete: tells whether an unterminated last line is whole, only its newline missing, or the beginning of one
-            that was being written; raises a `RecordError` for any other.
-        readonly: never write, not even to heal.
+        path: path of the file; created unless it exists or `readonly` is set.
+        complete: function that tells whether an unterminated last line lacks only its newline (True), or is the
+            beginning of a line (False). It raises a `RecordError` for any other line.
+        readonly: whether to never write, not even to repair.
 
     Attributes:
-        repaired: one sentence on what was done about a torn last line, the latest; None where there was none.
+        repaired: sentence on the latest repair of a torn last line; None if there was no repair.
 
     Raises:
-        RecordError: the file cannot be opened, or ends in what is no line of its kind.
+        RecordError: the file cannot be opened, or its end is not a line of its kind.
     """
 
     def __init__(self, path: str | os.PathLike[str], complete: Callable[[bytes], bool], readonly: bool = False) -> None:
@@ -80,19 +80,19 @@ class Journal:
             if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
                 raise RecordError(f"`records` must be a regular file, but got {self.path}")
             with self._locked():
-                size, start, whole = self._look()
+                size, start, complete_tail = self._look()
         except RecordError:
             self._file.close()
             raise
-        self._end = size if whole else start
-        self._lines = 0  # ends of lines before `_end`, once they were read
-        if readonly and not whole:
+        self._end = size if complete_tail else start
+        self._lines = 0  # number of lines before `_end`, once they were read
+        if readonly and not complete_tail:
             self.repaired = f"{self.path}: the last line was torn ({size - start} bytes) and was left out"
 
     def lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yields (line number from 1, offset in bytes, line without its newline) of every line whole when opened."""
+        """Yields (line number from 1, offset in bytes, line without its newline) of each line complete when opened."""
         offset, number, self._lines = 0, 0, 0
-        with os.fdopen(os.dup(self._file.fileno()), "rb") as file:  # the path may be another file's by now
+        with os.fdopen(os.dup(self._file.fileno()), "rb") as file:  # the path may name another file by now
             file.seek(0)
             while offset < self._end and (line := file.readline(min(self._end - offset, _MOST))):
                 number += 1
@@ -101,42 +101,42 @@ class Journal:
                 self._lines += line.endswith(b"\n")
 
     def heal(self) -> None:
-        """Deals with a torn last line, once everything before it was recognised; nothing where that is all right.
+        """Repairs a torn last line, once everything before it was recognised; does nothing if the line is complete.
 
         Raises:
-            FullError: there is no room for a newline.
-            RecordError: the last line is none of this file's kind, or others keep the file locked.
+            FullError: the disk is full, so that the newline cannot be added.
+            RecordError: the last line is not of this file's kind, or others keep the file locked.
         """
         if not self.readonly:
             with self._locked():
                 self._healed()
 
     def reader(self) -> LineReader:
-        """Reads lines also after the journal was closed."""
+        """Makes a reader, which works also after the journal was closed."""
         return LineReader(self._file.fileno(), str(self.path))
 
     def append(self, lines: Sequence[bytes]) -> list[tuple[int, int]]:
         """Writes lines, their newlines included, and syncs them to disk at once.
 
         Returns:
-            Of each its number from 1, and its offset in bytes. Other writers' lines may stand before the first.
+            Number from 1 and offset in bytes of each line. Other writers' lines may precede the first.
 
         Raises:
-            FullError: the lines could not be written, and nothing of them is in the file.
-            RecordError: the journal is read only, or others keep the file locked.
+            FullError: the lines could not be written; the file has no part of them.
+            RecordError: the journal is read-only, or others keep the file locked.
         """
         if self.readonly:
             raise RecordError(f"`records` must be opened for writing to append, but got readonly={self.path}")
         with self._locked():
             offset = self._healed()
             self._add(b"".join(lines), offset)
-            places = []
+            positions = []
             for line in lines:
                 self._lines += 1
-                places.append((self._lines, offset))
+                positions.append((self._lines, offset))
                 offset += len(line)
             self._end = offset
-        return places
+        return positions
 
     def close(self) -> None:
         """Closes the file."""
@@ -144,7 +144,7 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Holds the file's lock: against all others to write, against writers to read."""
+        """Holds the file's lock: exclusively to write, against writers alone to read."""
         mode = SHARED if self.readonly else ALONE
         if not lock_within(LOCK_TIMEOUT, self._file.fileno(), mode, pause=0.001):
             raise RecordError(
@@ -157,10 +157,10 @@ class Journal:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
 
     def _add(self, data: bytes, end: int) -> None:
-        """Writes at the end of the file, which is at `end` bytes, and syncs; all of it or nothing."""
+        """Writes all of `data` or nothing at the end of the file, which is at `end` bytes, and syncs."""
         rest = memoryview(data)
         try:
-            while rest:  # once, unless there is no room: the second attempt says why
+            while rest:  # a second write only if the disk is full, to get its error
                 rest = rest[os.write(self._file.fileno(), rest) :]
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -171,7 +171,7 @@ class Journal:
             ) from None
 
     def _look(self) -> tuple[int, int, bool]:
-        """Size of the file, where its last line begins that has no newline, and whether that is whole; in bytes."""
+        """Returns the file's size and the start of its unterminated last line, in bytes, and whether it is complete."""
         size = os.fstat(self._file.fileno()).st_size
         start = self._last_newline(size) + 1
         tail = os.pread(self._file.fileno(), min(size - start, _MOST), start)
@@ -181,12 +181,12 @@ class Journal:
             raise RecordError(f"{self.path}: {error}") from None
 
     def _healed(self) -> int:
-        """Makes the last whole line the end of the file, and returns it in bytes; the lock is held."""
-        size, start, whole = self._look()
+        """Repairs the last line and returns the end of the file in bytes; the caller holds the lock."""
+        size, start, complete_tail = self._look()
         before = self._end
         if start == size:
             self._end = size
-        elif whole:
+        elif complete_tail:
             self._add(b"\n", size)
             self.repaired = f"{self.path}: the last line had lost its newline; it was put back"
             self._end = size + 1
@@ -198,8 +198,8 @@ class Journal:
         return self._end
 
     def _last_newline(self, size: int) -> int:
-        """Offset of the last newline in bytes, -1 where there is none."""
-        end, block = size, 1  # the first byte to look at is nearly always the one
+        """Finds the offset of the last newline in bytes; -1 if there is no newline."""
+        end, block = size, 1  # nearly always the last byte is the newline
         while end > 0:
             begin = max(0, end - block)
             found = os.pread(self._file.fileno(), end - begin, begin).rfind(b"\n")
@@ -209,7 +209,7 @@ class Journal:
         return -1
 
     def _newlines(self, begin: int, end: int) -> int:
-        """Lines that end between two offsets."""
+        """Counts the lines that end between two offsets."""
         count = 0
         while begin < end:
             part = os.pread(self._file.fileno(), min(end - begin, 1 << 16), begin)

@@ -1,4 +1,4 @@
-"""One call of a kernel for its own sake, in a worker process: load, run on arrays, time, give the output back."""
+"""One call of a kernel for its own sake, in a worker process: load, run on arrays, time, return the output."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from targets import registry
 from targets.base import Module, RunError
 from targets.threads import MOST_THREADS, check_threads
 
-MOST_SAMPLES = 100_000
+MOST_SAMPLES = 100_000  # timed executions of a call
 
 
 def handle(
     call: Mapping[str, Any], blob: bytes, prepared: Callable[[], None] = lambda: None
 ) -> tuple[dict[str, Any], bytes]:
-    """Runs a kernel once, and then as often as its time is asked for.
+    """Runs a kernel once, and then `iterations` times to time it.
 
     Args:
         call: `target`; `module_bytes`; `arrays`, the description of inputs, or null with a `workload` whose inputs of
             `seed` are made here; `iterations` to time; `threads`, null for all.
         blob: the module, then the inputs' bytes.
-        prepared: is called when the inputs are at hand.
+        prepared: function that is called when the inputs are ready.
 
     Returns:
         `output`, the description of the output, and `latencies`, seconds of each timed execution; the output's bytes.
 
     Raises:
-        TrialFailure: inputs that the kernel does not take, or a call that is none.
-        RunError: the kernel found a fault of its own, as simulators do.
+        TrialFailure: the kernel does not take the inputs, or the call is malformed.
+        RunError: the kernel reports a fault of its own, as simulators do.
     """
     try:
         size, iterations, threads = int(call["module_bytes"]), int(call["iterations"]), call["threads"]

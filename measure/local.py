@@ -1,6 +1,6 @@
 """Pool on this host: a fleet of one builder and one device, which has the host to itself while a kernel is timed.
 
-The fleet's loop runs inside `results` alone, in the caller's thread: while a kernel is timed this process sleeps, and
+The fleet's loop runs inside `results` alone, in the caller's thread. While a kernel is timed this process sleeps, and
 while the caller works no kernel is timed that it would disturb.
 """
 
@@ -25,13 +25,13 @@ _ANY = "any target"
 
 
 class LocalPool(FleetPool):
-    """Measures trials in child processes of this host; those of simulated targets alone, too.
+    """A pool that measures trials in child processes of this host, one at a time, even for simulated targets.
 
     Args:
-        settings: how; the defaults suit a machine that is otherwise idle.
+        settings: settings of measurement; the defaults suit a machine that is otherwise idle.
 
     Attributes:
-        builder, device: its endpoints.
+        builder, device: endpoints of the pool.
     """
 
     _target = _ANY
@@ -58,7 +58,7 @@ class LocalPool(FleetPool):
         await self._fleet.settled()
 
     def _start(self) -> None:
-        """There is nothing to start: the loop runs where somebody waits for it."""
+        """Does nothing: the loop runs only while the caller waits for it."""
 
     def _wait(self, timeout: float | None) -> None:
         end = math.inf if timeout is None else time.monotonic() + timeout
@@ -82,7 +82,7 @@ class LocalPool(FleetPool):
         task.result()
 
     def _run(self) -> None:
-        """Runs the loop until it is stopped, in this thread unless that is running another one, as in a notebook."""
+        """Runs the loop until it is stopped; in another thread if this one runs a loop already, as in a notebook."""
         if not _runs_loop():
             self._loop.run_forever()
             return
@@ -97,7 +97,7 @@ class LocalPool(FleetPool):
 
     def _take(self, result: TrialResult) -> None:
         self._done.append(result)
-        self._loop.stop()  # the next trial is begun when somebody waits for it
+        self._loop.stop()  # the next trial begins when the caller waits for it
 
     def _fail(self, error: PoolError) -> None:
         super()._fail(error)
@@ -105,7 +105,7 @@ class LocalPool(FleetPool):
 
 
 def _runs_loop() -> bool:
-    """Whether this thread is running an event loop."""
+    """Tells whether this thread is running an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A child's messages, waited for by coroutines: each within its time."""
+"""Messages of a child process that coroutines wait for, each with a time-out."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ Message = tuple[dict[str, Any], bytes]
 
 
 class Messages:
-    """What a child says. The loop watches its socket from the first wait on, which costs less than for each message.
+    """Messages of a child process.
+
+    The loop watches its socket from the first wait on, which is cheaper than adding a reader for each message.
 
     Args:
         child: the process.
 
     Attributes:
-        limit: seconds for which the last message was, or is, waited for.
+        limit: time-out of the current or last wait, seconds.
     """
 
     def __init__(self, child: Child) -> None:
         self._child = child
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it watches
-        self._early: list[Message | None] = []  # that nobody has waited for
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop that watches the socket
+        self._early: list[Message | None] = []  # messages that came before a call of `next`
         self._awaited: asyncio.Future[Message | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.limit = self._prepared = math.inf
 
     async def next(self, seconds: float, prepared: float = math.inf) -> Message | None:
-        """The next message but `prepared`; None when the child has died.
+        """Returns the next message other than `prepared`; None when the child has died.
 
         Args:
-            seconds: until it comes, or the child says that it is prepared.
-            prepared: from then on.
+            seconds: limit until the message comes, or the child reports that it is prepared.
+            prepared: limit from that report on.
 
         Raises:
-            TimeoutError: it did not come.
+            TimeoutError: the message did not come in time.
         """
         if self._early:
             return self._early.pop(0)
@@ -55,17 +57,17 @@ class Messages:
             self._stop_timer()
 
     def close(self) -> None:
-        """Does not listen any more; before the child is closed. May be called twice."""
+        """Stops listening; to be called before the child is closed. May be called twice."""
         if self._loop is not None:
             self._loop.remove_reader(self._child.channel.fileno())
             self._loop = None
 
     def _heard(self) -> None:
-        """Takes the message that is there."""
+        """Receives the message that has arrived."""
         assert self._loop is not None
         try:
             message = self._child.receive(0.0)
-        except TimeoutError:  # the rest of it is on its way
+        except TimeoutError:  # the message is incomplete
             return
         if message is None:
             self.close()

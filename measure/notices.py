@@ -1,4 +1,4 @@
-"""Notices of long waits: after two seconds a wait says, once, what it waits for."""
+"""Notifications of waits that last longer than two seconds, each with its reason."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class WaitNotice:
-    """Reports a wait that polls: once, when it has lasted, and again only after `over`.
+    """A notice of a wait that polls: reports once that it lasts, and again only after `over`.
 
     Args:
-        say: shows a sentence to the user; by default a warning in the log, which is shown where nobody set one up.
+        say: function that shows a sentence to the user; by default a warning in the log, shown without any set-up.
     """
 
     def __init__(self, say: Callable[[str], None] = log.warning) -> None:
@@ -27,7 +27,7 @@ class WaitNotice:
         self._said = False
 
     def still(self, what: str) -> None:
-        """The wait for `what` goes on."""
+        """Notes that the wait for `what` goes on; reports it if it has lasted long enough."""
         now = time.monotonic()
         self._since = now if self._since is None else self._since
         if not self._said and now - self._since >= NOTICE_SECONDS:
@@ -35,13 +35,13 @@ class WaitNotice:
             self._say(f"waiting for {what}")
 
     def over(self) -> None:
-        """The wait has ended; what comes is another one."""
+        """Ends the wait; the next call of `still` begins another one."""
         self._since, self._said = None, False
 
 
 @contextmanager
 def notice_if_slow(what: str, say: Callable[[str], None] = log.warning) -> Iterator[None]:
-    """Says what is done, in a sentence, if the block lasts."""
+    """Reports `what` in a sentence, if the block lasts."""
     timer = threading.Timer(NOTICE_SECONDS, say, [what])
     timer.daemon = True
     timer.start()

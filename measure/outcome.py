@@ -1,7 +1,7 @@
-"""What came of a trial, and what may be said of it: one definition for whatever says it.
+"""Outcome of a trial, and the rules that it must obey: one definition for all that reports one.
 
-Results of pools, answers of workers wherever they are and lines of records files are made of an `Outcome`, so nothing
-that is compared, learned from or written down can be what no measurement gives.
+Results of pools, answers of workers anywhere and lines of records files consist of an `Outcome`. So no data that is
+compared, learned from or written down can be impossible for a measurement.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from measure import typed
 from measure.errors import ErrorClass, OutcomeError
 
 SHORTEST = 1e-10
-"""Seconds: no clock is as fine, and no kernel as fast."""
+"""Lower limit of a latency, seconds: no clock is as fine, and no kernel as fast."""
 MOST_TEXT = 4000
-"""Characters of a message."""
-MOST_METRICS = 64
+"""Maximum number of characters of a message."""
+MOST_METRICS = 64  # every record contains them
 _SAME = 1e-6  # relative difference of two figures that are the same
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one trial: samples of its latency, or the class of its failure.
+    """Samples of one trial's latency, or the class of its failure.
 
     A trial that is `ok` has latencies, and `seconds` is their median; a failure has neither.
 
     Attributes:
         latencies: seconds of each sample, in order of time; empty on failure.
         seconds: the median of `latencies`; NaN on failure.
-        error: `ErrorClass.ok` or the class of the failure.
+        error: class of the failure, or `ErrorClass.ok`.
         message: one sentence on the failure, or on a trial that was cut short; else empty.
-        build_seconds, run_seconds: wall time of the build, and of check and timing; NaN where there was none.
+        build_seconds, run_seconds: wall time of the build, and of check and timing; NaN if it did not take place.
         spread: (75th percentile - 25th percentile) / median of `latencies`; NaN on failure.
         max_error: largest absolute difference to the reference / largest absolute reference value; NaN: not compared.
         rotation_bytes: bytes of rotated constants in the `network` state, 0 where nothing was rotated.
-        metrics: what else the target knows of an execution, by name.
-        host: of the machine that ran it, see `measure.host.describe_host`; a device of a fleet has its name under
-            `device`. Empty in the results of pools that measure on this machine.
+        metrics: other numbers that the target reports of an execution, by name.
+        host: description of the machine that ran it, see `measure.host.describe_host`; a device of a fleet has its
+            name under `device`. Empty in the results of pools that measure on this machine.
 
     Raises:
-        OutcomeError: what no measurement gives; names the rule and the value.
+        OutcomeError: a value is impossible for a measurement; names the rule and the value.
     """
 
     latencies: tuple[float, ...] = ()
@@ -83,23 +83,23 @@ class Outcome:
 
     @classmethod
     def of_samples(cls, latencies: tuple[float, ...], **others: Any) -> Outcome:
-        """Outcome of a trial that worked, with the median and the spread of its samples; `others` are other fields."""
+        """Makes the outcome of a trial that worked, with its samples' median and spread; `others` are other fields."""
         low, middle, high = np.quantile(latencies, (0.25, 0.5, 0.75)).tolist()
         return cls(latencies, middle, spread=(high - low) / middle if middle > 0 else 0.0, **others)
 
     @classmethod
     def failed(cls, error: ErrorClass, message: str = "", **others: Any) -> Outcome:
-        """Outcome of a trial that failed; `others` are other fields."""
+        """Makes the outcome of a trial that failed; `others` are other fields."""
         return cls(error=error, message=message, **others)
 
     @property
     def ok(self) -> bool:
-        """Whether the trial was measured and its output right."""
+        """Tells whether the trial was measured and its output right."""
         return self.error is ErrorClass.ok
 
 
 def check_latencies(latencies: tuple[float, ...]) -> None:
-    """Refuses samples of which one is no latency, or of which there is none.
+    """Refuses an empty tuple of samples, and samples that cannot be latencies.
 
     Raises:
         OutcomeError: names the rule and the value.
@@ -112,21 +112,21 @@ def check_latencies(latencies: tuple[float, ...]) -> None:
 
 
 def median(latencies: tuple[float, ...]) -> float:
-    """The median of samples, of which there is at least one."""
+    """Returns the median of at least one sample."""
     ordered, half = sorted(latencies), len(latencies) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def read(header: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[float, float] | None]:
-    """Fields of an `Outcome` that a worker's last message gives, and start and end of the work in its own seconds.
+    """Reads fields of an `Outcome` from a worker's last message, and start and end of the work by the worker's clock.
 
-    Whether they go together is for `Outcome` to say; fields of other names are left alone.
+    Does not check whether the fields agree, which `Outcome` does; ignores fields of other names.
 
     Raises:
-        OutcomeError: a field of another type.
+        OutcomeError: a field has another type, or its value is impossible.
     """
-    found = typed.read(Outcome, {name: header[name] for name in _SAID & header.keys()})
-    message = found.get("message", "")
+    said = typed.read(Outcome, {name: header[name] for name in _SAID & header.keys()})
+    message = said.get("message", "")
     if len(message) > MOST_TEXT or (not message.isascii() and not _is_unicode(message)):
         raise OutcomeError(f"`message` must have at most {MOST_TEXT} characters of Unicode, but got {message!r:.60}")
     span: tuple[float, float] | None = typed.value_of(
@@ -134,7 +134,7 @@ def read(header: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[float, float]
     )
     if span is not None and not 0 <= span[1] - span[0] < math.inf:
         raise OutcomeError(f"`span` must be a start and a later end, but got span={list(span)}")
-    return found, span
+    return said, span
 
 
 def _check_metrics(metrics: Mapping[str, int | float]) -> None:
@@ -146,7 +146,7 @@ def _check_metrics(metrics: Mapping[str, int | float]) -> None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text can be written down: JSON knows halves of characters that are none."""
+    """Tells whether a text can be encoded as UTF-8: JSON also has halves of surrogate pairs, which cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -155,4 +155,4 @@ def _is_unicode(text: str) -> bool:
 
 
 _SAID = frozenset(f.name for f in fields(Outcome)) - {"build_seconds", "run_seconds", "host"}
-"""What a worker says of a trial; the rest is found out here."""
+"""Fields that a worker sends of a trial; the receiver adds the other fields."""

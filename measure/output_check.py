@@ -1,7 +1,7 @@
-"""Whether a bound kernel can be believed: it is run and compared before it is timed, and again afterwards.
+"""Validation of a bound kernel: it runs and is compared before it is timed, and again afterwards.
 
-A time counts for what was computed in it, so kernels are timed on other inputs than those of the first comparison, and
-what the last timed execution left is compared, too. In between everything that an execution must not rely on is
+A time counts only for correct work. So kernels are timed on other inputs than those of the first comparison, and the
+output of the last timed execution is compared, too. In between everything that an execution must not rely on is
 overwritten: the output and intermediate results.
 """
 
@@ -19,16 +19,16 @@ from measure.interface import Task
 from targets.base import Bound
 
 _FILLS = (0xFF, 0xA5, 0x5A)
-"""What memory for intermediate results holds before the first comparison, the timing and the last one."""
+"""Bytes that fill memory for intermediate results before the first comparison, the timing and the last one."""
 _SHORT = 1e-3
-"""Seconds; a kernel that takes less runs once more before it is timed, as the first time it is slower."""
+"""Seconds; a shorter kernel runs once more before it is timed, as its first run is slower."""
 
 
 class References:
-    """The answers that kernels of one task are held against: to its inputs, and to the others.
+    """The reference outputs that kernels of one task are compared with: for its inputs, and for the others.
 
     Raises:
-        ValueError: an answer holds a NaN.
+        ValueError: a reference output holds a NaN.
     """
 
     def __init__(self, task: Task) -> None:
@@ -40,7 +40,7 @@ class References:
 
     @classmethod
     def of(cls, task: Task) -> References | None:
-        """Those of a task; None where it has no reference."""
+        """Makes the reference outputs of a task; None if it has no reference."""
         return None if task.expected is None else cls(task)
 
     @property
@@ -50,18 +50,19 @@ class References:
 
 
 class OutputCheck:
-    """Of one kernel, in three steps: `before` it is timed, `begin` the timing, `after` it.
+    """Validation of one kernel, in three steps: `before` it is timed, `begin` the timing, `after` it.
 
     Args:
         bound: the kernel with its inputs.
-        task: what it is to compute.
-        references: of the task; None: somebody else compares, so that only what was not written is found here.
-        threads: that it runs on.
+        task: task that the kernel computes.
+        references: reference outputs; None: the comparison is made elsewhere, so that only unwritten elements are
+            detected.
+        threads: number of threads that the kernel runs on.
 
     Attributes:
-        run_seconds: wall time of the last run before the timing; 0 where nothing is compared here.
-        output: of the kernel; after `after` that of the last run, on the task's other inputs.
-        max_error: the largest of all comparisons.
+        run_seconds: wall time of the last run before the timing; 0 if nothing is compared here.
+        output: output of the kernel; after `after` that of the last run, on the task's other inputs.
+        max_error: largest error of all comparisons.
     """
 
     def __init__(self, bound: Bound, task: Task, references: References | None, threads: int) -> None:
@@ -76,13 +77,13 @@ class OutputCheck:
         """Runs on a poisoned output and compares.
 
         Raises:
-            RuntimeError: a fault of the code that binds kernels: another output buffer in the second run.
+            RuntimeError: the binding code is faulty: the second run returned another output buffer.
         """
         bound, references = self._bound, self._references
         if references is None:
             if bound.deterministic:
                 bound.feed(self._others, _FILLS[0])
-            self.output = bound.run(self._threads)  # warms caches up
+            self.output = bound.run(self._threads)  # warms up caches
             return self._kept(Comparison(True, math.nan))
         self.output = output = bound.fetch()
         references.first.poison(output)
@@ -93,7 +94,7 @@ class OutputCheck:
             raise RuntimeError("`Bound.run` must return the same buffer each time, but got another one")
         if comparison.ok and not bound.deterministic and self.run_seconds < _SHORT:
             right = again.tobytes()
-            if self._clocked().tobytes() != right:  # it may have changed its inputs
+            if self._clocked().tobytes() != right:  # the kernel may have changed its inputs
                 comparison = references.first.compare(again)
         return self._kept(comparison)
 
@@ -104,7 +105,7 @@ class OutputCheck:
         return output
 
     def begin(self) -> None:
-        """Makes ready for executions that are timed: other inputs, nothing left of the answers before."""
+        """Prepares executions that are timed: feeds other inputs and overwrites the previous output."""
         if self._bound.deterministic:
             return
         if self._references is not None:
@@ -112,11 +113,11 @@ class OutputCheck:
         self._bound.feed(self._others, _FILLS[1])
 
     def after(self, last: bool = True) -> Comparison:
-        """Compares what the timed executions have left, and one more.
+        """Compares the output that the timed executions have left, and one more.
 
         Args:
-            last: whether to run once more, on a poisoned output again: it tells on a kernel that did its work
-                in some executions only. Not needed where there was one.
+            last: whether to run once more, on a poisoned output again, which detects a kernel that did its work in some
+                executions only. Not needed after a single execution.
         """
         bound, references = self._bound, self._references
         if bound.deterministic:
@@ -134,14 +135,14 @@ class OutputCheck:
         return self._kept(comparison, "after timing, ")
 
     def _unwritten(self) -> Comparison:
-        """Whether all of the output is written, in a run whose result somebody else will compare."""
+        """Checks that all of the output is written, in a run whose result is compared elsewhere."""
         self._bound.feed(self._others, _FILLS[2])
         missing = unwritten(lambda: self._bound.run(self._threads), self.output)
         sentence = f"`output` must be written whole, but got {missing} of {self.output.size} elements that were not"
         return self._kept(Comparison(not missing, math.nan, sentence if missing else ""))
 
     def _kept(self, comparison: Comparison, when: str = "") -> Comparison:
-        """The comparison, or what was written elsewhere, `when` in front; the largest error is kept."""
+        """Notes the largest error; returns the comparison, or a failed one if memory around arrays was overwritten."""
         self.max_error = float(np.fmax(self.max_error, comparison.max_error))
         wrong = self._bound.damage() if comparison.ok else comparison.message
         return Comparison(False, comparison.max_error, when + wrong) if wrong else comparison

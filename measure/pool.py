@@ -1,4 +1,4 @@
-"""The measuring interface: a trial, its result, and the pool that turns one into the other."""
+"""The measuring interface: a trial, its result, and the pool that measures trials."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from measure.errors import ErrorClass, PoolError
 from search_space.tags import ROUNDING
 from targets.threads import MOST_THREADS, check_threads
 
-if TYPE_CHECKING:  # workers, which import this module, make no results
+if TYPE_CHECKING:  # workers import this module, and never need outcomes
     from measure.outcome import Outcome
 
 Cache = Literal["warm", "network"]
 """`warm`: all tensors stay in cache between iterations. `network`: constants are cold."""
 
 TaskKey = tuple[str, int, str]
-"""Workload, seed, and the algorithm where it has a tolerance of its own."""
+"""Workload, seed, and the algorithm if it has a tolerance of its own."""
 
 
 class HasKeyAndJson(Protocol):
-    """What a trial needs of a workload or a trace."""
+    """Interface of a workload or a trace, as far as a trial needs it."""
 
     @property
     def key(self) -> str: ...
@@ -34,22 +34,22 @@ class HasKeyAndJson(Protocol):
 
 @dataclass(frozen=True)
 class Trial:
-    """One candidate to build, check and time: plain data, so that it travels to any kind of worker.
+    """One candidate to build, check and time: plain data, so that it can be sent to any kind of worker.
 
     Attributes:
         workload: the workload's JSON form.
-        algorithm: which equal definition of the workload the trace schedules.
+        algorithm: name of the equal definition of the workload that the trace schedules.
         trace: the schedule's JSON form, numbers included.
         target: a name of `targets.registry`.
         threads: threads that the kernel runs on.
         cache: state of the caches during timing, see `Cache`.
-        seed: of the random inputs.
-        build_timeout: seconds until a build is killed. This and the next two limit how it is measured: they are no
-            part of what it is, so equal trials may differ in them, and records do not hold them.
+        seed: seed of the random inputs.
+        build_timeout: seconds until a build is killed. This and the next two limit the measurement and do not identify
+            the candidate. Equal trials may differ in them, and records do not hold them.
         run_timeout: seconds until check and timing together are killed.
         best_seconds: latency to beat; a trial that is several times slower is cut short. None: no cut.
-        workload_key: the workload's stable key; worked out from the JSON form where empty.
-        trace_key: the trace's stable key; worked out from the JSON form where empty.
+        workload_key: stable key of the workload; computed from the JSON form if empty.
+        trace_key: stable key of the trace; computed from the JSON form if empty.
     """
 
     workload: Mapping[str, Any]
@@ -81,7 +81,7 @@ class Trial:
 
     @classmethod
     def of(cls, workload: HasKeyAndJson, algorithm: str, trace: HasKeyAndJson, **options: Any) -> Trial:
-        """Trial of a `Workload` and a `Trace`; `options` are the other fields."""
+        """Makes a trial of a `Workload` and a `Trace`; `options` are the other fields."""
         return cls(
             workload.to_json(),
             algorithm,
@@ -93,26 +93,26 @@ class Trial:
 
     @property
     def family(self) -> tuple[str, str, int, str]:
-        """What two trials must share for their latencies to be comparable."""
+        """Key that is equal for trials whose latencies are comparable."""
         return (self.workload_key, self.target, self.threads, self.cache)
 
     @property
     def task_key(self) -> TaskKey:
-        """What two trials must share to have the same inputs, reference and tolerance."""
+        """Key that is equal for trials with the same inputs, reference and tolerance."""
         return (self.workload_key, self.seed, self.algorithm if self.algorithm in ROUNDING else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain form; `from_json` gives the equal trial back."""
+        """Returns the plain form; `from_json` makes an equal trial of it."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trial:
-        """Trial of its plain form."""
+        """Makes a trial of its plain form."""
         return cls(**data)
 
 
 class Measured:
-    """A trial and what came of it, with short names for what is asked for most often of either."""
+    """A trial and its outcome, with shortcuts to the attributes of either that are used most."""
 
     trial: Trial
     outcome: Outcome
@@ -139,7 +139,7 @@ class Measured:
 
     @property
     def ok(self) -> bool:
-        """Whether the trial was measured and its output right."""
+        """Tells whether the trial was measured and its output right."""
         return self.outcome.ok
 
     @property
@@ -174,12 +174,12 @@ class Measured:
 
     @property
     def metrics(self) -> Mapping[str, int | float]:
-        """What else the target knows of an execution, by name."""
+        """Further numbers that the target reports of an execution, by name."""
         return self.outcome.metrics
 
     @property
     def host(self) -> Mapping[str, Any]:
-        """Of the machine that ran it."""
+        """Description of the machine that ran it."""
         return self.outcome.host
 
 
@@ -189,10 +189,10 @@ class TrialResult(Measured):
 
     Attributes:
         trial: the trial.
-        index: its place in the order of submission to the pool, from 0.
-        outcome: what came of it.
+        index: position in the order of submission to the pool, from 0.
+        outcome: outcome of the trial.
         build_span: start and end of the build on the host's monotonic clock in seconds.
-        run_span: the same of the timing.
+        run_span: start and end of check and timing, likewise.
     """
 
     trial: Trial
@@ -203,40 +203,40 @@ class TrialResult(Measured):
 
 
 class MeasurePool(Closing, ABC):
-    """Measures trials. Ask/tell from the other side: submit some, take results as they complete.
+    """A pool that measures trials: submit some, then take results as they complete.
 
-    A pool never raises for a bad trial: the result's `error` says what went wrong, and the pool goes on.
+    A pool never raises for a bad trial: the result's `error` is the class of its failure, and the pool goes on.
     `PoolError` is for wrong use and for workers that cannot be started at all.
     """
 
     @classmethod
     def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> MeasurePool:
-        """The pool that a specification names, see `measure.registry.make`."""
+        """Makes the pool that a specification names, see `measure.registry.make`."""
         if ":" in spec:
             raise ValueError(f"`pool` must be {spec.partition(':')[0]!r} alone, but got pool={spec!r}")
         return cls()
 
     def warm_up(self, threads: int) -> None:
-        """Says that trials on so many threads will come, for pools whose workers take time to start."""
+        """Prepares workers for trials on so many threads, if they take time to start; does nothing by default."""
 
     @abstractmethod
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Takes trials in; may be called with results outstanding."""
+        """Accepts trials; may be called with results outstanding."""
 
     @abstractmethod
     def results(self, timeout: float | None = None) -> list[TrialResult]:
-        """Waits for results and returns all that are there, as they completed.
+        """Waits for results and returns all that are ready, in the order of completion.
 
         Args:
-            timeout: seconds to wait at most; None waits for at least one.
+            timeout: maximum seconds to wait; None waits for at least one.
 
         Returns:
-            Results not returned before; empty at once where none is outstanding, or on time-out.
+            Results not returned before; empty at once if no trial is outstanding, or on time-out.
         """
 
     @abstractmethod
     def cancel(self) -> None:
-        """Forgets the trials that are not finished; the pool can be used again."""
+        """Forgets unfinished trials; the pool can be used again."""
 
     @abstractmethod
     def close(self) -> None:
@@ -245,11 +245,11 @@ class MeasurePool(Closing, ABC):
     @property
     @abstractmethod
     def outstanding(self) -> int:
-        """Trials submitted whose results were not returned yet."""
+        """Number of submitted trials whose results were not returned yet."""
 
     @property
     def capacity(self) -> int:
-        """Trials that it likes to have outstanding; 1: one round at a time, as where search would disturb timings."""
+        """Number of trials to keep outstanding; 1: one round at a time, as a search at work would disturb timings."""
         return 1
 
     def run(self, trials: Sequence[Trial]) -> list[TrialResult]:

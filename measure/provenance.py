@@ -1,4 +1,4 @@
-"""Where a record comes from: what proposed its trial, and when."""
+"""Provenance of a record: the origin of its trial, and the time of its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LATEST = 1e11  # Unix seconds; no calendar goes further
 
 
 class Kind(StrEnum):
-    """Why a trial was measured."""
+    """Reason why a trial was measured."""
 
     search = "search"
     """A strategy proposed it."""
@@ -23,28 +23,27 @@ class Kind(StrEnum):
     retimed = "retimed"
     """A known candidate, timed again in interleaved rounds."""
     other = ""
-    """Not known, or as `note` says."""
+    """Unknown, or explained by `note`."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What proposed a trial, and when its result came in.
+    """Origin of a trial, and the time of its result.
 
     Attributes:
-        kind: why it was measured.
+        kind: reason why it was measured.
         strategy: name of the search strategy.
-        round: of the search, from 0; -1: not known.
-        score: what the search thought of the trial before it was measured: higher is better, within a round; NaN: not
-            known.
-        choices: index of the candidate's value in each decision group of its sketch; None: not known.
+        round: round of the search, from 0; -1: unknown.
+        score: score that the search predicted for the trial: higher is better, within a round; NaN: unknown.
+        choices: index of the candidate's value in each decision group of its sketch; None: unknown.
         transferred: whether the candidate was chosen by a model of other tasks, see `costmodel.transfer`.
         sketch: name of the sketch that the trace came from.
-        order: place of the trial in its task's run, from 0.
-        time: Unix seconds at which the result came in.
-        note: whatever else there is to say.
+        order: position of the trial in its task's run, from 0.
+        time: Unix seconds at which the result arrived.
+        note: free text.
 
     Raises:
-        OutcomeError: a field out of its range.
+        OutcomeError: a field is out of its range.
     """
 
     kind: Kind = Kind.other
@@ -70,11 +69,11 @@ class Provenance:
                 raise OutcomeError(f"`choices` must be indices into decision groups, but got choice={choice}")
 
     def again(self, kind: Kind, time: float) -> Provenance:
-        """Of the record of the same candidate when it is timed again."""
+        """Makes the provenance of a record that times the same candidate again."""
         return Provenance(kind, sketch=self.sketch, order=self.order, time=time)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain form, without the fields that say nothing."""
+        """Returns the plain form, without fields that have their default or NaN."""
         return {
             item.name: value
             for item in fields(self)
@@ -83,10 +82,10 @@ class Provenance:
 
 
 def check_length(name: str, text: str) -> None:
-    """Refuses a text that is too long to keep.
+    """Refuses a text that is too long for a record.
 
     Raises:
-        OutcomeError: names it as `name`.
+        OutcomeError: the text is too long; names it as `name`.
     """
     if len(text) > MOST_TEXT:
         raise OutcomeError(f"`{name}` must have at most {MOST_TEXT} characters, but got {len(text)}")

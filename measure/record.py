@@ -1,4 +1,4 @@
-"""One measurement as one JSON line: what was tried, what came of it, and what proposed it."""
+"""One measurement as one JSON line: trial, outcome and provenance."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from measure.provenance import Provenance
 from measure.typed import short
 
 SCHEMA = "autotune.record/2"
-"""Name and version of the line format; a change of any field's meaning is a new version."""
+"""Name and version of the line format; any change of a field's meaning requires a new version."""
 
 HEAD = b'{"outcome":'
-"""How every line begins that was written here."""
+"""Beginning of every line written by this version: fields are sorted by name."""
 
 _HEADS = (HEAD, schema1.HEAD)
 _SCHEMAS = (SCHEMA, schema1.SCHEMA)
@@ -30,7 +30,7 @@ _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 class Place(NamedTuple):
-    """Where a record stands."""
+    """Position of a record in a file."""
 
     reader: LineReader
     offset: int  # bytes
@@ -39,16 +39,16 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Record(Measured):
-    """One measured trial; everything needed to repeat it and to compare it.
+    """One measured trial, with everything needed to repeat it and to compare it.
 
     Attributes:
-        trial: what was tried; limits of time and the latency to beat are no part of a record.
-        outcome: what came of it.
-        provenance: what proposed it, and when its result came in.
-        place: where in a file it stands, if it does; no part of the record.
+        trial: the measured trial; records do not hold time limits and the latency to beat.
+        outcome: outcome of the trial.
+        provenance: origin of the trial, and time of its result.
+        place: position in a file, if it has one; not part of the record.
 
     Raises:
-        OutcomeError: a seed that is none.
+        OutcomeError: the seed is negative.
     """
 
     trial: Trial
@@ -62,29 +62,29 @@ class Record(Measured):
 
     @classmethod
     def of(cls, result: TrialResult, provenance: Provenance, host: Mapping[str, Any] | None = None) -> Record:
-        """Record of a result; the caller adds what a pool cannot know, and `host` for pools on this machine."""
+        """Makes a record of a result and its provenance; `host` describes this machine, if the pool measures here."""
         outcome = result.outcome
         return cls(result.trial, outcome if outcome.host else replace(outcome, host=dict(host or {})), provenance)
 
     @classmethod
     def at(cls, place: Place) -> Record:
-        """The record that stands at `place`.
+        """Reads the record at a position.
 
         Raises:
-            RecordError: there is none any more.
+            RecordError: the file has no such record there any more.
         """
         line = place.reader.line_at(place.offset)
         return replace(cls.from_line(line, f"{place.reader.name}:{place.line}", known=True), place=place)
 
     def to_trial(self, **changes: Any) -> Trial:
-        """Trial that measures the same candidate again; `changes` are `Trial` fields to set."""
+        """Makes a trial that measures the same candidate again; `changes` are `Trial` fields to set."""
         return Trial(**{**_trial_data(self.trial), **changes})
 
     def check(self) -> None:
-        """Refuses a record whose parts contradict each other: what it says must be true wherever it is read.
+        """Refuses a record whose parts contradict each other: its statements must be true wherever it is read.
 
-        The schedule has the key that is said to be its own and, where the operator is known here, the workload has,
-        too, every step is one that there is, and no machine is faster than any machine can be.
+        The schedule's key must match its steps. If the operator is known here, the workload's key must match, all steps
+        must exist, and the latency must be possible on the target.
 
         Raises:
             OutcomeError: names the rule and the value.
@@ -92,15 +92,15 @@ class Record(Measured):
         trial = self.trial
         trace = [dict(step) for step in trial.trace]
         if sha256(orjson.dumps(trace, option=_SORTED)).hexdigest() != trial.trace_key:
-            from search_space.schedule.trace import key_of  # the same but for rare characters and numbers
+            from search_space.schedule.trace import key_of  # exact, also for rare characters and numbers
 
             if (right := key_of(trace)) != trial.trace_key:
                 raise OutcomeError(f"`trace_key` must be that of the trace, {right}, but got {trial.trace_key!r:.80}")
-        if (known := bounds.known(trial.workload)) is None:
+        if (expected := bounds.known(trial.workload)) is None:
             return
-        if known.key != trial.workload_key:
+        if expected.key != trial.workload_key:
             raise OutcomeError(
-                f"`workload_key` must be that of the workload, {known.key:.80}, but got {trial.workload_key!r:.80}"
+                f"`workload_key` must be that of the workload, {expected.key:.80}, but got {trial.workload_key!r:.80}"
             )
         from search_space.schedule.errors import ScheduleError
         from search_space.schedule.steps import check_step
@@ -114,7 +114,7 @@ class Record(Measured):
             bounds.check_possible(trial.workload, trial.target, trial.threads, self.seconds)
 
     def to_line(self) -> bytes:
-        """One JSON line, newline included; NaN is written as null."""
+        """Formats the record as one JSON line, newline included; NaN is written as null."""
         outcome = {name: getattr(self.outcome, name) for name in _OUTCOME}
         if not self.metrics:
             del outcome["metrics"]
@@ -133,12 +133,12 @@ class Record(Measured):
         Args:
             line: the JSON text.
             where: `file:line`, for messages.
-            known: that its parts do not contradict each other, see `check`.
+            known: whether the line was checked before, so that `check` is skipped.
 
         Raises:
-            BadRecordError: a record of these schemas that is damaged or cannot be true: a missing, unknown or wrongly
-                typed field, or values that no measurement gives, see `check`.
-            RecordError: something else than a record.
+            BadRecordError: a record of these schemas is damaged or cannot be true. A field is missing, unknown or of
+                the wrong type, or a value is impossible, see `check`.
+            RecordError: the line is not a record.
         """
         data = _document(line, where)
         try:
@@ -151,29 +151,29 @@ class Record(Measured):
 
 
 def is_whole(line: bytes) -> bool:
-    """Whether the last line of a file has lost its newline alone; else it is the beginning of a record that we wrote.
+    """Tells whether an unterminated last line is complete (True), or the beginning of a record of ours (False).
 
     Raises:
         RecordError: it is neither.
     """
     try:
         _document(line, "the last line")
-    except BadRecordError:  # damaged; of what we begin to write, only the beginning is there
+    except BadRecordError:  # damaged; a torn write leaves only a line's beginning
         return not _begins(line)
     return True
 
 
 def _begins(line: bytes) -> bool:
-    """Whether a line, or as much of it as there is, begins as records do."""
+    """Tells whether a line, or its part that was written, begins as records do."""
     return any(line.startswith(head) or head.startswith(line) for head in _HEADS)
 
 
 def _document(line: bytes | str, where: str) -> dict[str, Any]:
-    """What a line holds, which says that it is a record.
+    """Parses a line that claims to be a record.
 
     Raises:
-        BadRecordError: it is no JSON, but was meant to be a record.
-        RecordError: it is something else.
+        BadRecordError: the line is not JSON, but was meant to be a record.
+        RecordError: the line is something else.
     """
     try:
         data = orjson.loads(line)
@@ -192,10 +192,10 @@ def _document(line: bytes | str, where: str) -> dict[str, Any]:
 
 
 def _read(data: dict[str, Any]) -> Record:
-    """The record that a line's data is.
+    """Makes a record of a line's data.
 
     Raises:
-        ValueError: it is none; names the rule and the value.
+        ValueError: the data is not a record; names the rule and the value.
     """
     if data["schema"] == schema1.SCHEMA:
         _check_names(data, _FLAT, schema1.SCHEMA, optional={"metrics"})
@@ -222,7 +222,7 @@ def _read(data: dict[str, Any]) -> Record:
 def _check_names(
     data: Mapping[str, Any], names: frozenset[str], schema: str = SCHEMA, optional: AbstractSet[str] = frozenset()
 ) -> None:
-    """Refuses data that has not the fields `names`, of which those of `optional` may be missing."""
+    """Refuses data whose fields are not exactly `names`, of which those in `optional` may be missing."""
     if data.keys() == names:
         return
     for name in sorted(data.keys() ^ names - (optional - data.keys())):

@@ -16,33 +16,33 @@ from measure.record import Place, Record
 
 _LEVEL = 3
 _RAW = -15  # neither header nor checksum
-_IN_MEMORY = -1
+_IN_MEMORY = -1  # in place of an index in `_readers`
 
 
 class RecordLog(Sequence[Record]):
-    """Records in order. One that stands in a file is read from there again; others are kept compressed.
+    """Records in order; those in a file are read again on access, others are kept compressed.
 
     Args:
-        records: to begin with.
+        records: initial records.
 
     Attributes:
-        errors: error class -> records that ended so, those that are fine included.
+        errors: number of records by error class, `ok` included.
     """
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.errors: Counter[str] = Counter()
         self._seconds = array("d")
-        self._offsets = array("q")  # in bytes; of a record in memory its place in `_packed`
+        self._offsets = array("q")  # in bytes; of a record in memory its index in `_packed`
         self._lines = array("q")
-        self._sources = array("h")  # number in `_readers`, or `_IN_MEMORY`
+        self._sources = array("h")  # index in `_readers`, or `_IN_MEMORY`
         self._readers: list[LineReader] = []
         self._packed: list[bytes] = []
-        self._sample = b""  # a line like all others, which makes them short
+        self._sample = b""  # a line like all others: as a dictionary of the compression it makes them short
         for record in records:
             self.append(record)
 
     def append(self, record: Record) -> None:
-        """Takes a record in."""
+        """Adds a record at the end."""
         if record.place is None:
             self._sources.append(_IN_MEMORY)
             self._offsets.append(len(self._packed))
@@ -61,13 +61,13 @@ class RecordLog(Sequence[Record]):
         return np.array(self._seconds)
 
     def fastest(self, count: int) -> list[Record]:
-        """The `count` records with the lowest latencies, fastest first, the earlier of equals."""
+        """Lists the `count` records with the lowest latencies, fastest first; of equal ones the earlier first."""
         seconds = self.seconds
         order = np.argsort(seconds, kind="stable")[: min(count, int(np.isfinite(seconds).sum()))]
         return [self._load(int(place)) for place in order]
 
     def copy(self) -> RecordLog:
-        """The same records; what is appended to one is not in the other."""
+        """Copies the log; records appended to one are not in the other."""
         other = RecordLog()
         other.errors = self.errors.copy()
         other._seconds, other._offsets, other._sources = self._seconds[:], self._offsets[:], self._sources[:]

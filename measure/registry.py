@@ -1,4 +1,4 @@
-"""Kinds of measuring pools by name; each is imported when it is first asked for."""
+"""Kinds of measuring pools by name; each is imported on first use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ POOLS: dict[str, str] = {
     "ray": "measure.ray.pool:RayPool",
     "rpc": "measure.rpc.pool:RpcPool",
 }
-"""Name -> where the class is."""
+"""Name -> module and class."""
 
 
 def get(name: str) -> type[MeasurePool]:
-    """Class of the pool called `name`.
+    """Returns the class of the pool called `name`.
 
     Raises:
-        ValueError: no such pool; names the nearest one.
+        ValueError: no pool has this name; names the nearest one.
     """
     module, _, attribute = POOLS[choice("pool", name, sorted(POOLS))].partition(":")
     kind: type[MeasurePool] = getattr(import_module(module), attribute)
@@ -28,17 +28,17 @@ def get(name: str) -> type[MeasurePool]:
 
 
 def make(spec: str, token_file: str | None = None, tls_ca: str | None = None) -> MeasurePool:
-    """The pool that `spec` names.
+    """Makes the pool that `spec` names.
 
     Args:
-        spec: `local`; `rpc://HOST:PORT?key=NAME`, see `measure.rpc.settings`; `ray`, see `measure.ray.pool`; or
-            `replay:FILE`, which answers from a records file.
-        token_file: holds the token of RPC workers and trackers.
-        tls_ca: PEM file of certificates by one of which those are signed; None: they do not encrypt.
+        spec: specification: `local`; `rpc://HOST:PORT?key=NAME`, see `measure.rpc.settings`; `ray`, see
+            `measure.ray.pool`; or `replay:FILE`, which answers from a records file.
+        token_file: file with the token of RPC workers and trackers.
+        tls_ca: PEM file of certificates that sign those of the servers; None: connections are not encrypted.
 
     Raises:
         PoolError: a token file or certificates that cannot be used.
-        ValueError: no such pool, or a replay without its file.
+        ValueError: no pool has this name, or a replay lacks its file.
         RecordError: a file that cannot be read.
     """
     return get(spec.partition(":")[0].partition("+")[0]).of(spec, token_file, tls_ca)

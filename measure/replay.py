@@ -1,4 +1,4 @@
-"""Replay pool: trials answered from a table, so that searches compare with no hardware and no clock."""
+"""Replay pool: answers trials from a table, so that searches can be compared without hardware and clock."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from measure.record import Record
 
 
 class ReplayError(PoolError, KeyError):
-    """A trial that the table has no answer to."""
+    """A trial without an answer in the table."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class ReplayPool(MeasurePool):
-    """Answers at once, in the order of submission.
+    """A pool that answers at once, in the order of submission.
 
     Args:
-        table: trace key -> seconds; NaN for a candidate that failed.
+        table: seconds by trace key; NaN for a candidate that failed.
 
     Raises:
-        ValueError: seconds that are no latency.
+        ValueError: a value is impossible as a latency.
     """
 
     def __init__(self, table: Mapping[str, float]) -> None:
@@ -47,11 +47,11 @@ class ReplayPool(MeasurePool):
 
     @classmethod
     def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> ReplayPool:
-        """The pool of `replay:FILE`, which knows what a records file knows.
+        """Makes the pool of `replay:FILE`, which answers from a records file.
 
         Raises:
-            ValueError: no file.
-            RecordError: a file that cannot be read.
+            ValueError: `spec` names no file.
+            RecordError: the file cannot be read.
         """
         path = spec.partition(":")[2]
         if not path:
@@ -61,9 +61,10 @@ class ReplayPool(MeasurePool):
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> ReplayPool:
-        """Pool that knows what the records know; several of one candidate answer in turn, the last one for good.
+        """Makes a pool that answers from records.
 
-        Candidates are told apart by workload, target, threads, cache state and trace.
+        Several records of one candidate answer in turn, the last one for all further trials. Candidates are identified
+        by workload, target, threads, cache state, algorithm and trace.
         """
         pool = cls({})
         for record in records:
@@ -75,16 +76,16 @@ class ReplayPool(MeasurePool):
         """Answers the trials.
 
         Raises:
-            ReplayError: a trial outside the table; none of `trials` is taken in then.
+            ReplayError: a trial is not in the table; none of `trials` is accepted then.
         """
         if self._closed:
             raise PoolError("`submit` must be called on an open pool, but got closed=True")
-        answers = [self._answer(trial, self._submitted + place) for place, trial in enumerate(trials)]
+        answers = [self._answer(trial, self._submitted + index) for index, trial in enumerate(trials)]
         self._ready += answers
         self._submitted += len(answers)
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:
-        """All answers not fetched before; never waits."""
+        """Returns all answers not fetched before; never waits."""
         ready, self._ready = self._ready, []
         return ready
 
@@ -92,13 +93,13 @@ class ReplayPool(MeasurePool):
         """Does nothing: every trial is finished when it is submitted."""
 
     def close(self) -> None:
-        """Takes no more trials; may be called twice."""
+        """Refuses further trials; may be called twice."""
         self._ready.clear()
         self._closed = True
 
     @property
     def outstanding(self) -> int:
-        """Trials submitted whose results were not returned yet."""
+        """Number of submitted trials whose results were not returned yet."""
         return len(self._ready)
 
     def _answer(self, trial: Trial, index: int) -> TrialResult:
@@ -113,7 +114,7 @@ class ReplayPool(MeasurePool):
 
 
 def _outcome(seconds: float) -> Outcome:
-    """What a table says of a candidate."""
+    """Converts a value of the table to an outcome."""
     if math.isnan(seconds):
         return Outcome.failed(ErrorClass.unknown, "failed in the replay table")
     return Outcome((seconds,), seconds, spread=0.0, max_error=0.0)

@@ -1,4 +1,4 @@
-"""Lines of the first schema of records: all fields side by side, what proposed the trial as one text."""
+"""Lines of the first schema of records: all fields side by side, and provenance as one text."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from measure.provenance import Kind, check_length
 
 SCHEMA = "autotune.record/1"
 HEAD = b'{"algorithm":'
-"""How every line begins that was written so."""
+"""Beginning of every line written by that version: fields are sorted by name."""
 
 
 def parts(data: Mapping[str, Any], trial: frozenset[str], outcome: frozenset[str]) -> dict[str, Any]:
-    """The same as a line of today's schema holds it.
+    """Converts a line to the form of the current schema.
 
     Args:
-        data: a line's fields, all of which are known.
+        data: fields of a line, all of which are known.
         trial, outcome: names of the fields of these.
 
     Raises:
-        OutcomeError: a text that is too long.
+        OutcomeError: a text is too long.
     """
     provenance = {name: data[name] for name in ("sketch", "order", "time") if name in data}
     return {
@@ -33,29 +33,29 @@ def parts(data: Mapping[str, Any], trial: frozenset[str], outcome: frozenset[str
 
 
 def provenance_of(text: Any) -> dict[str, Any]:
-    """Fields of a `Provenance` that a text gives; one that no search has written is its `note`.
+    """Parses the text of a provenance to fields of `Provenance`; a text that no search has written becomes its `note`.
 
     Searches wrote `STRATEGY round=N score=X transfer choices=I,J`, of which all but the strategy may be missing.
 
     Raises:
-        OutcomeError: it is no text, or too long.
+        OutcomeError: the value is not a text, or too long.
     """
     check_length("provenance", typed.value_of(str, "provenance", text))
     if text in _KINDS:
         return {"kind": _KINDS[text]}
     strategy, *words = text.split(" ")
-    values = {name: value for name, found, value in (word.partition("=") for word in words) if found}
+    values = {name: value for name, assigned, value in (word.partition("=") for word in words) if assigned}
     if not values.keys() & {"round", "score", "choices"}:
         return {"note": text}
-    found: dict[str, Any] = {"kind": Kind.search, "strategy": strategy, "transferred": "transfer" in words}
+    assigned: dict[str, Any] = {"kind": Kind.search, "strategy": strategy, "transferred": "transfer" in words}
     if "round" in values and values["round"].isdecimal():
-        found["round"] = int(values["round"])
+        assigned["round"] = int(values["round"])
     if "score" in values:
         with suppress(ValueError):
-            found["score"] = float(values["score"])
+            assigned["score"] = float(values["score"])
     if "choices" in values:
-        found["choices"] = [int(part) for part in values["choices"].split(",") if part.isdecimal()]
-    return found
+        assigned["choices"] = [int(part) for part in values["choices"].split(",") if part.isdecimal()]
+    return assigned
 
 
 _KINDS = {"finals": Kind.final, "again in turns": Kind.retimed}

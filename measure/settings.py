@@ -9,17 +9,17 @@ from measure.timing import TimingPolicy
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """How trials are measured on this host.
+    """Settings for measuring trials on this host.
 
     Attributes:
-        builders: processes that build at a time; None: one a core.
-        timing: when repeating a measurement stops.
-        batch: most trials built before the next ones are timed.
-        prepare_timeout: seconds for inputs and reference of a task, which come on top of a trial's own time.
-        start_timeout: seconds for a worker process to come up.
+        builders: number of processes that build at a time; None: one per core.
+        timing: rule for when to stop repeating a measurement.
+        batch: most trials that are built before timing begins.
+        prepare_timeout: seconds for making inputs and reference of a task, in addition to a trial's own time.
+        start_timeout: seconds for a worker process to start.
         memory_bytes: most address space of a worker process; None: no limit.
         task_bytes: most memory for the inputs and references that the runner keeps.
-        host_lock: file by which the runs on this host exclude each other; None: one of the user.
+        host_lock: file by which the runs on this host exclude each other; None: one file per user.
         executor: import path, "module:Class", of the code that builds and runs.
     """
 

@@ -1,4 +1,4 @@
-"""How steady timings were: their spread, whether two halves of them agree, and what others do on the machine."""
+"""Steadiness of timings: their spread, the agreement of two halves, and the load of the machine by other programs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from measure.host import allowed_cores
 
 DISAGREE = 0.1
-"""Difference of two halves of a measurement, as a share of it, from which the machine was not itself meanwhile."""
+"""Relative difference of two halves of a measurement above which the machine was disturbed."""
 
-_FEWEST = 6  # timings of which halves are compared
-_STAT, _LOOK = Path("/proc/stat"), 0.2  # where the system counts what cores do; seconds of looking
+_FEWEST = 6  # timings below which halves are not compared
+_STAT, _LOOK = Path("/proc/stat"), 0.2  # the system's counts of ticks; seconds between two readings
 
 
 def spread_of(seconds: Sequence[float]) -> float:
-    """(75th percentile - 25th percentile) / median of timings; NaN where there is none."""
+    """Computes (75th percentile - 25th percentile) / median of timings; NaN without timings."""
     if not len(seconds):
         return math.nan
     low, middle, high = np.quantile(seconds, (0.25, 0.5, 0.75))
@@ -28,12 +28,12 @@ def spread_of(seconds: Sequence[float]) -> float:
 
 
 def steady_seconds(turns: Sequence[float]) -> float:
-    """Median of the faster half of timings: it sees through what others do on the machine meanwhile."""
+    """Computes the median of the faster half of timings, which other programs on the machine disturb least."""
     return float(np.median(sorted(turns)[: max(1, len(turns) // 2)]))
 
 
 def halves_of(seconds: Sequence[float]) -> tuple[float, float]:
-    """Medians of the first and of the second half of timings in order of time; NaN where there are few."""
+    """Computes the medians of the first and the second half of timings in order of time; NaN for less than six."""
     half = len(seconds) // 2
     if len(seconds) < _FEWEST:
         return (math.nan, math.nan)
@@ -41,15 +41,15 @@ def halves_of(seconds: Sequence[float]) -> tuple[float, float]:
 
 
 def disagreement(halves: tuple[float, float]) -> float:
-    """By how much two halves differ, as a share of the faster one; 0 where nothing is known."""
+    """Returns the difference of two halves relative to the faster one; 0 if unknown."""
     first, second = halves
     return abs(first - second) / min(first, second) if min(first, second) > 0 else 0.0
 
 
 def busy_cores() -> float:
-    """How many of the cores that this process may use others keep busy now; 0 where the system does not say.
+    """Estimates how many of the cores that this process may use are busy with others; 0 if the system does not tell.
 
-    Called while this process does nothing else. An idle machine is known by its load, without looking for long.
+    Call it while this process is idle. A low load average identifies an idle machine without waiting.
     """
     try:
         if os.getloadavg()[0] < 0.3:
@@ -60,24 +60,24 @@ def busy_cores() -> float:
     except OSError:
         return 0.0
     used = sum(busy for busy, _ in after) - sum(busy for busy, _ in before)
-    whole = sum(both for _, both in after) - sum(both for _, both in before)
-    return len(after) * used / whole if whole > 0 else 0.0
+    total = sum(both for _, both in after) - sum(both for _, both in before)
+    return len(after) * used / total if total > 0 else 0.0
 
 
 def tell_if_busy(say: Callable[[str], None]) -> None:
-    """Says that others keep the machine busy, where they do."""
+    """Tells the user that others keep the machine busy, if they do."""
     busy, cores = busy_cores(), len(allowed_cores())
     if busy >= max(0.3, 0.1 * cores):
         say(f"the machine is busy: others use {busy:.1f} of {cores} cores, so timings are slower and less certain")
 
 
 def _spent() -> list[tuple[int, int]]:
-    """Of each core allowed: ticks in which it was busy, and all."""
+    """Reads (busy ticks, all ticks) of each core that this process may use."""
     wanted = {f"cpu{core}" for core in allowed_cores()}
-    found = []
+    ticks_by_core = []
     for line in _STAT.read_text(encoding="utf-8").splitlines():
         name, *counts = line.split()
         if name in wanted:
             ticks = [int(count) for count in counts[:8]]  # user nice system idle iowait irq softirq steal
-            found.append((sum(ticks) - ticks[3] - ticks[4], sum(ticks)))
-    return found
+            ticks_by_core.append((sum(ticks) - ticks[3] - ticks[4], sum(ticks)))
+    return ticks_by_core

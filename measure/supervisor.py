@@ -18,10 +18,11 @@ from measure.settings import LocalSettings
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a request.
+    """Outcome of a request.
 
     Attributes:
-        header: plain data: `error` and `message` of a failure; else what `measure.worker` says of a run.
+        header: plain data: `error` and `message` of a failure; otherwise the fields that `measure.worker` sends of a
+            run.
         blob: the module of a build.
     """
 
@@ -36,14 +37,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a child is asked for.
+    """Request to a child.
 
     Attributes:
         header: plain data.
-        blob: bytes that go with it.
+        blob: bytes of the request.
         timeouts: seconds until the task is prepared, and from then until the outcome.
-        late: class of the failure when they pass.
-        kernel: whether it runs a trial's kernel, which an earlier one may have made fail.
+        late: class of the failure on time-out.
+        kernel: whether it runs a trial's kernel, which damage by an earlier kernel may cause to fail.
     """
 
     header: Mapping[str, Any]
@@ -54,19 +55,19 @@ class _Request:
 
 
 class Supervisor:
-    """Keeps one child process, which does one thing at a time: starts it when it is needed, replaces it when it died.
+    """Supervisor of one child process, which does one thing at a time and is started on demand, again after its death.
 
-    A request is repeated once where the process was killed from outside, and once where a kernel failed in a process
-    that may have been damaged by an earlier one. One that is cancelled costs the process.
+    A request is repeated once if the process was killed from outside. It is repeated once if a kernel failed in a
+    process that an earlier kernel may have damaged. Cancelling a request ends the process.
 
     Args:
-        role: of the child, see `measure.worker`: `build` or `run`.
+        role: role of the child, see `measure.worker`: `build` or `run`.
         settings: the executor, how it times, limits of time and memory.
-        parent: process with which the child ends, however that ends, and with the thread that started the child; None:
-            the child ends with its socket.
+        parent: process id. The child ends with this process, however that ends, and with the thread that started the
+            child. None: the child ends with its socket.
 
     Attributes:
-        cores: that the child may use.
+        cores: cores that the child may use.
         working: whether the child has a request.
     """
 
@@ -81,7 +82,7 @@ class Supervisor:
         }
         self._timing = settings.timing.to_json()
         self._child: Child | None = None
-        self._messages: Messages | None = None  # of the child
+        self._messages: Messages | None = None  # messages of the child
         self._ready = False
         self._answered = 0
         self.cores = allowed_cores()
@@ -89,11 +90,11 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child; None where there is none."""
+        """Process id of the child; None if no child runs."""
         return None if self._child is None else self._child.pid
 
     def start(self, cores: tuple[int, ...] | None = None) -> None:
-        """Has a child at hand on `cores`; one on other cores is replaced."""
+        """Starts the child on `cores` unless it runs there; replaces one on other cores."""
         if cores is not None and cores != self.cores:
             self.retire()
             self.cores = cores
@@ -122,13 +123,13 @@ class Supervisor:
 
         Args:
             trial: the trial.
-            module: as `build` gave it.
+            module: machine code that `build` returned.
             best_seconds: latency to beat, where it is known to be lower than the trial's own.
-            check: whether the output is compared with the reference there. Otherwise it is the answer's blob, and the
-                header has its `output` (dtype and shape).
+            check: whether the child compares the output with the reference. Otherwise the output is the answer's blob,
+                and the header has its `output` (dtype and shape).
 
         Returns:
-            The answer; its header says besides whether the child was a `first` one, which had run nothing before.
+            The answer; its header also has `first`, whether the child had run nothing before.
 
         Raises:
             PoolError: the child cannot be started.
@@ -148,7 +149,7 @@ class Supervisor:
         Args:
             request: `{"call": ...}`.
             blob: the module and its arrays.
-            timeout: seconds; inputs that are made on the device have the settings' besides.
+            timeout: seconds; making inputs on the device has the settings' `prepare_timeout` in addition.
 
         Raises:
             PoolError: the child cannot be started.
@@ -159,7 +160,7 @@ class Supervisor:
         return answer
 
     async def _work(self, request: _Request) -> tuple[Answer, bool]:
-        """What came of the last attempt, and whether it was the first thing that its process did."""
+        """Repeats a request as needed; returns the last answer and whether it was the first of its process."""
         killed = suspect = False
         while True:
             self.start()
@@ -182,14 +183,14 @@ class Supervisor:
                 return answer, first
 
     async def _attempt(self, request: _Request, killed: bool) -> tuple[Answer, bool]:
-        """Lets the child do what it is asked for, once.
+        """Sends a request to the child, once, and waits for the answer.
 
         Args:
-            request: see there.
-            killed: a process was killed from outside at it before.
+            request: the request.
+            killed: whether a process was killed from outside at this request before.
 
         Returns:
-            The child's answer, or how it ended instead; and whether somebody else killed it.
+            The child's answer, or the cause of its end as a failure; and whether somebody else killed it.
         """
         child, messages = self._child, self._messages
         assert child is not None and messages is not None
@@ -211,16 +212,16 @@ class Supervisor:
         answer = Answer(*message)
         self._answered += 1
         if answer.error in (ErrorClass.out_of_memory, ErrorClass.wrong_output):
-            await self._retire()  # what computes wrongly may have written where it should not
+            await self._retire()  # a wrong kernel may have written out of bounds
         return answer, False
 
     async def _died(self, child: Child, messages: Messages, request: _Request, killed: bool) -> tuple[Answer, bool]:
-        """See `_attempt`."""
+        """Converts the death of a child to a failure, see `_attempt`; raises if the child could not start."""
         code, death = await asyncio.to_thread(child.death)
         if not self._ready and (killed or not death.outside):
             raise self._start_failed(death.how)
         self.retire()
-        if -code == signal.SIGALRM:  # it noticed the time-out before us
+        if -code == signal.SIGALRM:  # the child's own alarm came first
             return self._overtime(request, messages), False
         return Answer({"error": death.error, "message": f"the {self._role} process {death.how}"}), death.outside
 
@@ -232,13 +233,13 @@ class Supervisor:
         return PoolError(f"a {self._role} process must start, but {how}")
 
     def _let_go(self) -> Child | None:
-        """The child, which is this one's no longer."""
+        """Detaches the child from this supervisor and returns it, or None."""
         child, self._child, self.working = self._child, None, False
         if self._messages is not None:
             self._messages.close()
         return child
 
     async def _retire(self) -> None:
-        """Ends the child; one that a driver holds takes long to end."""
+        """Ends the child in a thread, as a driver that holds it may delay its end."""
         if (child := self._let_go()) is not None:
             await asyncio.to_thread(child.close)

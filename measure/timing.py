@@ -1,4 +1,4 @@
-"""Repeated timing until the figure is stable, and what is reported of the samples."""
+"""Repeated timing until the result is stable, and the statistics of the samples."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from numpy.typing import NDArray
 from measure.steadiness import spread_of, steady_seconds
 
 Timer = Callable[[int], NDArray[np.float64]]
-"""iterations -> seconds of each, `(iterations,)`, timed in native code."""
+"""Function from a number of iterations to the seconds of each, `(iterations,)`, timed in native code."""
 
 
 @dataclass(frozen=True)
 class TimingPolicy:
-    """When to stop repeating.
+    """Rule for when to stop repeating.
 
     Attributes:
-        budget_seconds: time spent on samples once the minimum is in.
-        min_samples: samples that every trial gets that is not cut short.
+        budget_seconds: time spent on samples after the first `min_samples`.
+        min_samples: minimum samples of every trial that is not cut short.
         max_samples: most samples of one trial.
-        stable_samples: from this many on, stop early when the timing is stable.
+        stable_samples: number of samples from which on a stable timing ends early.
         stable_spread: stable means (p25 - min) / min of the samples is at most this.
         cut_ratio: a first sample over this many times the best latency ends the trial.
-        loser_ratio: a trial whose fastest sample is over this many times the best latency ends after
-            `loser_samples`: how far behind it is need not be known to the last percent.
-        loser_samples: see there.
+        loser_ratio: a trial whose fastest sample is over this many times the best latency ends after `loser_samples`,
+            as its exact distance does not matter.
+        loser_samples: number of samples of such a trial.
         keep: most latencies reported; more samples are reported as medians of consecutive groups.
         rotation_bytes: most memory for rotated copies of constants, bytes.
     """
@@ -60,19 +60,19 @@ class TimingPolicy:
                 raise ValueError(f"`{name}` must be over 1, but got {name}={getattr(self, name)}")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain form, for the worker and for records."""
+        """Returns the plain form, for the worker and for records."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What repeated timing found.
+    """Result of repeated timing.
 
     Attributes:
         latencies: seconds, in order of time: every sample, or medians of consecutive groups of equal size.
         seconds: median of `latencies`.
         spread: (p75 - p25) / median of `latencies`.
-        cut: whether the trial was ended early as a clear loser; its figures are then of one sample.
+        cut: whether the trial was ended early as a clear loser, after one sample.
     """
 
     latencies: tuple[float, ...]
@@ -82,7 +82,7 @@ class Timing:
 
     @property
     def steady(self) -> float:
-        """Median of the faster half of the latencies: what others do on the machine makes the rest slower."""
+        """Median of the faster half of the latencies, which other programs on the machine disturb least."""
         return steady_seconds(self.latencies)
 
 
@@ -93,10 +93,10 @@ def measure(
 
     Args:
         time: the native timer; caches are warm already.
-        policy: when to stop.
+        policy: rule for when to stop.
         best_seconds: latency to beat, or None.
-        checked_seconds: wall time of the checked run before; a loser is cut only where this agrees, so that
-            one interrupt does not cost a good candidate its place.
+        checked_seconds: wall time of the checked run before. A loser is cut only if this run was slow, too, so that one
+            interrupt does not reject a good candidate.
     """
     samples = time(1)  # (samples,) seconds
     if best_seconds is not None and min(float(samples[0]), checked_seconds) > policy.cut_ratio * best_seconds:
@@ -110,14 +110,14 @@ def measure(
 MOST_COPIES = 16384
 
 TICK = 1e-9
-"""Seconds; clocks count in nanoseconds."""
+"""Resolution of clocks, seconds: they count in nanoseconds."""
 
 
 def rotation_copies(constant_bytes: int, cache_bytes: int, rotation_bytes: int) -> int:
-    """Copies of the constants to rotate through so that each is cold when its turn comes.
+    """Returns how many copies of the constants make each cold when its turn comes.
 
-    They fill 1.5 last-level caches, but at most `rotation_bytes`; a constant larger than that is cold anyway. There are
-    at most `MOST_COPIES`: making millions of a constant of a few bytes would take longer than any trial may.
+    The copies fill 1.5 last-level caches, but at most `rotation_bytes`; a larger constant is cold anyway. Their number
+    is at most `MOST_COPIES`: making millions of a constant of a few bytes would take longer than any trial may.
     """
     if constant_bytes <= 0:
         return 1
@@ -138,7 +138,10 @@ def _enough(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> 
 
 
 def _batch(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> int:
-    """Next batch: up to the minimum, then a quarter of the budget, to look at the stability in between."""
+    """Returns the size of the next batch of samples.
+
+    It completes the minimum, or takes a quarter of the budget, so that stability is examined in between.
+    """
     if len(samples) < policy.loser_samples and float(samples.min()) > lost:
         return min(policy.loser_samples, policy.max_samples) - len(samples)
     missing = policy.min_samples - len(samples)
@@ -149,12 +152,12 @@ def _batch(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> i
 
 
 def counted(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Samples as they count: one that is shorter than a tick of the clock, and reads as 0, as a tick."""
+    """Replaces samples of 0, which are shorter than a tick of the clock, by a tick."""
     return np.where(samples == 0, TICK, samples)
 
 
 def summary(latencies: Sequence[float] | NDArray[np.float64]) -> Timing:
-    """Timing of latencies, in order of time."""
+    """Makes the timing of latencies, which are in order of time."""
     seconds = counted(np.asarray(latencies, np.float64)).tolist()
     return Timing(tuple(seconds), float(np.median(seconds)), spread_of(seconds))
 

@@ -1,4 +1,4 @@
-"""A worker process that times, asked by a thread that waits for its answers."""
+"""A worker process that times, for a thread that waits for its answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from measure.settings import LocalSettings
 
 
 class TimingProcess(Closing):
-    """A process of `measure.worker` on the cores for some threads, started when it is needed and after a death anew.
+    """A process of `measure.worker` on the cores for some threads, started on demand, again after its death.
 
     Args:
         role: see `measure.worker`.
-        threads: that kernels run on.
+        threads: number of threads that kernels run on.
         settings: executor, time-outs, memory.
     """
 
@@ -33,16 +33,16 @@ class TimingProcess(Closing):
         self._child: Child | None = None
 
     def ask(self, request: Mapping[str, Any], blob: bytes, limit: float) -> dict[str, Any]:
-        """Returns the header of the answer. What a process was at that somebody killed is asked for once more.
+        """Sends a request and returns the header of the answer; asks once more if the process was killed from outside.
 
         Args:
             request: see `measure.worker`.
-            blob: that goes with it.
+            blob: bytes of the request.
             limit: seconds from each of its "prepared" messages to the next, and to the answer.
 
         Raises:
             ChildError: the process died, or took too long; the next request gets a fresh one.
-            PoolError: a process that cannot be started.
+            PoolError: the process cannot be started.
         """
         try:
             return self._ask(request, blob, limit)

@@ -1,4 +1,4 @@
-"""Typed fields from plain data, strictly: a value that does not fit its field is named with the rule and itself."""
+"""Strict conversion of plain data to typed fields; an error names the field, the rule and the value."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ import msgspec
 
 from measure.errors import OutcomeError
 
-_BITS = 1 << 63
+_BITS = 1 << 63  # integers of records have 64 bits, with sign
 _WORDS = {"int": "an integer", "float": "a number", "int | float": "a number", "str": "a string", "object": "an object"}
 
 
 def read(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for those fields of a dataclass that `data` has; null is NaN where that is the default.
+    """Converts `data` to values of the dataclass's fields; null becomes NaN for fields whose default is NaN.
 
     Raises:
         OutcomeError: names the field, the rule and the value.
     """
     table, hints, optional, integers = _table(kind)
     try:
-        found: dict[str, Any] = msgspec.convert(data, table)
+        values: dict[str, Any] = msgspec.convert(data, table)
     except msgspec.ValidationError:
-        found = {name: value_of(hints[name], name, data[name]) for name in hints.keys() & data.keys()}
+        values = {name: value_of(hints[name], name, data[name]) for name in hints.keys() & data.keys()}
     for name in optional:
-        if found.get(name, 0.0) is None:
-            found[name] = math.nan
+        if values.get(name, 0.0) is None:
+            values[name] = math.nan
     for name in integers:
-        if not -_BITS <= found.get(name, 0) < _BITS:
-            value_of(int, name, found[name])
-    return found
+        if not -_BITS <= values.get(name, 0) < _BITS:
+            value_of(int, name, values[name])
+    return values
 
 
 def value_of(hint: Any, name: str, value: Any, rule: str = "") -> Any:
-    """A value of the type `hint`, which is called `rule` in messages; integers have 64 bits.
+    """Converts a value to the type `hint`, which messages call `rule`; integers have 64 bits.
 
     Raises:
-        OutcomeError: it is of another type; names it as `name`.
+        OutcomeError: the value has another type; names it as `name`.
     """
     try:
-        found = msgspec.convert(value, hint)
+        converted = msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
         said, _, inside = str(error).partition(" - at `")
         rule = rule or (inside and _WORDS.get(said.removeprefix("Expected `").partition("`")[0])) or _rule(hint)
     else:
-        if type(found) is not int or -_BITS <= found < _BITS:
-            return found
+        if type(converted) is not int or -_BITS <= converted < _BITS:
+            return converted
         rule = "an integer of 64 bits"
     raise OutcomeError(f"`{name}` must be {rule}, but got {name}={short(repr(value))}")
 
 
 def short(text: bytes | str) -> str:
-    """Beginning of a text, for messages."""
+    """Shortens a text for messages."""
     shown = text.decode(errors="replace") if isinstance(text, bytes) else text
     shown = shown.strip()
     return shown if len(shown) <= 60 else shown[:60] + "..."
@@ -65,8 +65,7 @@ def short(text: bytes | str) -> str:
 
 @cache
 def _table(kind: type) -> tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]:
-    """Of a dataclass: its fields as one type that is converted to at once, their types, those that may be NaN, and
-    those that are integers."""
+    """Returns a `TypedDict` of a dataclass's fields, their types, and names: of those that may be NaN, of integers."""
     optional = tuple(f.name for f in fields(kind) if isinstance(f.default, float) and math.isnan(f.default))
     hints = get_type_hints(kind)
     hints = {f.name: hints[f.name] | None if f.name in optional else hints[f.name] for f in fields(kind)}
@@ -75,7 +74,7 @@ def _table(kind: type) -> tuple[Any, dict[str, Any], tuple[str, ...], tuple[str,
 
 
 def _rule(hint: Any) -> str:
-    """What a value of a type is, in words."""
+    """Describes a type in words."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return " or ".join(_rule(part) for part in inner if part is not type(None))

@@ -11,16 +11,16 @@ _LENGTH = struct.Struct("<I")
 
 
 def pack(header: Mapping[str, Any], blob: bytes = b"") -> bytes:
-    """One frame: length of the header in bytes, header, blob."""
+    """Makes a frame: length of the header in bytes, header, blob."""
     text = json.dumps(header).encode()
     return _LENGTH.pack(len(text)) + text + blob
 
 
 def unpack(frame: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and blob of a frame.
+    """Splits a frame into header and blob.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the frame is malformed.
     """
     start = _LENGTH.size
     if len(frame) < start:

@@ -1,8 +1,8 @@
 """The program of a worker process: build trials, or run, check and time them, one request at a time.
 
-Requests and replies are `measure.wire` frames. A reply's `stage` says what it is: `ready` once after start,
-`prepared` when a task's reference is at hand, `done` with the outcome. An exception in a trial becomes an
-outcome; what kills the process is the parent's to notice.
+Requests and replies are `measure.wire` frames. A reply's `stage` is its kind: `ready` once after start, `prepared`
+when a task's reference is ready, `done` with the outcome. An exception in a trial becomes an outcome; the parent
+notices when the process dies.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from measure.wire import pack
 from targets.base import RunError
 
 _GRACE = 1.0
-"""Seconds after which a worker ends itself, should the parent not have done it in time."""
-_MESSAGE = 1500
+"""Seconds after a time-out in which the parent should end a worker, before the worker ends itself."""
+_MESSAGE = 1500  # characters of a failure that are kept
 GARBAGE = 100_000
-"""Objects after which Python looks for cycles. Lowering makes many objects and hardly a cycle, so looking after
-every 700, as Python does by itself, is time lost."""
+"""Allocations after which Python searches for cycles. Lowering makes many objects and hardly a cycle, so searching
+after every 700, Python's default, is a waste of time."""
 
 Header = dict[str, Any]
 
 
 class Worker(Protocol):
-    """Answers one kind of request."""
+    """Handler of one kind of request."""
 
     def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
-        """Does what `request` asks for; `prepared` is called when the time that it may take begins."""
+        """Performs `request`; calls `prepared` when the limited time begins."""
 
 
 class Builder:
-    """Answers build requests."""
+    """Handler of build requests."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -63,11 +63,11 @@ class Builder:
 
 
 class Runner:
-    """Answers run requests; keeps inputs and references of the tasks it has seen last.
+    """Handler of run requests; keeps inputs and references of the last tasks.
 
     Args:
-        executor: loads and binds kernels.
-        task_bytes: most memory for what is kept.
+        executor: executor that loads and binds kernels.
+        task_bytes: most memory for the tasks that are kept.
     """
 
     def __init__(self, executor: Executor, task_bytes: int) -> None:
@@ -120,10 +120,10 @@ class Runner:
 
 
 class GroupRunner:
-    """Answers requests to time a group of built trials in turns, see `measure.interleaved`.
+    """Handler of requests to time a group of built trials interleaved, see `measure.interleaved`.
 
     Args:
-        executor: loads and binds kernels.
+        executor: executor that loads and binds kernels.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -135,7 +135,7 @@ class GroupRunner:
         kernels: dict[int, TimedKernel] = {}
         tasks: dict[TaskKey, tuple[Task, References | None]] = {}
         end = 0
-        for place, (data, built) in enumerate(zip(request["trials"], request["built"], strict=True)):
+        for index, (data, built) in enumerate(zip(request["trials"], request["built"], strict=True)):
             trial, module = Trial.from_json(data), blob[end : end + built["bytes"]]
             end += built["bytes"]
             results.append({name: built[name] for name in ("error", "message") if name in built})
@@ -145,41 +145,41 @@ class GroupRunner:
             if key not in tasks:
                 task = self._executor.prepare(trial, request["check"])
                 tasks[key] = task, References.of(task)
-            prepared()  # the time that it may take begins anew
+            prepared()  # restarts the time-out for this trial
             try:
                 held = (*tasks[key], request["rotation_bytes"], request["check"])
-                kernels[place] = TimedKernel(self._executor, trial, module, *held)
+                kernels[index] = TimedKernel(self._executor, trial, module, *held)
             except TrialFailure as failure:
-                results[place] = _refused(failure)
+                results[index] = _refused(failure)
         policy = Interleaved(request["rounds"], request["burst_seconds"], seed=request["seed"])
         timings = Bench(policy, prepared).time(list(kernels.values()))
-        for (place, kernel), timing in zip(kernels.items(), timings, strict=True):
+        for (index, kernel), timing in zip(kernels.items(), timings, strict=True):
             if isinstance(timing, TrialFailure):
-                results[place] = _refused(timing)
+                results[index] = _refused(timing)
             else:
                 found = {"latencies": timing.latencies, "rotation_bytes": kernel.rotation_bytes}
-                results[place] = {**found, "metrics": kernel.bound.metrics()}
+                results[index] = {**found, "metrics": kernel.bound.metrics()}
         return {"results": results}, b""
 
 
 class TimedKernel(Timeable):
-    """A built trial that is bound to the inputs of its task.
+    """A built trial bound to the inputs of its task.
 
     Args:
-        executor: binds it.
+        executor: executor that binds it.
         trial, module: the trial, and its machine code.
-        task, references: inputs, and what the output is held against; None: nothing is compared here.
+        task, references: inputs, and the reference outputs; None: the output is not compared here.
         rotation_bytes: most memory for rotated copies of constants.
-        checks: whether the output is looked at after the timing.
+        checks: whether the output is checked after the timing.
 
     Attributes:
         bound: the kernel with its inputs.
-        rotation_bytes: bytes of the copies; 0 where nothing rotates.
-        output_check: of its outputs.
-        max_error: of the comparison that failed, or the largest of all.
+        rotation_bytes: bytes of the copies of constants; 0 if nothing rotates.
+        output_check: check of its outputs.
+        max_error: error of the comparison that failed, or the largest of all.
 
     Raises:
-        TrialFailure: it cannot be bound.
+        TrialFailure: the trial cannot be bound.
     """
 
     def __init__(
@@ -248,12 +248,12 @@ _ROLES: dict[str, Callable[[Executor, Header], Worker]] = {
 
 
 def _outcome(worker: Worker, request: Header, blob: bytes, prepared: Callable[[], None]) -> bytes:
-    """Frame with the outcome of one request."""
+    """Handles one request; returns a frame with its outcome."""
     spans = [time.monotonic()]
 
     def started() -> None:
         prepared()
-        spans[0] = time.monotonic()  # the reference is no part of the trial's time
+        spans[0] = time.monotonic()  # making the reference does not count as the trial's time
 
     header: Header
     result = b""
@@ -262,27 +262,27 @@ def _outcome(worker: Worker, request: Header, blob: bytes, prepared: Callable[[]
     except TrialFailure as failure:
         header = {"error": failure.error, "message": failure.message[:_MESSAGE]}
     except RunError as error:
-        if error.fatal:  # as if the kernel had killed it: the next trial gets a fresh process
+        if error.fatal:  # ends this process, so that the next trial gets a fresh one
             print(error, file=sys.stderr, flush=True)
             os._exit(1)
-        short = isinstance(error, MemoryError)  # of the device
+        short = isinstance(error, MemoryError)  # the device's memory is full
         header = {"error": ErrorClass.out_of_memory if short else ErrorClass.crash, "message": str(error)[:_MESSAGE]}
     except MemoryError as error:
         header = {"error": ErrorClass.out_of_memory, "message": f"ran out of memory: {error}"[:_MESSAGE]}
     except Exception as error:
-        # A fault in our own code under one candidate must not end the run; the record keeps its traceback.
+        # A fault in our own code must not end the run because of one candidate; its record keeps the traceback.
         text = "".join(traceback.format_exception(error))
         header = {"error": ErrorClass.unknown, "message": text[-_MESSAGE:]}
     return pack({"stage": "done", "span": [spans[0], time.monotonic()], **header}, result)
 
 
 def _arm(seconds: float) -> None:
-    """Lets the system end this process after `seconds` and a grace, even if native code hangs; 0: never."""
+    """Lets the system end this process after `seconds` and a grace period, even if native code hangs; 0: never."""
     signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE if seconds else 0)
 
 
 def _confine(options: Header) -> None:
-    """Sets memory limit and signals of this process."""
+    """Sets the memory limit and the signals of this process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if options["memory_bytes"]:
         resource.setrlimit(resource.RLIMIT_AS, (options["memory_bytes"], options["memory_bytes"]))

@@ -1,7 +1,7 @@
-"""From a tape to instructions of the machine, in native code: a program of thousands for each of hundreds of sketches.
+"""Native assembler of tapes to instructions of the machine, for thousands of operations in hundreds of sketches.
 
-What no output is made of is left out, an output is stored as soon as it is known, and a slot is free after its column's
-last use, so that slots are few and stay in the second-level cache.
+It drops nodes that no output depends on. It stores an output as soon as it is computed, and frees a slot after its
+column's last use. So slots are few and stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from costmodel.columns.machine import STORE
 from costmodel.native import compile_function
 from search_space.ir.tape import CONST, VARIABLE, Tape
 
-_FIELDS = 5  # of an instruction
+_FIELDS = 5  # numbers of an instruction
 
 
 def assemble(tape: Tape, outputs: Sequence[int], variables: int) -> tuple[NDArray[np.int32], NDArray[np.float64], int]:
-    """Instructions (operation, slot, a, b, c), the constants that fill the first slots, and the number of slots.
+    """Assembles the instructions (operation, slot, a, b, c), the constants of the first slots, and the number of slots.
 
     Variables have the slots behind the constants.
 
     Args:
-        outputs: indices of nodes.
+        outputs: indices of the nodes to output.
         variables: number of columns.
     """
-    count = max(outputs, default=-1) + 1  # nodes behind the last output are not looked at
+    count = max(outputs, default=-1) + 1  # nodes behind the last output cannot contribute to any
     wanted = np.array(outputs, np.int32)
     code = np.empty((count + len(outputs), _FIELDS), np.int32)
     constants = np.empty(count, np.int32)

@@ -1,7 +1,7 @@
 """The machine that runs column programs: a native loop over instructions, each on a block of candidates.
 
-An interpreter, because a compiler would take longer to compile a sketch's thousand operations than a tuning run takes
-to use them. Dispatch is shared by a block's candidates, and a block's slots stay in the second-level cache.
+It is an interpreter, because compiling a sketch's thousand operations would take longer than a tuning run takes to
+use them. A block's candidates share the cost of dispatch, and its slots stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from costmodel.native import ATTRIBUTES, compile_function
 from search_space.ir.tape import ADD, DIV, EQ, FLOOR, LE, LT, MAX, MIN, MUL, SELECT, SUB
 
-BLOCK = 64  # candidates
+BLOCK = 64  # candidates that are evaluated at a time
 STORE = 13  # (STORE, output, slot): float32 to the output's row
 
 _D, _B = f"<{BLOCK} x double>", f"<{BLOCK} x i1>"
@@ -107,7 +107,7 @@ attributes #0 = {{ {ATTRIBUTES} }}
 
 
 def _fields() -> str:
-    """Loads of an instruction's five numbers, and the addresses of the slots they may name."""
+    """Returns code that loads an instruction's five numbers and computes the addresses of slots for four of them."""
     lines = ["  %f0 = load i32, ptr %p0, align 4"]
     for j in range(1, 5):
         lines += [

@@ -1,4 +1,4 @@
-"""A tape made runnable: dead operations dropped, columns given slots that are used again, evaluated in native code."""
+"""Column programs: tapes without dead operations, with slots that are reused, evaluated in native code."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from search_space.ir.tape import Tape, Value
 
 
 class ColumnProgram:
-    """Outputs of a tape as a function of columns.
+    """A function from columns to outputs of a tape.
 
     Args:
-        tape: where the outputs are.
-        outputs: what is wanted, in this order.
+        tape: tape that records the outputs.
+        outputs: values to compute, in this order.
         variables: number of columns.
     """
 
@@ -26,7 +26,7 @@ class ColumnProgram:
         self._code, self._constants, self._slots = assemble(tape, self.outputs, variables)
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
-        """(columns, n) → (outputs, n), a view of rows padded to whole blocks."""
+        """Evaluates the outputs: (columns, n) → (outputs, n), a view of rows padded to whole blocks."""
         count = columns.shape[1]
         padded = -(-count // machine.BLOCK) * machine.BLOCK
         if columns.shape[1] != padded or not columns.flags.c_contiguous or columns.dtype != np.float64:

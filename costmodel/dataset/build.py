@@ -1,4 +1,4 @@
-"""From records of measurements to a dataset, and from several datasets to one."""
+"""Conversion of measured records to a dataset, and merging of datasets."""
 
 from __future__ import annotations
 
@@ -20,48 +20,47 @@ from search_space.workloads import Workload
 from targets import registry
 
 _RANDOM = "random"
-"""Strategy that draws its programs, and how they are told from others."""
+"""Name of the strategy that draws programs at random."""
 _RETIMED = (Kind.final, Kind.retimed)
-"""Records that time a known program again."""
+"""Kinds of records that time a known program again."""
 
 Family = tuple[str, str, int, str]
-"""Workload key, target, threads and cache state: what latencies compare within."""
+"""Workload key, target, threads and cache state, which comparable latencies share."""
 
 
 def build(records: Iterable[Record], tasks: Sequence[TaskData] = ()) -> Dataset:
-    """The dataset of some records.
+    """Builds the dataset of some records.
 
-    Each program is in it once, with the samples of every time that it was measured right; programs stand in the order
-    of their searches' trials. Where the search space of
-    its workload still gives a program from the choices in its record, only its decisions are kept; any other is kept
-    with a schedule of its own.
+    It has each program once, with the samples of all its successful measurements, in the order of the trials of its
+    search. If the current search space yields the same program from the choices in its record, only its decisions are
+    stored. Otherwise the program has a schedule of its own.
 
     Args:
-        records: in the order in which they were measured.
-        tasks: what is known of them besides: names, networks, and the hardware as it was taken then; what is missing
-            is taken from the record and from the target as it is on this machine.
+        records: records in the order of measurement.
+        tasks: names, networks, and the hardware at the time of measurement, if known. Missing tasks are made of the
+            record and of the target on this machine.
 
     Raises:
-        DatasetError: no records, or of a workload or target that is not known here.
+        DatasetError: there are no records, or one is of a workload or target that is unknown here.
     """
-    known = {_family_of_task(task): task for task in tasks}
-    found: dict[Family, _Builder] = {}
+    described = {_family_of_task(task): task for task in tasks}
+    builders: dict[Family, _Builder] = {}
     for record in records:
         family = record.trial.family
-        if family not in found:
-            found[family] = _Builder(_task_of(record, known.get(family)))
-        found[family].add(record)
-    if not found:
+        if family not in builders:
+            builders[family] = _Builder(_task_of(record, described.get(family)))
+        builders[family].add(record)
+    if not builders:
         raise DatasetError("`records` must hold at least one measurement, but got none")
-    order = {family: place for place, family in enumerate(known)}
-    families = sorted(found, key=lambda family: order.get(family, len(order)))
-    return Dataset({found[family].task: found[family].measured for family in families})
+    order = {family: place for place, family in enumerate(described)}
+    families = sorted(builders, key=lambda family: order.get(family, len(order)))
+    return Dataset({builders[family].task: builders[family].measured for family in families})
 
 
 def merge(datasets: Sequence[Dataset]) -> Dataset:
-    """One dataset of several; a program that stands in more than one has the samples of all, the same ones once.
+    """Merges datasets; a program of several has the samples of all, equal ones once.
 
-    Tasks of one key are one task, with the hardware of the first and the networks of all.
+    Tasks with one key become one task, with the hardware of the first and the networks of all.
     """
     merged: dict[str, tuple[TaskData, Measured]] = {}
     for data in datasets:
@@ -80,30 +79,30 @@ def merge(datasets: Sequence[Dataset]) -> Dataset:
 
 
 def machine_of(host: Mapping[str, Any], simulated: bool) -> str:
-    """How a task names the machine that measured it; simulators are the same everywhere."""
+    """Returns a task's name of the machine that measured it; it is empty for simulators, which agree everywhere."""
     return "" if simulated else f"{host.get('cpu', 'unknown')}, {host.get('cores', '?')} cores"
 
 
 class _Builder:
-    """Programs of one task."""
+    """Programs of one task that are being collected."""
 
     def __init__(self, task: TaskData) -> None:
         self.task = task
         self._space: SearchSpace | None = None
-        self._sketches: dict[str, int] = {}  # name in the space -> its place in `_of`
-        self._places: dict[int, int] = {}  # digest -> place in `_of` of the first program that is fine, else the first
+        self._sketches: dict[str, int] = {}  # name in the space -> index in `_of`
+        self._places: dict[int, int] = {}  # digest -> index in `_of` of its first successful program, else its first
         self._of = Measured()
 
     @property
     def measured(self) -> Measured:
-        """What was added, in an order that does not depend on which trial of a round was finished first."""
-        found, places = Measured(), list[int]()
+        """Sketches and programs added so far, in an order independent of which trial of a round ended first."""
+        collected, indices = Measured(), list[int]()
         for program in _once(sorted(self._of.programs, key=lambda p: (p.order, p.origin, p.seed))):
-            if program.sketch not in places:
-                places.append(program.sketch)
-            found.programs.append(dataclasses.replace(program, sketch=places.index(program.sketch)))
-        found.sketches = [self._of.sketches[place] for place in places]
-        return found
+            if program.sketch not in indices:
+                indices.append(program.sketch)
+            collected.programs.append(dataclasses.replace(program, sketch=indices.index(program.sketch)))
+        collected.sketches = [self._of.sketches[place] for place in indices]
+        return collected
 
     def add(self, record: Record) -> None:
         digest = _digest(record)
@@ -131,7 +130,7 @@ class _Builder:
         )
 
     def _decisions(self, record: Record) -> tuple[int, tuple[int, ...]] | None:
-        """Sketch and decisions by the record's choices; None where they make another program today."""
+        """Finds sketch and decisions by the record's choices; None if they do not yield its program today."""
         choices = record.provenance.choices
         if choices is None:
             return None
@@ -162,16 +161,16 @@ class _Builder:
 
 
 def _once(programs: Sequence[Program]) -> list[Program]:
-    """Each program once: as the first that is fine stands, with the samples of all that are; else the first."""
-    kept: dict[int, Program] = {}
+    """Lists each program once: the first successful one with the samples of all successful ones, else the first."""
+    merged: dict[int, Program] = {}
     for program in programs:
-        known = kept.get(program.digest)
-        if known is None or (program.ok and not known.ok):
-            kept[program.digest] = program
-        elif program.ok and not np.array_equal(program.latencies, known.latencies):
-            samples = np.concatenate([known.latencies, program.latencies])
-            kept[program.digest] = dataclasses.replace(known, latencies=samples)
-    return list(kept.values())
+        earlier = merged.get(program.digest)
+        if earlier is None or (program.ok and not earlier.ok):
+            merged[program.digest] = program
+        elif program.ok and not np.array_equal(program.latencies, earlier.latencies):
+            samples = np.concatenate([earlier.latencies, program.latencies])
+            merged[program.digest] = dataclasses.replace(earlier, latencies=samples)
+    return list(merged.values())
 
 
 def _digest(record: Record) -> int:
@@ -186,10 +185,10 @@ def _family_of_task(task: TaskData) -> Family:
 
 
 def _task_of(record: Record, known: TaskData | None) -> TaskData:
-    """What is known of a record's task, or what it says itself with the hardware as its target has it here."""
+    """Returns the known task on the record's machine, or makes one of the record and the target's hardware here."""
     if known is not None:
         machine = machine_of(record.host, simulated=not known.machine)
-        return dataclasses.replace(known, machine=machine)  # a fleet measures elsewhere
+        return dataclasses.replace(known, machine=machine)  # a fleet may measure on another machine
     try:
         workload, target = Workload.from_json(record.trial.workload), registry.get(record.target)
     except ValueError as error:

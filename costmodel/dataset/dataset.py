@@ -1,4 +1,4 @@
-"""A dataset in memory: tasks, their measured programs as columns, and features made of them when they are asked for."""
+"""A dataset in memory: tasks, their measured programs as columns, and features that are computed on demand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.int64]
 SHIPPED = "shipped"
-"""Name of the dataset in the package, given in place of a folder."""
+"""Name of the dataset in the package, which replaces a folder."""
 _SHIPPED = Path(__file__).parent / "measured"
 
 
@@ -41,7 +41,7 @@ class Block(NamedTuple):
     """Features of the programs of one sketch.
 
     Attributes:
-        rows: (n,) places of the programs among those of their task.
+        rows: (n,) indices of the programs among those of their task.
         features: float32 (n, statements, features), see `costmodel.features.NAMES`.
     """
 
@@ -55,14 +55,14 @@ class TaskData:
 
     Attributes:
         key: unique in a dataset: workload, target, machine, threads and cache state.
-        name: readable.
-        workload: what is computed.
+        name: readable name.
+        workload: workload that is computed.
         target: name of the target.
         machine: processor and cores that it was measured on; empty for a simulated target.
-        threads: that kernels ran on.
+        threads: number of threads that kernels ran on.
         cache: state of the caches in timing, `warm` or `network`.
-        hardware: limits of the machine as they were taken when it was measured; features depend on them.
-        networks: network -> how often the task occurs in it; empty for an operator that comes from none.
+        hardware: limits of the machine at the time of measurement; features depend on them.
+        networks: network -> how often the task occurs in it; empty for an operator outside networks.
     """
 
     name: str
@@ -93,7 +93,7 @@ class SketchData:
     """A schedule whose numbers are decision variables.
 
     Attributes:
-        name: in its search space.
+        name: name in its search space.
         algorithm: definition of the workload that is scheduled.
         steps: JSON of the symbolic trace.
         columns: names of the decision variables.
@@ -105,10 +105,10 @@ class SketchData:
     columns: tuple[str, ...]
 
     def program(self, workload: Workload) -> LoopProgram:
-        """The loop program over the decision variables.
+        """Lowers the sketch to the loop program over the decision variables.
 
         Raises:
-            DatasetError: it is no schedule of the workload, or none that is legal by now.
+            DatasetError: the steps are not a schedule of the workload, or not a legal one any more.
         """
         trace = symbolic.from_text(self.steps)
         try:
@@ -125,13 +125,13 @@ class Program:
     """One measured program.
 
     Attributes:
-        sketch: place among the sketches of its task.
-        values: of the decision variables.
+        sketch: index among the sketches of its task.
+        values: values of the decision variables.
         latencies: float32 (samples,) seconds; empty on failure.
         error: class of the failure, or `ok`.
         origin: `random` or `search`.
-        order: place among the trials of its search.
-        seed: of its search, and of the inputs.
+        order: position among the trials of its search.
+        seed: seed of its search, and of the inputs.
         digest: first 8 bytes of the key of the concrete trace.
     """
 
@@ -151,19 +151,19 @@ class Program:
 
 
 def digest_of(trace: Trace) -> int:
-    """First 8 bytes of a concrete trace's key, as a signed number."""
+    """Returns the first 8 bytes of a concrete trace's key, as a signed number."""
     return int.from_bytes(bytes.fromhex(trace.key[:16]), "big", signed=True)
 
 
 @dataclass
 class Measured:
-    """Sketches and programs of one task; to be filled, then left alone."""
+    """Sketches and programs of one task; not modified any more once they are complete."""
 
     sketches: list[SketchData] = field(default_factory=list)
     programs: list[Program] = field(default_factory=list)
 
     def sketch(self, data: SketchData) -> int:
-        """Place of a sketch, which is added where it is new."""
+        """Returns the index of a sketch, which is added if it is new."""
         if data not in self.sketches:
             self.sketches.append(data)
         return self.sketches.index(data)
@@ -173,10 +173,10 @@ class Dataset:
     """Measured programs of many tasks.
 
     Args:
-        measured: task -> what was measured of it.
+        measured: sketches and programs of each task.
 
     Attributes:
-        tasks: in order.
+        tasks: tasks in the order of the files.
     """
 
     def __init__(self, measured: Mapping[TaskData, Measured]) -> None:
@@ -186,13 +186,13 @@ class Dataset:
 
     @classmethod
     def open(cls, folder: str | Path) -> Dataset:
-        """Reads the Parquet files of one dataset.
+        """Reads the Parquet files of a dataset.
 
         Args:
-            folder: that holds them; `shipped` is the dataset that comes with the package.
+            folder: folder of the files; `shipped` is the dataset in the package.
 
         Raises:
-            DatasetError: there are none, or they are of another schema, or damaged.
+            DatasetError: the files do not exist, have another schema, or are damaged.
         """
         place = place_of(folder)
         tables = {name: read_table(place, name) for name in COLUMNS}
@@ -213,8 +213,8 @@ class Dataset:
 
     def write(self, folder: str | Path) -> None:
         """Writes the Parquet files of the dataset; the same data give the same bytes."""
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
         sketches = [(number, s) for number, task in enumerate(self.tasks) for s in self._measured[task].sketches]
         first, programs, owners = 0, [], []
         for task in self.tasks:
@@ -225,7 +225,7 @@ class Dataset:
         rows = [task_to_json(task) for task in self.tasks]
         rest = {table: [name for name in COLUMNS[table] if name not in ("task", "sketch")] for table in COLUMNS}
         write_tables(
-            place,
+            path,
             {
                 "tasks": {name: [row[name] for row in rows] for name in rest["tasks"]},
                 "sketches": {
@@ -240,10 +240,10 @@ class Dataset:
         )
 
     def task(self, key: str) -> TaskData:
-        """The task with a key.
+        """Finds the task with a key.
 
         Raises:
-            DatasetError: there is none.
+            DatasetError: no task has this key.
         """
         found = next((task for task in self.tasks if task.key == key), None)
         if found is None:
@@ -251,65 +251,65 @@ class Dataset:
         return found
 
     def count(self, task: TaskData) -> int:
-        """Programs of a task, failures included."""
+        """Counts the programs of a task, failures included."""
         return len(self.programs(task))
 
     def programs(self, task: TaskData) -> Sequence[Program]:
-        """The programs of a task; their places are the rows of everything else.
+        """Lists the programs of a task; index i is row i of all other columns.
 
         Raises:
-            DatasetError: no such task.
+            DatasetError: the task is not in the dataset.
         """
         return self._of(task).programs
 
     def sketches(self, task: TaskData) -> Sequence[SketchData]:
-        """The sketches of a task, which `Program.sketch` counts."""
+        """Lists the sketches of a task; `Program.sketch` is an index into them."""
         return self._of(task).sketches
 
     def seconds(self, task: TaskData) -> NDArray[np.float64]:
-        """(programs,) fastest samples; NaN for a failure.
+        """Returns the fastest sample of each program, (programs,) seconds; NaN for a failure.
 
-        What disturbs a timing makes it longer. The medians of the two halves of a program's samples put fewer pairs of
-        programs in the same order than their minima do, see docs/cost_model_lab.md.
+        Disturbances only make a timing longer. Minima of the two halves of a program's samples order more pairs of
+        programs in the same way than medians do, see docs/cost_model_lab.md.
         """
         return np.array([_fastest(program) for program in self.programs(task)])
 
     def throughput(self, task: TaskData) -> NDArray[np.float64]:
-        """(programs,) best seconds / seconds, as cost models learn it; 0 for a failure."""
+        """Computes (programs,) best seconds / seconds, the target of cost models; 0 for a failure."""
         seconds = self.seconds(task)
         if not np.isfinite(seconds).any():
             return np.zeros(len(seconds))
         return relative(seconds)
 
     def origin(self, task: TaskData) -> NDArray[np.str_]:
-        """(programs,) `random` or `search`."""
+        """Returns the origin of each program, (programs,) `random` or `search`."""
         return np.array([program.origin for program in self.programs(task)], dtype=np.str_)
 
     def errors(self, task: TaskData) -> NDArray[np.str_]:
-        """(programs,) class of the failure, or `ok`."""
+        """Returns the outcome of each program, (programs,) class of the failure, or `ok`."""
         return np.array([program.error for program in self.programs(task)], dtype=np.str_)
 
     def features(self, task: TaskData) -> list[Block]:
-        """Features of all programs, failures included, a block for each sketch; made once and kept."""
+        """Computes the features of all programs, failures included, in a block for each sketch, and caches them."""
         if task not in self._blocks:
             self._blocks[task] = list(self._evaluated(task, FeatureExtractor.__call__))
         return self._blocks[task]
 
     def roofline(self, task: TaskData) -> NDArray[np.float64]:
-        """(programs,) seconds that the roofline estimates."""
+        """Computes (programs,) seconds that the roofline estimates."""
         seconds = np.empty(self.count(task))
-        for rows, found in self._evaluated(task, FeatureExtractor.roofline):
-            seconds[rows] = found
+        for rows, estimated in self._evaluated(task, FeatureExtractor.roofline):
+            seconds[rows] = estimated
         return seconds
 
     def to_pandas(self, tasks: Iterable[TaskData] | None = None) -> pd.DataFrame:
-        """A row for each program: what it is, what was measured of it, and its features by name.
+        """Makes a table with a row for each program: its identity, its measurements, and its features by name.
 
-        Columns are `task`, `sketch`, `algorithm`, `origin`, `error`, `seconds`, `throughput`, `roofline` (seconds that
-        are estimated), and `costmodel.features.program.PROGRAM_NAMES`.
+        Columns are `task`, `sketch`, `algorithm`, `origin`, `error`, `seconds`, `throughput`, `roofline` (estimated
+        seconds), and `costmodel.features.program.PROGRAM_NAMES`.
 
         Args:
-            tasks: of the dataset; all by default.
+            tasks: tasks of the dataset; all by default.
 
         Raises:
             MissingExtra: pandas is not installed.
@@ -338,17 +338,17 @@ class Dataset:
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def trace(self, task: TaskData, row: int) -> tuple[str, Trace]:
-        """Algorithm and concrete trace of a program: what was measured."""
+        """Returns algorithm and concrete trace of a program."""
         program = self.programs(task)[row]
         sketch = self.sketches(task)[program.sketch]
         values = dict(zip(sketch.columns, program.values, strict=True))
         return sketch.algorithm, symbolic.from_text(sketch.steps).substitute(values)
 
     def select(self, tasks: Iterable[TaskData | str]) -> Dataset:
-        """The dataset of some tasks, given themselves or by their keys; features made already are shared.
+        """Selects tasks, which are objects or keys; the new dataset shares features that were computed before.
 
         Raises:
-            DatasetError: a task that is not in it.
+            DatasetError: a task is not in the dataset.
         """
         chosen = [self.task(task if isinstance(task, str) else task.key) for task in tasks]
         other = Dataset({task: self._of(task) for task in chosen})
@@ -356,12 +356,12 @@ class Dataset:
         return other
 
     def measured(self, task: TaskData) -> Measured:
-        """Sketches and programs of a task, to build other datasets of."""
+        """Returns copies of the lists of a task's sketches and programs, to build other datasets."""
         of = self._of(task)
         return Measured(list(of.sketches), list(of.programs))
 
     def __len__(self) -> int:
-        """Programs of all tasks, failures included."""
+        """Counts the programs of all tasks, failures included."""
         return sum(len(of.programs) for of in self._measured.values())
 
     def _of(self, task: TaskData) -> Measured:
@@ -394,7 +394,7 @@ def _fastest(program: Program) -> float:
 
 
 def task_to_json(task: TaskData) -> dict[str, Any]:
-    """A task as a row of `tasks.parquet`."""
+    """Converts a task to a row of `tasks.parquet`."""
     return {
         **{name: getattr(task, name) for name in ("key", "name", "target", "machine", "threads", "cache")},
         "workload": json.dumps(task.workload.to_json(), separators=(",", ":")),
@@ -404,12 +404,12 @@ def task_to_json(task: TaskData) -> dict[str, Any]:
 
 
 def task_from_json(row: Mapping[str, Any]) -> TaskData:
-    """The task that `task_to_json` wrote.
+    """Makes a task of a row that `task_to_json` wrote.
 
     Raises:
-        ValueError: its key is not what the rest makes it; KeyError: something is missing.
+        ValueError: the key does not match the other fields; KeyError: a field is missing.
     """
-    found = TaskData(
+    task = TaskData(
         row["name"],
         Workload.from_json(json.loads(row["workload"])),
         row["target"],
@@ -419,9 +419,9 @@ def task_from_json(row: Mapping[str, Any]) -> TaskData:
         Hardware.from_json(json.loads(row["hardware"])),
         dict(row["networks"]),
     )
-    if found.key != row["key"]:
-        raise ValueError(f"the key of a task must be {found.key!r}, but got {row['key']!r}")
-    return found
+    if task.key != row["key"]:
+        raise ValueError(f"the key of a task must be {task.key!r}, but got {row['key']!r}")
+    return task
 
 
 def _read_programs(table: Any, owners: Sequence[tuple[Measured, int]]) -> None:

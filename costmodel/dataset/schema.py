@@ -1,7 +1,7 @@
-"""The tables of a dataset: three Parquet files in one folder, every column with what it is and its unit.
+"""The tables of a dataset: three Parquet files in one folder, every column with a description and its unit.
 
 `tasks.parquet` has a row for each task, `sketches.parquet` one for each schedule whose numbers are decision variables,
-`programs.parquet` one for each measured program. The description of a column stands in the file too, as metadata.
+`programs.parquet` one for each measured program. The files contain the descriptions, too, as metadata.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = "autotune.dataset/1"
-"""Name and version of the format; a change of any column's meaning is a new version."""
+"""Name and version of the format; any change of a column's meaning requires a new version."""
 MARK = b"schema"
-"""Key of the metadata of a file under which `SCHEMA` stands."""
+"""Key of a file's metadata whose value is `SCHEMA`."""
 
 COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
     "tasks": {
@@ -53,11 +53,11 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
         "digest": ("int64", "first 8 bytes of the SHA-256 that is the key of the concrete trace"),
     },
 }
-"""Table -> column -> its type and what it holds."""
+"""Table -> column -> its type and description."""
 
 
 def schema_of(table: str) -> pa.Schema:
-    """The Arrow schema of a table, descriptions and version included."""
+    """Makes the Arrow schema of a table, with descriptions and version."""
     import pyarrow as pa
 
     kinds = {
@@ -70,25 +70,25 @@ def schema_of(table: str) -> pa.Schema:
         "list<float>": pa.list_(pa.float32()),
         "dictionary<string>": pa.dictionary(pa.int32(), pa.string()),
     }
-    found = [
+    columns = [
         pa.field(name, kinds[kind], nullable=False, metadata={"description": text})
         for name, (kind, text) in COLUMNS[table].items()
     ]
-    return pa.schema(found, metadata={MARK: SCHEMA.encode()})
+    return pa.schema(columns, metadata={MARK: SCHEMA.encode()})
 
 
 def write_tables(folder: Path, tables: Mapping[str, Mapping[str, object]]) -> None:
-    """Writes the tables of a dataset, all or none: rows of one are counted in another.
+    """Writes all tables of a dataset or none, as rows of one are indices into another.
 
     Args:
-        folder: of the dataset.
-        tables: name -> columns by name.
+        folder: folder of the dataset.
+        tables: columns by name, for each table by name.
     """
     require("writing a dataset", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with ExitStack() as stack:  # none takes its place before all are written
+    with ExitStack() as stack:  # no file is replaced before all are written
         for name, columns in tables.items():
             partial = stack.enter_context(replacing(folder / f"{name}.parquet"))
             table = pa.table(dict(columns), schema_of(name))
@@ -96,10 +96,10 @@ def write_tables(folder: Path, tables: Mapping[str, Mapping[str, object]]) -> No
 
 
 def read_table(folder: Path, table: str) -> pa.Table:
-    """One table of a dataset.
+    """Reads one table of a dataset.
 
     Raises:
-        DatasetError: no such file, no Parquet, or another schema.
+        DatasetError: the file does not exist, is not Parquet, or has another schema.
     """
     require("reading a dataset", "pyarrow")
     import pyarrow as pa
@@ -107,7 +107,7 @@ def read_table(folder: Path, table: str) -> pa.Table:
 
     path = folder / f"{table}.parquet"
     try:
-        found = pq.ParquetFile(path).read()
+        data = pq.ParquetFile(path).read()
     except FileNotFoundError:
         raise DatasetError(
             f"a dataset must be a folder with {', '.join(f'{name}.parquet' for name in COLUMNS)}, "
@@ -115,11 +115,11 @@ def read_table(folder: Path, table: str) -> pa.Table:
         ) from None
     except (pa.ArrowException, OSError) as error:
         raise DatasetError(f"{path}: a table must be a readable Parquet file, but {error}") from None
-    marked = (found.schema.metadata or {}).get(MARK, b"").decode(errors="replace")
+    marked = (data.schema.metadata or {}).get(MARK, b"").decode(errors="replace")
     if marked != SCHEMA:
         raise DatasetError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={marked!r}")
     wanted = schema_of(table)
-    if found.schema.names != wanted.names or found.schema.types != wanted.types:
-        got = ", ".join(f"{name}: {kind}" for name, kind in zip(found.schema.names, found.schema.types, strict=True))
+    if data.schema.names != wanted.names or data.schema.types != wanted.types:
+        got = ", ".join(f"{name}: {kind}" for name, kind in zip(data.schema.names, data.schema.types, strict=True))
         raise DatasetError(f"{path}: a table must have the columns {', '.join(wanted.names)}, but got {got}")
-    return found
+    return data

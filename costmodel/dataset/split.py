@@ -1,7 +1,7 @@
 """Divisions of a dataset into training and test programs: within tasks, by task, by target, by network.
 
-A split is a rule and a seed, not a list of rows: a dataset that has grown is split in the same way, and what was in the
-test part stays there.
+A split is a rule and a seed, not a list of rows. A dataset that has grown is split in the same way, and its earlier
+test programs stay test programs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from search_space import strict_json
 SCHEMA = "autotune.split/1"
 KINDS = ("within", "task", "target", "network")
 DRAWN = ("within", "task")
-"""Kinds of which a share is drawn."""
+"""Kinds that draw a share at random."""
 
 
 class Part(NamedTuple):
-    """Programs of one task: `rows` (n,) are their places among the task's."""
+    """Programs of one task: `rows` (n,) are their indices among the task's."""
 
     task: TaskData
     rows: Rows
@@ -46,13 +46,14 @@ def mixed_workloads(tasks: Iterable[TaskData], seed: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Split:
-    """A division of a dataset in two.
+    """A division of a dataset into training and test programs.
 
     Attributes:
-        kind: `within`: a share of the programs of every task is tested on; `task`: of the workloads; `target`: all
-            tasks of some targets; `network`: all tasks of some networks, whose workloads nothing is learned of.
-        seed: of the draw of `within` and `task`.
-        share: of the programs or workloads that are tested on; None for the other kinds.
+        kind: kind of the test programs. `within`: a share of the programs of every task. `task`: a share of the
+            workloads. `target`: all tasks of some targets. `network`: all tasks of some networks, whose workloads are
+            not trained on.
+        seed: seed of the draw of `within` and `task`.
+        share: share of the programs or workloads that are tested on; None for the other kinds.
         held_out: names of the targets or networks that are tested on.
         train_tasks, test_tasks: keys of tasks.
     """
@@ -65,10 +66,10 @@ class Split:
     test_tasks: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuses what would have a model evaluated on what it was trained on.
+        """Refuses a split that would evaluate a model on its training data.
 
         Raises:
-            DatasetError: an unknown kind, a share that is none, or a task on both sides.
+            DatasetError: the kind is unknown, the share is out of range, or a task is on both sides.
         """
         if self.kind not in KINDS:
             raise DatasetError(f"`kind` must be one of {', '.join(KINDS)}, but got kind={self.kind!r}")
@@ -101,7 +102,7 @@ class Split:
         """Reads a split from a JSON file.
 
         Raises:
-            DatasetError: no such file, another schema, or no division in two.
+            DatasetError: the file does not exist, has another schema, or is not a valid split.
         """
         data = strict_json.read(Path(path), "a split", "schema", SCHEMA, DatasetError)
         del data["schema"]
@@ -127,7 +128,7 @@ def split_within(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
     """Holds back a share of the programs of every task.
 
     Raises:
-        DatasetError: `share` is no share.
+        DatasetError: `share` is out of range.
     """
     keys = tuple(task.key for task in data.tasks)
     return Split("within", seed, _checked(share), (), keys, keys)
@@ -136,7 +137,7 @@ def split_within(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
 def split_by_task(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
     """Holds back a share of the workloads, on all targets.
 
-    Raises:
+    DatasetError: `share` is out of range, or leaves no workload on one side.
         DatasetError: `share` is no share, or leaves no workload on one side.
     """
     workloads = mixed_workloads(data.tasks, seed)
@@ -151,7 +152,7 @@ def split_by_target(data: Dataset, targets: Collection[str]) -> Split:
     """Holds back all programs of some targets.
 
     Raises:
-        DatasetError: a target that the dataset does not have, or none that is left to learn from.
+        DatasetError: the dataset lacks a target, or no task is left to learn from.
     """
     known = {task.target for task in data.tasks}
     _check_names("targets", targets, known)
@@ -161,10 +162,10 @@ def split_by_target(data: Dataset, targets: Collection[str]) -> Split:
 
 
 def split_by_network(data: Dataset, networks: Collection[str]) -> Split:
-    """Holds back all tasks of some networks; their workloads are not learned from on any target.
+    """Holds back all tasks of some networks; no target's tasks with their workloads are trained on.
 
     Raises:
-        DatasetError: a network that the dataset does not have, or none that is left to learn from.
+        DatasetError: the dataset lacks a network, or no task is left to learn from.
     """
     known = {name for task in data.tasks for name in task.networks}
     _check_names("networks", networks, known)
@@ -201,7 +202,7 @@ def _checked(share: float | None) -> float:
 
 
 def _uniform(digests: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1) that a program's digest and the seed decide: SplitMix64's finaliser (Steele et al., 2014)."""
+    """Hashes digests with a seed to numbers in [0, 1), by SplitMix64's finaliser (Steele et al., 2014)."""
     z = digests.view(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,7 +1,7 @@
 """Symbolic traces as plain data: schedules whose numbers are decision variables, or arithmetic over them.
 
-A step is `{"step": name, field: value}` as in a concrete trace; where that holds a number, this may hold
-`{"var": name}` or `{"op": name, "of": [operand, ...]}` with integers or such objects as operands.
+A step is `{"step": name, field: value}` as in a concrete trace. Each number may be replaced by `{"var": name}` or
+`{"op": name, "of": [operand, ...]}`, with integers or such objects as operands.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from search_space.schedule.trace import Trace
 
 
 def to_text(trace: Trace) -> str:
-    """A trace, symbolic or not, as JSON text."""
+    """Formats a trace, symbolic or not, as JSON text."""
     return json.dumps([_step(step) for step in trace.steps], separators=(",", ":"))
 
 
 def from_text(text: str) -> Trace:
-    """The trace `to_text` wrote: the same steps over the same expressions.
+    """Parses the text of a trace that `to_text` wrote: the same steps over the same expressions.
 
     Raises:
-        DatasetError: no such text.
+        DatasetError: the text is not a symbolic trace.
     """
     try:
         return Trace(tuple(_read_step(item) for item in json.loads(text)))

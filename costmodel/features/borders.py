@@ -1,4 +1,4 @@
-"""Products with the zeros around a padded input that a kernel does not make: see `search_space.lower.borders`."""
+"""Products with zeros of a padded border, which kernels skip: see `search_space.lower.borders`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from costmodel.features.statement import Loop
 from search_space.ir.expr import Expr, variables
 from search_space.ir.tape import Value
 
-FAR = 1e9  # of a loop that is not there
+FAR = 1e9  # step where no loop over a window moves the index
 
 
 def made(nest: Nest) -> Value:
-    """Share of a statement's instructions that are made: what multiplies zeros of a border is not, where that is known.
+    """Returns the share of a statement's instructions that is executed, as some products with zeros are skipped.
 
-    It is where all positions along a dimension are in one unrolled tile, and where a tile has one of them, so that the
-    loop over the window leaves out what lies outside. Of each position in the window that reaches into the border it
-    is taken that one output has it there, which is all of them for windows of three.
+    They are skipped if one unrolled tile has all positions along a dimension. They are also skipped if a tile has one
+    of them, as the loop over the window then leaves out positions outside. The share assumes that each position in the
+    window that reaches into the border does so for one output. This is exact for windows of three.
     """
     statement, tape = nest.statement, nest.tape
-    depths: dict[Expr, list[Value]] = {}  # of the border in front and behind, by index
+    depths: dict[Expr, list[Value]] = {}  # depths of the border in front and behind, by index
     for condition in statement.inside:
         left, right = condition.args
         if left.is_const != right.is_const:
@@ -30,7 +30,7 @@ def made(nest: Nest) -> Value:
     for index, borders in depths.items():
         moving = [loop for loop in statement.loops if loop.var in variables(index)]
         within = [loop for loop in moving if statement.is_reduction(loop)]
-        known = _positions(nest, index, [loop for loop in moving if loop.runtime]) <= 1
+        unrolled = _positions(nest, index, [loop for loop in moving if loop.runtime]) <= 1
         alone = _positions(nest, index, [loop for loop in moving if not loop.runtime]) <= 1
         window, apart = _positions(nest, index, within), tape.const(FAR)
         for loop in within:
@@ -38,19 +38,19 @@ def made(nest: Nest) -> Value:
             apart = apart.least((move <= 0).otherwise(FAR, move))
         lost = tape.total(depth.ceildiv(apart).least(window) for depth in borders)
         rest = (tape.const(1) - lost / _positions(nest, index, moving).most(1)).most(0)
-        shorter = alone.otherwise((window <= 1).otherwise(1, rest), 1)  # the loop over a window of several
-        share = share * known.otherwise(rest, shorter)
+        shorter = alone.otherwise((window <= 1).otherwise(1, rest), 1)  # share of the window that its loop runs over
+        share = share * unrolled.otherwise(rest, shorter)
     return share
 
 
 def _beyond(nest: Nest, index: Expr, end: Expr) -> Value:
-    """How far an index reaches past the last element inside."""
+    """Returns how far an index reaches past the last element inside."""
     widths = nest.widths(index)
     return nest.tape.const(0) if widths is None else widths[0] + 1 - nest.columns(end)
 
 
 def _positions(nest: Nest, e: Expr, loops: list[Loop]) -> Value:
-    """Values that an index takes while some loops run, each of them once."""
+    """Counts the values that an index takes while some loops run, each value once."""
     tape, names = nest.tape, {loop.var for loop in loops}
     if not variables(e) & names:
         return tape.const(1)

@@ -1,4 +1,4 @@
-"""Features of a sketch: one traversal of its symbolic program serves every candidate."""
+"""Features of a sketch: one traversal of its symbolic program serves all candidates."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from search_space.ir.tape import Tape
 
 
 class Nests:
-    """Statements described on one tape, each once: of those of an algorithm's sketches every second one is another's.
+    """Descriptions of statements on one tape, each made once: an algorithm's sketches share about every second one.
 
     Args:
         columns: names of the decision variables, in the order of the columns.
 
     Attributes:
-        tape: where their quantities are.
+        tape: tape of the statements' quantities.
         width: number of columns.
     """
 
@@ -40,7 +40,7 @@ class Nests:
         return len(self._known)
 
     def of(self, statement: Statement) -> Nest:
-        """The nest of a statement."""
+        """Returns the nest of a statement."""
         key = statement.key
         found = self._known.get(key)
         if found is None:
@@ -49,23 +49,23 @@ class Nests:
 
 
 Shared = dict[tuple[str, ...], Nests]
-"""Nests of sketches that are described together, by the names of their columns."""
+"""Nests that several sketches share, by the names of their columns."""
 
 
 class FeatureExtractor:
-    """Features of a population of one sketch.
+    """A function that computes the features of a population of one sketch.
 
     Args:
         program: the sketch's symbolic program, or a concrete one.
         columns: names of the decision variables, in the order of the columns.
         hardware: limits that the roofline needs.
         cold_constants: whether constants come from memory at each execution (the cache state `network`).
-        threads: that kernels run on, of a CPU; None: one on each core.
-        shared: with other sketches, whose nests it takes and adds to; None: with none.
+        threads: number of threads that kernels run on, of a CPU; None: one on each core.
+        shared: nests to share with other sketches, which are reused and extended; None: not shared.
 
     Attributes:
-        names: of the features, the same for every program.
-        statements: what is described, see `statement.statements`.
+        names: names of the features, equal for every program.
+        statements: statements that are described, see `statement.statements`.
     """
 
     names: tuple[str, ...] = NAMES
@@ -87,15 +87,15 @@ class FeatureExtractor:
         self._estimate = estimators.get(hardware.kind)(program, self._nests, hardware.on(threads), cold_constants)
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Features of candidates: (columns, n) → float32 (n, statements, features), a view with n innermost."""
-        found = self._features(columns)
-        cells = found.base if found.base is not None else found
+        """Computes candidates' features: (columns, n) → float32 (n, statements, features), a view with n innermost."""
+        values = self._features(columns)
+        cells = values.base if values.base is not None else values
         counts = cells[: len(COUNTS) * len(self.statements)]
         np.log2(np.add(counts, 1, out=counts), out=counts)
-        return found.reshape(len(NAMES), len(self.statements), -1).transpose(2, 1, 0)
+        return values.reshape(len(NAMES), len(self.statements), -1).transpose(2, 1, 0)
 
     def roofline(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Estimated seconds: (columns, n) → (n,)."""
+        """Computes estimated seconds: (columns, n) → (n,)."""
         seconds: NDArray[np.float64] = self._roofline(columns)[0].astype(np.float64)
         return seconds
 
@@ -105,7 +105,7 @@ class FeatureExtractor:
 
     @cached_property
     def _features(self) -> ColumnProgram:
-        """Outputs are (features, statements), so that what goes through the logarithm is one piece of memory."""
+        """Program whose outputs are (features, statements), so that the arguments of the logarithms are contiguous."""
         terms, seconds = self._estimate.terms, self._estimate.seconds
         found = [describe(n, t, seconds) for n, t in zip(self._nests, terms, strict=True)]
         outputs = [self._tape.lift(of.get(name, 0)) for name in NAMES for of in found]
@@ -120,16 +120,16 @@ def extractor_of(
     threads: int | None = None,
     shared: Shared | None = None,
 ) -> FeatureExtractor:
-    """The extractor of these arguments, made once for as long as the program lives.
+    """Returns the extractor of these arguments, which is cached as long as the program lives.
 
-    The choice without trials, the first order of a search and its model ask for the features of the same sketches, and
-    to make an extractor takes as long as to score some thousands of candidates.
+    The choice without trials, the first order of a search and its model ask for features of the same sketches. Making
+    an extractor takes as long as scoring some thousands of candidates.
     """
-    made = _MADE.setdefault(program, {})
+    extractors = _MADE.setdefault(program, {})
     key = (tuple(columns), hardware, cold_constants, threads)
-    if key not in made:
-        made[key] = FeatureExtractor(program, columns, hardware, cold_constants, threads, shared)
-    return made[key]
+    if key not in extractors:
+        extractors[key] = FeatureExtractor(program, columns, hardware, cold_constants, threads, shared)
+    return extractors[key]
 
 
 _MADE: WeakKeyDictionary[LoopProgram, dict[tuple[tuple[str, ...], Hardware, bool, int | None], FeatureExtractor]] = (

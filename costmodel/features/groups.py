@@ -1,7 +1,7 @@
 """The features of a statement, in Ansor's groups and by the roofline's terms.
 
-Names are the same for every program, so that a model can learn from many. `COUNTS` pass through log2(1 + x); `SHARES`
-are as they are.
+All programs have the same names of features, so that a model can learn from many. `COUNTS` are transformed by
+log2(1 + x), `SHARES` are not.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from search_space.hardware import LINE
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.tape import Value
 
-BUFFERS = 5  # described one by one: the output, then inputs as they appear, memory before registers
-INNERMOST = 4  # runtime loops described one by one, from the inside
+BUFFERS = 5  # number described: the output, then inputs in order, memory before registers
+INNERMOST = 4  # number of runtime loops described, from the inside
 CAPACITIES = tuple(1 << k for k in range(10, 30, 2))  # bytes at which arithmetic intensity is sampled
 OPERATIONS = ("fma", "add", "mul", "div", "math", "compare", "other")
 KINDS = {
@@ -30,7 +30,7 @@ KINDS = {
     "tensor": ("tensor",),
     "library": ("library",),
 }
-PLACED = ("vectorize", "unroll", "parallel")  # kinds whose place in the nest is described
+PLACED = ("vectorize", "unroll", "parallel")  # kinds whose position in the nest is described
 _KIND_OF = {
     "sub": "add",
     "min": "compare",
@@ -74,22 +74,22 @@ Feature = tuple[str, Value | float]
 
 
 def describe(nest: Nest, terms: Terms, program_seconds: Value) -> dict[str, Value | float]:
-    """Features by name; what is not there is 0."""
+    """Computes the features by name; a missing feature is 0."""
     found = nest.once(("features", terms), lambda: _of_statement(nest, terms))
     return found | dict(_share(terms, program_seconds))
 
 
 def _of_statement(nest: Nest, terms: Terms) -> dict[str, Value | float]:
-    """Those that are the same in all programs."""
-    found: dict[str, Value | float] = {}
+    """Computes the features of a statement that do not depend on the rest of the program."""
+    features: dict[str, Value | float] = {}
     for group in (_computation, _annotation, _innermost, _buffers, _intensity, _allocation):
-        found.update(group(nest))
-    found.update(_roofline(terms))
-    return found
+        features.update(group(nest))
+    features.update(_roofline(terms))
+    return features
 
 
 def _computation(nest: Nest) -> Iterator[Feature]:
-    """Operations over the whole program."""
+    """Yields the operations and iterations of the whole program."""
     counts = dict.fromkeys(OPERATIONS, 0.0)
     for kind, count in nest.statement.operations.items():
         counts[_KIND_OF.get(kind, "math" if kind in COST else "other")] += count
@@ -99,7 +99,7 @@ def _computation(nest: Nest) -> Iterator[Feature]:
 
 
 def _annotation(nest: Nest) -> Iterator[Feature]:
-    """By kind of loop: product and innermost length; for some, iterations inside it and its part in a reduction."""
+    """Yields product and innermost length of each kind of loops; for some, iterations inside and reduction extents."""
     for name, kinds in KINDS.items():
         yield f"{name}.product", nest.extent_of(*kinds)
         length, inside = nest.tape.const(1), nest.tape.const(1)
@@ -115,7 +115,7 @@ def _annotation(nest: Nest) -> Iterator[Feature]:
 
 
 def _innermost(nest: Nest) -> Iterator[Feature]:
-    """The innermost runtime loops that run more than once: extent, bytes touched by it, how often it runs."""
+    """Yields extent, bytes touched and trips of the innermost runtime loops that run more than once."""
     one = nest.tape.const(1)
     shift = [(one, nest.working_sets[-1], nest.trips[-1])] * INNERMOST
     for i, extent in enumerate(nest.level_extents):
@@ -138,7 +138,7 @@ def _buffers(nest: Nest) -> Iterator[Feature]:
 
 
 def _access(nest: Nest, access: Access) -> Iterator[Feature]:
-    """How one buffer is used; of registers, only that they are."""
+    """Yields the use of one buffer; for registers, only its flags."""
     yield "read", float(access.reads)
     yield "write", float(access.writes)
     yield "registers", float(not access.memory)
@@ -154,7 +154,7 @@ def _access(nest: Nest, access: Access) -> Iterator[Feature]:
     brought = nest.iterations * size
     lines = nest.iterations * (stride * size).least(LINE) / LINE
     unique = nest.elements(access)[0] * size
-    # The innermost runtime loop that touches nothing new uses it all again after what runs inside the loop.
+    # The innermost runtime loop that touches nothing new reuses all of it after one pass of its body.
     distance, distance_bytes, reuse = tape.const(0), tape.const(0), tape.const(1)
     for i, extent in enumerate(nest.level_extents):
         again = footprint[i].equals(footprint[i + 1]).least(tape.const(1) < extent)
@@ -177,7 +177,7 @@ def _access(nest: Nest, access: Access) -> Iterator[Feature]:
 
 
 def _intensity(nest: Nest) -> Iterator[Feature]:
-    """The arithmetic-intensity curve: operations by byte brought to a cache of each capacity."""
+    """Yields the arithmetic-intensity curve: operations per byte loaded into a cache of each capacity."""
     operations = nest.iterations * (sum(nest.statement.operations.values()) or 1)
     innermost = nest.tape.total(f[-1] for f in nest.footprints) * nest.trips[-1]
     brought = [nest.carried(f) for f in nest.footprints]
@@ -190,7 +190,7 @@ def _intensity(nest: Nest) -> Iterator[Feature]:
 
 
 def _allocation(nest: Nest) -> Iterator[Feature]:
-    """The written buffer: its size, and how often it comes into being."""
+    """Yields the size of the written buffer, and how often it is allocated."""
     buffer, loops = nest.statement.output.buffer, nest.statement.loops[: nest.statement.allocation]
     yield "allocation.bytes", nest.tape.product(nest.columns(s) for s in buffer.shape) * dtype_bytes(buffer.dtype)
     yield "allocation.trips", nest.tape.product(nest.extents[: len(loops)])
@@ -208,6 +208,6 @@ def _roofline(terms: Terms) -> Iterator[Feature]:
 
 
 def _share(terms: Terms, program_seconds: Value) -> Iterator[Feature]:
-    """The program's seconds, and the statement's share of them."""
+    """Yields the program's seconds, and the statement's share of them."""
     yield "program.nanoseconds", program_seconds * 1e9
     yield "roofline.share", terms.seconds / program_seconds.most(1e-12)

@@ -1,4 +1,4 @@
-"""Features of decisions themselves: what AutoTVM calls knob features. They need no program, and fit one space only."""
+"""Features of decisions themselves, AutoTVM's knob features. They need no program, and fit one space only."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from search_space.template import TemplateSpace
 
 
 class KnobFeatures:
-    """The values of a candidate's decisions and choices, the same columns for all sketches of a space.
+    """A function from candidates to the values of their decisions, in the same columns for all sketches of a space.
 
-    Numbers, one column a decision variable (those of one name in several sketches share it), are log2(1 + value), 0
-    where a sketch has no such variable. Choices are 0 or 1: for a template one column for each value of a knob that is
-    a choice, for other spaces one for each sketch.
+    Numbers have one column per decision variable (variables of one name in several sketches share it), log2(1 + value),
+    0 if a sketch lacks the variable. Choices are 0 or 1. A template has a column for each value of a knob that is a
+    choice, other spaces one for each sketch.
 
     Args:
-        space: that candidates are of.
+        space: space of the candidates.
 
     Attributes:
-        names: of the features.
+        names: names of the features.
     """
 
     def __init__(self, space: Space) -> None:
@@ -36,14 +36,14 @@ class KnobFeatures:
         self._numbers = len(variables)
 
     def of_columns(self, sketch: int, columns: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Of candidates by the values of their decision variables: (columns, n) → (n, features)."""
+        """Computes features of candidates from the values of their decision variables: (columns, n) → (n, features)."""
         out = np.zeros((columns.shape[1], len(self.names)), np.float32)
         out[:, self._places[sketch]] = np.log2(1.0 + columns.T)
         out[:, self._numbers :] = self._choices[sketch]
         return out
 
     def __call__(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Of candidates of a sketch: (n, groups) → (n, features)."""
+        """Computes features of candidates of a sketch: (n, groups) → (n, features)."""
         return self.of_columns(sketch, self._space.sketches[sketch].expand(choices))
 
     def _labels(self, sketch: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A statement on a tape: trip counts, footprints and working sets at every level of its loops."""
+"""A statement on a tape: trip counts, footprints and working sets at each level of its loops."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ T = TypeVar("T")
 
 
 class Nest:
-    """Quantities of one statement, each a column or one a level.
+    """Quantities of one statement: columns, or lists of columns with one per level.
 
-    Level i is what runs inside the first i runtime loops; the last level is the unrolled and vectorized body. A loop
-    that runs once adds a level equal to the next, so that nothing may depend on how many levels there are.
+    Level i is the code inside the first i runtime loops; the last level is the unrolled and vectorized body. A loop
+    that runs once adds a level equal to the next, so that no quantity may depend on the number of levels.
 
     Attributes:
-        extents: of all loops.
+        extents: extents of all loops.
         levels: the runtime loops.
-        trips: by level, how often it runs.
+        trips: executions of each level.
     """
 
     def __init__(self, statement: Statement, columns: Columns) -> None:
@@ -50,7 +50,7 @@ class Nest:
         self.working_sets = [self.tape.total(f[i] for f in self.footprints) for i in range(len(starts))]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What is made of this nest under a key, made the first time: sketches share nests."""
+        """Returns what `make` makes for a key, and caches it: sketches share nests."""
         if key not in self._made:
             self._made[key] = make()
         found: T = self._made[key]
@@ -63,38 +63,38 @@ class Nest:
 
     @cached_property
     def library(self) -> list[Value] | None:
-        """Extents of a library's call, None where there is none."""
+        """Extents of a library's call; None if the statement has no call."""
         pairs = zip(self.statement.loops, self.extents, strict=True)
         return [extent for loop, extent in pairs if loop.kind == "library"] or None
 
     def extent_of(self, *kinds: str) -> Value:
-        """Product of the extents of all loops of some kinds."""
+        """Returns the product of the extents of all loops of some kinds."""
         return self.product(lambda loop: loop.kind in kinds)
 
     def product(self, wanted: Callable[[Loop], bool]) -> Value:
-        """Product of the extents of the loops for which `wanted` holds."""
+        """Returns the product of the extents of the loops for which `wanted` holds."""
         pairs = zip(self.statement.loops, self.extents, strict=True)
         return self.tape.product(e for loop, e in pairs if wanted(loop))
 
     def runs(self, var: str) -> bool:
-        """Whether a variable is that of a loop."""
+        """Tells whether a variable is that of a loop."""
         return var in self._loops
 
     def inside(self, var: str) -> int:
-        """How many of the levels, from the outermost one on, a loop runs inside of."""
+        """Returns how many of the levels, from the outermost one on, contain a loop."""
         place = self._loops[var][0]
         return sum(place >= start for start in self._starts)
 
     def widths(self, index: Expr) -> list[Value] | None:
-        """Greatest minus least value of an index, by level; None where it is not bounded."""
+        """Returns the greatest minus the least value of an index, by level; None if unbounded."""
         return self._spans(index)
 
     def over_lanes(self, access: Access) -> bool:
-        """Whether what is read or written is a vector of distinct elements."""
+        """Tells whether an access is a vector of distinct elements."""
         return any(loop.kind == "vectorize" and access.depends(loop.var) for loop in self.statement.loops)
 
     def dims(self, access: Access) -> list[tuple[list[Value], list[Value]]]:
-        """By dimension: (distinct positions by level, width by level)."""
+        """Returns, for each dimension, (distinct positions by level, width by level)."""
         if access not in self._dims:
             self._dims[access] = self._dims_of(access)
         return self._dims[access]
@@ -105,7 +105,7 @@ class Nest:
             extent, widths = self.columns(size), self._spans(index)
             moving = [self._loops[v] for v in self._loops if v in variables(index)]
             counts = [self.tape.product(e for at, e in moving if at >= start) for start in self._starts]
-            if widths is None:  # positions anywhere, such as those of a gather: one in each iteration
+            if widths is None:  # unbounded, as in a gather: one position per iteration
                 out.append(([extent.least(c) for c in counts], [extent - 1] * len(self._starts)))
                 continue
             widths = [w.least((extent - 1).most(0)) for w in widths]
@@ -113,15 +113,15 @@ class Nest:
         return out
 
     def elements(self, access: Access) -> list[Value]:
-        """Distinct elements touched, by level."""
+        """Returns the number of distinct elements touched, by level."""
         dims = self.dims(access)
         return [self.tape.product(d[0][i] for d in dims) for i in range(len(self._starts))]
 
     def footprint(self, access: Access) -> list[Value]:
-        """Bytes touched, in whole cache lines, by level.
+        """Returns the bytes touched, in whole cache lines, by level.
 
-        At most the lines of each row (the last dimension; of pairs the last two) by itself, and at most all lines from
-        first to last.
+        They are at most the lines of all rows (the last dimension; for pairs the last two), and at most those between
+        first and last.
         """
         size = dtype_bytes(access.buffer.dtype)
         dims = self.dims(access)
@@ -140,27 +140,27 @@ class Nest:
         return out
 
     def strides(self, access: Access) -> list[Value]:
-        """Elements between neighbours along each dimension."""
+        """Returns the elements between neighbours along each dimension."""
         out = [self.tape.const(1)]
         for size in reversed(access.buffer.shape[1:]):
             out.append(out[-1] * self.columns(size))
         return out[: len(access.buffer.shape)][::-1]
 
     def stride(self, access: Access, var: str) -> Value:
-        """Elements the address moves by when the loop `var` goes on by one."""
+        """Returns by how many elements the address moves when the loop `var` advances by one."""
         moves = (step(i, var, self.columns) * s for i, s in zip(access.indices, self.strides(access), strict=True))
         move = self.tape.total(moves)
         return move.most(self.tape.const(0) - move)
 
     def carried(self, footprint: Sequence[Value], rounds: Sequence[Value] | None = None) -> list[Value]:
-        """Bytes a cache must be brought, by the level whose working set it holds.
+        """Returns the bytes that a cache must load, by the level whose working set it holds.
 
-        A run of the level finds what the run before it has left: a loop around it that touches nothing new is free,
-        and neighbouring tiles share their overlap. So it is the next level outward whose bytes are brought each time.
+        A run of the level reuses data of the run before it. A loop around it that touches nothing new is free, and
+        neighbouring tiles share their overlap. So the bytes of the next level outward are loaded each time.
 
         Args:
             footprint: bytes touched, by level.
-            rounds: of the access, by level; None: each loop goes through its positions once.
+            rounds: passes over the access, by level; None: each loop passes through its positions once.
         """
         brought = [f * t for f, t in zip(footprint, self.trips, strict=True)]
         out = [brought[0]]
@@ -170,30 +170,29 @@ class Nest:
         return out
 
     def rounds(self, access: Access) -> list[Value]:
-        """How often each runtime loop goes through all positions of an access, from the first to the last.
+        """Returns how often each runtime loop passes through all positions of an access, from the first to the last.
 
-        A loop over rows and columns that were fused reads a column's constants again in each row: their index has the
-        loop's variable modulo the number of columns, and nowhere else. So it is of the last few of more that were
-        fused.
+        A loop over fused rows and columns reads a column's constants again in each row. Their index has the loop's
+        variable only modulo the number of columns. The same applies to the last few of several fused loops.
         """
-        found = []
+        passes = []
         remainders = [node for index in access.indices for node in walk(index) if node.op == "mod"]
         for loop, extent in zip(self.levels, self.level_extents, strict=True):
             periods = _periods(access, remainders, loop.var) if remainders else []
             period = self.tape.const(1)
             for each in periods:
                 period = period.most(self.columns(each))
-            found.append((extent / period).most(1) if periods else self.tape.const(1))
-        return found
+            passes.append((extent / period).most(1) if periods else self.tape.const(1))
+        return passes
 
 
 def _periods(access: Access, remainders: Sequence[Expr], loop: str) -> list[Expr]:
-    """After how many iterations the positions of an access are those of the first ones again: the most of these.
+    """Lists periods, in iterations, after which the positions of an access repeat; the greatest counts.
 
-    None where it is never.
+    The list is empty if they never repeat.
 
     Args:
-        remainders: in the indices of the access.
+        remainders: remainders in the indices of the access.
     """
     found = [period for node in remainders if (period := _period(node, loop)) is not None]
     if not found or any(_beside(index, loop) for index in access.indices):
@@ -202,7 +201,7 @@ def _periods(access: Access, remainders: Sequence[Expr], loop: str) -> list[Expr
 
 
 def _period(e: Expr, loop: str) -> Expr | None:
-    """n of `loop % n`, m * n of `loop // m % n`."""
+    """Returns n of `loop % n`, and m * n of `loop // m % n`; None for other expressions."""
     if e.op != "mod":
         return None
     of, count = e.args
@@ -213,18 +212,18 @@ def _period(e: Expr, loop: str) -> Expr | None:
 
 
 def _beside(e: Expr, loop: str) -> bool:
-    """Whether a loop's variable stands elsewhere than as what a remainder is taken of."""
+    """Tells whether a loop's variable occurs elsewhere than in a dividend of a remainder."""
     if loop not in variables(e) or _period(e, loop) is not None:
         return False
     return e.op == "var" or any(_beside(part, loop) for part in e.operands)
 
 
 def in_pairs(access: Access) -> bool:
-    """Whether pairs of 16-bit floats are the last dimension: a row of them is one with the dimension before it."""
+    """Tells whether pairs of 16-bit floats are the last dimension, which forms rows with the dimension before it."""
     last = access.buffer.shape[-1]
     return access.buffer.dtype in NARROW and last.is_const and bool(last.value == 2)
 
 
 def _lines(size: Value) -> Value:
-    """Cache lines of so many bytes."""
+    """Returns the cache lines that so many bytes fill."""
     return size.ceildiv(LINE)

@@ -1,6 +1,6 @@
-"""Features of a whole program, for models that look at it at once: what its statements have in common and together.
+"""Features of a whole program, for models that score it at once: common and total quantities of its statements.
 
-All are logarithms (base 2) or shares, as a statement's features are.
+All are logarithms (base 2) or shares, like a statement's features.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUMMED: tuple[str, ...] = (
 """Amounts of work, which add up over statements."""
 
 RELATIVE: tuple[str, ...] = (WHOLE, *(name for name in SUMMED if name.startswith("roofline.")))
-"""Costs that are also given by operation, and so compare between tasks of any size."""
+"""Costs that are also given per operation, and so compare between tasks of any size."""
 
 PROGRAM_NAMES: tuple[str, ...] = (
     "statements",
@@ -38,22 +38,22 @@ _NOT_WHOLE = [i for i, name in enumerate(NAMES) if name != WHOLE]
 _SUMMED = [NAMES.index(name) for name in SUMMED]
 _RELATIVE = [SUMMED.index(name) for name in RELATIVE if name != WHOLE]
 _OPERATIONS = slice(0, len(OPERATIONS))
-_LEAST_SHARE = 1e-6
+_LEAST_SHARE = 1e-6  # least weight of a statement in a mean, so that the weights never add up to 0
 assert set(SUMMED) <= set(COUNTS)
 
 
 def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Features of programs: (candidates, statements, features) → float32 (len(PROGRAM_NAMES), candidates).
+    """Computes features of programs: (candidates, statements, features) → float32 (len(PROGRAM_NAMES), candidates).
 
-    Features of statements beyond `NAMES`, those of knobs, are the same for all of them and stand at the end.
-    `mean` weighs statements by their share of the estimated time, `total` adds what stands behind the logarithms, and
-    `relative` is by operation. Every candidate's features depend on its own statements alone, to the last bit.
+    Features of statements beyond `NAMES`, those of knobs, are equal for all statements and follow at the end. `mean`
+    weighs statements by their share of the estimated time, `total` adds the amounts behind the logarithms, and
+    `relative` is per operation. Every candidate's features depend on its own statements alone, to the last bit.
     """
     loops, knobs = features[:, :, : len(NAMES)], features[:, 0, len(NAMES) :].T
     by_statement = [np.ascontiguousarray(of) for of in loops.transpose(1, 2, 0)]  # each (features, candidates)
     count = len(features)
-    found = np.empty((len(PROGRAM_NAMES) + len(knobs), count), np.float32)
-    found[0] = np.log2(1.0 + len(by_statement))
+    described = np.empty((len(PROGRAM_NAMES) + len(knobs), count), np.float32)
+    described[0] = np.log2(1.0 + len(by_statement))
     weight = np.full(count, np.float32(0))
     mean = np.zeros((len(NAMES), count), np.float32)
     greatest = np.full((len(NAMES), count), np.float32(-np.inf))
@@ -79,30 +79,30 @@ def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
     )
     first = 1
     for part in parts:
-        found[first : first + len(part)] = part
+        described[first : first + len(part)] = part
         first += len(part)
-    return found
+    return described
 
 
 def program_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """The same of programs whose numbers of statements differ: float32 (programs, len(PROGRAM_NAMES))."""
+    """Computes features of programs with different numbers of statements: float32 (programs, len(PROGRAM_NAMES))."""
     return rows_of(features, program_features, len(PROGRAM_NAMES))
 
 
 def rows_of(
     features: Sequence[NDArray[np.float32]], describe: Callable[[NDArray[np.float32]], NDArray[np.float32]], width: int
 ) -> NDArray[np.float32]:
-    """What is said of programs whose numbers of statements differ, those of one number together.
+    """Describes programs with different numbers of statements, programs of one number together.
 
     Args:
-        features: of each program, (statements, features).
-        describe: (programs, statements, features) → (width and a feature of each knob, programs).
-        width: features that it gives besides those of knobs.
+        features: features of each program, (statements, features).
+        describe: function (programs, statements, features) → (width and a feature of each knob, programs).
+        width: number of features from `describe` besides those of knobs.
     """
     knobs = features[0].shape[1] - len(NAMES) if len(features) else 0
-    found = np.empty((len(features), width + knobs), np.float32)
+    rows = np.empty((len(features), width + knobs), np.float32)
     lengths = np.array([len(of) for of in features])
     for length in np.unique(lengths):
         places = np.flatnonzero(lengths == length)
-        found[places] = describe(np.stack([features[i] for i in places.tolist()])).T
-    return found
+        rows[places] = describe(np.stack([features[i] for i in places.tolist()])).T
+    return rows

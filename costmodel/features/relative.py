@@ -1,9 +1,9 @@
-"""Features of a whole program that say how it computes rather than how much: for models of many tasks.
+"""Features of a whole program that describe how it computes rather than how much: for models of many tasks.
 
-The amounts of work of two programs of one task are nearly the same, and those of two tasks are not: a model that is
-trained on amounts learns tasks by heart. What is left are lengths of loops, sizes of tiles and working sets, and each
-cost as a share of the estimated time. Means over statements blur the one that takes most of it, which is described by
-itself, too: its costs by iteration.
+The amounts of work of two programs of one task are nearly equal, and those of two tasks are not. A model that is
+trained on amounts learns tasks by heart. The remaining features are lengths of loops, sizes of tiles and working sets,
+and each cost as a share of the estimated time. Means over statements blur the most expensive one, so it is also
+described separately, with its costs per iteration.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ RELATIVE_NAMES: tuple[str, ...] = (
 
 
 def relative_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Features of programs: (candidates, statements, features) → float32 (len(RELATIVE_NAMES), candidates).
+    """Computes features of programs: (candidates, statements, features) → float32 (len(RELATIVE_NAMES), candidates).
 
-    Features of knobs, if there are any, stand at the end.
+    Features of knobs, if there are any, follow at the end.
     """
     found = program_features(features)
     knobs = found[len(PROGRAM_NAMES) :]
@@ -59,12 +59,12 @@ def relative_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def relative_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """The same of programs whose numbers of statements differ: float32 (programs, len(RELATIVE_NAMES))."""
+    """Computes features of programs with different numbers of statements: float32 (programs, len(RELATIVE_NAMES))."""
     return rows_of(features, relative_features, len(RELATIVE_NAMES))
 
 
 def _of_heaviest(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """How the statement of the greatest share computes, the first of equal ones, and its costs by iteration."""
+    """Describes the statement with the greatest share, the first of equal ones, and its costs per iteration."""
     by_statement = features.transpose(1, 2, 0)  # each (features, candidates), candidates side by side in memory
     first, *others = by_statement
     how, spent = first[_HEAVIEST], first[_SPENT] - first[_ITERATIONS]

@@ -1,4 +1,4 @@
-"""Spans: distinct positions an index takes while loops run, as columns over the decision variables."""
+"""Spans: distinct positions that an index takes while loops run, as columns over the decision variables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Widths = list[Value]  # by level: greatest minus least value of an index
 class Spans:
     """Widths of index expressions at each level of a loop nest.
 
-    A clamped start min(x, c) is as wide as x, and what is not arithmetic over loop variables is as wide as any axis:
-    the caller clips at the axis's extent.
+    A clamped start min(x, c) is as wide as x. An expression that is not arithmetic over loop variables is as wide as
+    any axis, so that the caller clips it at the axis's extent.
 
     Args:
-        columns: converts extents and coefficients.
-        loops: variable → (position in the nest, extent).
-        starts: by level, position of the outermost loop that runs.
+        columns: converter of extents and coefficients.
+        loops: (position in the nest, extent) of each variable.
+        starts: position of the outermost loop that runs, by level.
     """
 
     def __init__(self, columns: Columns, loops: Mapping[str, tuple[int, Value]], starts: Sequence[int]) -> None:
@@ -30,7 +30,7 @@ class Spans:
         self._memo: dict[int, Widths | None] = {}
 
     def __call__(self, index: Expr) -> Widths | None:
-        """Widths by level; None where they are not bounded."""
+        """Returns widths by level; None if they are unbounded."""
         if index.serial not in self._memo:
             self._memo[index.serial] = self._widths(index)
         return self._memo[index.serial]
@@ -77,7 +77,7 @@ class Spans:
 
 
 def step(e: Expr, var: str, columns: Columns) -> Value:
-    """How far an index moves when the loop `var` goes on by one, at most times."""
+    """Returns the maximum step of an index when the loop `var` advances by one."""
     zero = columns.tape.const(0)
     if var not in variables(e):
         return zero

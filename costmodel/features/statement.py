@@ -1,4 +1,4 @@
-"""What features need to know of one store: its loops, its accesses, its operations."""
+"""Data of one store that features are computed from: its loops, its accesses, its operations."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from search_space.lower.borders import borders, present
 
 _BUFFER = tuple(field.name for field in fields(Buffer))
 HELD = {"local": 1, "warp": 32, "warpgroup": 128}
-"""Scopes of registers, and the threads that hold a buffer together."""
-INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that are gone in machine code
+"""Scopes of registers, and the number of threads that hold a buffer together."""
+INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that do not exist in machine code
 TAKEN_IN = {"float32": "mul", "int32": "bytedot"}
-"""Products that become one instruction with the addition of them."""
+"""Products that become one instruction with their addition, by element type."""
 MAX_COPIES = 64
-"""Copies of a statement, by the values of unrolled loops, that are looked at one by one."""
+"""Maximum number of copies of a statement, by the values of unrolled loops, that are examined one by one."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop around a statement; kind `tensor` stands for a loop inside an instruction, `library` for one in a call.
+    """A loop around a statement; kind `tensor` is a loop inside an instruction, `library` one inside a call.
 
-    Tiles of a loop that is `bulk` are filled by a unit of the device, not by threads.
+    A unit of the device, instead of threads, fills the tiles of a loop that is `bulk`.
     """
 
     var: str
@@ -37,13 +37,13 @@ class Loop:
 
     @property
     def runtime(self) -> bool:
-        """Whether it is a loop in machine code too."""
+        """Tells whether it is a loop in machine code, too."""
         return self.kind not in INLINE_KINDS
 
 
 @dataclass(frozen=True)
 class Access:
-    """One place in a buffer that a statement reads, writes, or both."""
+    """One element or vector of a buffer that a statement reads, writes, or both."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -52,12 +52,12 @@ class Access:
 
     @property
     def memory(self) -> bool:
-        """Whether it goes to memory rather than registers."""
+        """Tells whether it goes to memory rather than registers."""
         return self.buffer.scope not in HELD
 
     @property
     def key(self) -> Hashable:
-        """All of it: buffers are compared by what they are."""
+        """Key of the whole access: buffers are compared by their attributes."""
         return self.indices, self.reads, self.writes, *(getattr(self.buffer, name) for name in _BUFFER)
 
     def depends(self, var: str) -> bool:
@@ -66,18 +66,18 @@ class Access:
 
 @dataclass(frozen=True)
 class Statement:
-    """A store under its loops.
+    """A store with its loops.
 
     Attributes:
-        loops: outermost first, those that always run once left out.
-        output: what is written.
-        inputs: what is read besides, in order of appearance.
-        operations: of one execution: kind or math function → count; the mean where unrolled copies differ.
+        loops: loops, outermost first, without those that always run once.
+        output: written access.
+        inputs: read accesses besides the output, in order of appearance.
+        operations: counts of one execution, by kind or math function; means if unrolled copies differ.
         reducing: whether it accumulates.
-        allocation: how many of the loops stand around the allocation of `output`.
-        guarded: loops by whose positions it is decided whether an element is there to be read.
-        tests: comparisons by which it is decided.
-        inside: comparisons of which one fails where an instruction adds zeros of a border, which is not made then.
+        allocation: number of the loops around the allocation of `output`.
+        guarded: variables of loops whose positions decide whether an element is read.
+        tests: number of comparisons that decide it.
+        inside: comparisons of which one fails if an instruction would add zeros of a border; it is skipped then.
     """
 
     loops: tuple[Loop, ...]
@@ -92,24 +92,24 @@ class Statement:
 
     @property
     def key(self) -> Hashable:
-        """All of it: equal exactly for equal statements."""
-        operations = tuple(self.operations.items())  # in their order, in which they are added up
+        """Key of the whole statement: equal exactly for equal statements."""
+        operations = tuple(self.operations.items())  # in their order, as sums depend on it
         loops, ends = (self.loops, self.allocation, self.reducing), (self.guarded, self.tests, self.inside)
         return tuple(a.key for a in self.accesses), operations, loops, ends
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """The output first."""
+        """All accesses, the output first."""
         return (self.output, *self.inputs)
 
     def is_reduction(self, loop: Loop) -> bool:
-        """Whether the loop accumulates: inside the output's allocation, and not one of its axes."""
+        """Tells whether the loop accumulates: it is inside the output's allocation, and not one of its axes."""
         inside = loop in self.loops[self.allocation :]
         return self.reducing and inside and not self.output.depends(loop.var)
 
 
 def statements(program: LoopProgram) -> tuple[Statement, ...]:
-    """Every store that computes; those that fill a buffer with a number are left out, unless there is nothing else."""
+    """Lists every store that computes; leaves out stores of a constant, unless there are no others."""
     found = tuple(_walk(program.body, (), {}, program))
     working = tuple(s for s in found if s.inputs or s.reducing)
     return working or found
@@ -140,7 +140,7 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
             inputs.setdefault(key, Access(program.buffers[node.args[0]], node.args[1:], True, False))
     operations = _operations(stmt.value, loops)
     if program.buffers[stmt.buffer].scope == "shared":
-        for ends in ("guard", "select"):  # of a tile, which a copy fills with zeros
+        for ends in ("guard", "select"):  # the ends of a tile, which a copy fills with zeros
             operations.pop(ends, None)
     reads_itself = inputs.pop(here, None) is not None or stmt.reducer is not None
     output = Access(program.buffers[stmt.buffer], stmt.indices, reads_itself, True)
@@ -158,10 +158,10 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
 
 
 def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
-    """Operations of one execution of `value`: kind or math function → count.
+    """Counts the operations of one execution of `value`, by kind or math function.
 
-    A choice by the position in an unrolled loop, as transforms such as Winograd's are written, is made when the code
-    is: of each copy the one branch counts, and what copies have in common counts once.
+    A choice by the position in an unrolled loop, as in Winograd's transforms, is made when code is emitted. Each copy
+    counts only its branch, and common parts of copies count once.
     """
     lanes = frozenset(loop.var for loop in loops if loop.kind == "vectorize")
     copies = _copies(value, loops)
@@ -191,14 +191,14 @@ def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
 
 
 def _fused(node: Expr) -> Expr | None:
-    """The product that an addition takes in, so that both are one multiply-add, or one dot of bytes."""
+    """Finds the product that becomes one multiply-add, or one dot of bytes, with an addition; None if absent."""
     if node.op != "add" or node.dtype not in TAKEN_IN:
         return None
     return next((operand for operand in node.operands if operand.op == TAKEN_IN[node.dtype]), None)
 
 
 def _copies(value: Expr, loops: Sequence[Loop]) -> list[Expr]:
-    """`value` for each position by which it chooses; itself alone where it chooses by none, or by too many."""
+    """Lists copies of `value`, one for each position that it selects by; `value` alone if by none or by too many."""
     extents = {loop.var: int(loop.extent.value) for loop in loops if loop.kind == "unroll" and loop.extent.is_const}
     chosen: dict[str, None] = {}
     for node in walk(value):
@@ -217,19 +217,19 @@ def _copies(value: Expr, loops: Sequence[Loop]) -> list[Expr]:
 
 
 def _masks(node: Expr, lanes: frozenset[str]) -> bool:
-    """Whether a select only guards the end of a vector axis: a mask on the load, and no work of its own."""
+    """Tells whether a select only guards the end of a vector axis: it becomes a mask of the load, at no extra cost."""
     return node.op == "select" and all(variables(part) & lanes for part in conjuncts(node.args[0]))
 
 
 def _guards(node: Expr) -> bool:
-    """Whether a select only keeps an element from being read where there is none: it chooses addresses, not values."""
+    """Tells whether a select only prevents reading an element that does not exist: it chooses addresses, not values."""
     if node.op != "select" or node.args[1].op != "load" or node.args[2].op != "const":
         return False
     return all(part.op not in ("load", "call") for part in walk(node.args[0]))
 
 
 def _masked(node: Expr) -> bool:
-    """Whether a select gives zero, or another number, where there is no element."""
+    """Tells whether a select returns zero, or another number, where no element exists."""
     return node.op == "select" and node.args[2].op == "const" and node.args[0].op not in ("load", "call")
 
 
@@ -245,24 +245,24 @@ def _of_intrinsic(
     output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, computes, True)
     inputs = tuple(Access(program.buffers[o.buffer], o.elements, True, False) for o in stmt.inputs)
     loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.output.buffer, 0))
-    exact = output.buffer.dtype == "int32"  # zero times what is no number would be none
+    exact = output.buffer.dtype == "int32"  # only integers: 0 times NaN is NaN
     inside = present(borders(program), stmt) if exact else ()
     operations = {"fma": 1.0} if computes else {}
     return Statement((*loops, *tile), output, inputs, operations, computes, depth, inside=inside)
 
 
 def _threads_once(loops: tuple[Loop, ...], output: Buffer, depth: int) -> tuple[tuple[Loop, ...], int]:
-    """Without the loops of threads that a loop of the same threads inside of them stands for, and where depth is then.
+    """Leaves out loops of threads that a loop of the same threads inside them replaces; returns loops and new depth.
 
-    What is written to shared memory is made by a block's threads together, and once for all virtual threads.
+    A block's threads write shared memory together, and once for all virtual threads.
     """
     if not any(loop.kind in THREAD_TAGS for loop in loops):
         return loops, depth
     last = {loop.kind: i for i, loop in enumerate(loops)}
-    kept = [
+    indices = [
         i
         for i, loop in enumerate(loops)
         if not (loop.kind in THREAD_TAGS and last[loop.kind] != i)
         and not (loop.kind == "vthread" and output.scope == "shared")
     ]
-    return tuple(loops[i] for i in kept), sum(i < depth for i in kept)
+    return tuple(loops[i] for i in indices), sum(i < depth for i in indices)

@@ -1,7 +1,7 @@
 """A network over the statements of a program: each is embedded, attends to the others, and adds to the score.
 
-Statements share caches and registers with those around them, which sums over statements by themselves do not see. The
-network is trained by PyTorch and computed by NumPy, so a saved one needs PyTorch no more.
+Statements share caches and registers with their neighbours, which sums over separate statements do not see. PyTorch
+trains the network and NumPy computes it, so that a saved one does not need PyTorch.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from costmodel.models.tunable import Range, Tunable
 from search_space.extras import require
 
 CLIP = 5.0
-"""Deviations from the mean beyond which a feature says no more."""
+"""Standard deviations from the mean at which features are clipped."""
 BLOCK = 256
-"""Programs that are computed on at a time, always as many, so that a score does not depend on its company."""
+"""Number of programs that are computed at a time, always equal, so that scores do not depend on other programs."""
 SLOWEST = 2.0**-6
-"""Throughput that failures, and all that is slower, are taken for."""
+"""Throughput that replaces lower ones and that of failures."""
 HEADS = 4
 _LAYERS = ("first", "second", "query", "key", "value", "mixed", "third", "last")
 
 
 @dataclass(eq=False, kw_only=True)
 class AttentionModel(Learner):
-    """Scores are logarithms of throughput, up to a constant of the task: the roofline's plus a learned correction.
+    """A model whose scores are logarithms of throughput, up to a task's constant: the roofline's plus a correction.
 
     The loss is the squared error of the logarithm, less the task's mean, plus a logistic loss on pairs of programs of a
-    task, each weighed by the effect of its exchange on the top of the list (LambdaRank).
+    task. A pair weighs the effect of its exchange on the top of the list (LambdaRank).
 
     Attributes:
         seed: seed of the weights and of all draws.
         hidden: width of a statement's embedding.
-        steps: steps of training; fewer for few programs.
-        batch: programs of a task in a step.
+        steps: number of training steps; fewer for few programs.
+        batch: number of programs of a task in a step.
         rate: learning rate (Adam), which falls to 0 by a cosine.
         ranked: weight of the loss on pairs.
         decay: decay of weights (AdamW).
@@ -84,13 +84,13 @@ class AttentionModel(Learner):
     def predict(self, features: NDArray[np.float32]) -> Scores:
         learned = self.learned
         count, statements = features.shape[:2]
-        found = np.empty(-(-count // BLOCK) * BLOCK)
+        missing = np.empty(-(-count // BLOCK) * BLOCK)
         for start in range(0, count, BLOCK):
             part = features[start : start + BLOCK].astype(np.float64)
             block = np.zeros((BLOCK, statements, len(learned["mean"])))
             block[: len(part)] = np.clip((part - learned["mean"]) * learned["scale"], -CLIP, CLIP)
-            found[start : start + BLOCK] = self._missing(block)
-        scores: Scores = found[:count] - logarithms(features)
+            missing[start : start + BLOCK] = self._missing(block)
+        scores: Scores = missing[:count] - logarithms(features)
         return scores
 
     def train(self, programs: Programs) -> None:
@@ -98,7 +98,7 @@ class AttentionModel(Learner):
         import torch
 
         before = torch.get_num_threads()
-        torch.set_num_threads(1)  # kernels may be timed beside it, and sums of several threads are in any order
+        torch.set_num_threads(1)  # kernels may be timed meanwhile, and threads add up in any order
         try:
             self._learned = self._trained(programs)
         finally:
@@ -121,7 +121,7 @@ class AttentionModel(Learner):
         width = x.shape[1] // HEADS
         parts = {n: layer(n, x).reshape(rows, statements, HEADS, width) for n in ("query", "key", "value")}
         weights = np.empty((rows, HEADS, statements, statements))
-        for i in range(statements):  # few, so loops over them are over arrays of all programs
+        for i in range(statements):  # statements are few: each iteration handles all programs
             for j in range(statements):
                 weights[:, :, i, j] = rounded((parts["query"][:, i] * parts["key"][:, j]).sum(axis=2) / np.sqrt(width))
         weights = np.exp(weights - weights.max(axis=3, keepdims=True))
@@ -222,7 +222,7 @@ def _network(features: int, hidden: int) -> Any:
             self.mixed = nn.Linear(hidden, hidden)
             self.third = nn.Linear(hidden, hidden)
             self.last = nn.Linear(hidden, 1)
-            nn.init.zeros_(self.last.weight)  # it begins as the roofline
+            nn.init.zeros_(self.last.weight)  # training starts from the roofline
             nn.init.zeros_(self.last.bias)
 
         def forward(self, x: Any, used: Any) -> Any:

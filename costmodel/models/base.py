@@ -20,7 +20,7 @@ Scores = NDArray[np.float64]  # (candidates,)
 
 
 def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that predicts, whose answers are refused unless they are finite numbers, one a candidate."""
+    """Wraps a method that predicts, so that it raises unless it returns one finite number per candidate."""
 
     @wraps(method)
     def predict(self: CostModel, features: NDArray[np.float32], *arguments: Any) -> Any:
@@ -49,15 +49,15 @@ def _finite(model: CostModel, found: Any, count: int) -> Scores:
 
 
 class CostModel(ABC):
-    """Predicts a score that orders candidates by throughput, higher is better.
+    """A model that predicts scores, which order candidates by throughput; higher is better.
 
-    A model sees features alone, never the machine or the schedule. What it draws, it draws from a seed of its own.
-    Whoever asks it, what `predict` and `predict_with_deviation` of any subclass return is held against their shapes.
+    A model sees features alone, never the machine or the schedule. It draws random numbers from a seed of its own.
+    The base class checks the shapes of the results of `predict` and `predict_with_deviation` of all subclasses.
 
     Attributes:
-        saved: names of the attributes that hold what was learned, None before: numbers, texts and arrays, which `save`
-            and `load` write and read, unless a model has its own.
-        tunable: options of the constructor that a search of hyper-parameters may vary, and over what.
+        saved: names of the attributes that hold the learned state, None before fitting: numbers, texts and arrays.
+            `save` and `load` write and read them, unless a model overrides these.
+        tunable: options of the constructor that a search of hyper-parameters may vary, with their values.
     """
 
     saved: ClassVar[tuple[str, ...]] = ()
@@ -71,67 +71,67 @@ class CostModel(ABC):
 
     @abstractmethod
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
-        """Learns from measured candidates, in place of what it learned before.
+        """Learns from measured candidates, and forgets earlier ones.
 
         Args:
-            features: per candidate (statements, features); the number of statements may differ.
+            features: (statements, features) of each candidate; the number of statements may differ.
             throughput: (candidates,) in [0, 1], best seconds / seconds; 0 for a failure.
         """
 
     def fit_tasks(
         self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64], groups: NDArray[np.int64]
     ) -> None:
-        """Learns from measured candidates of many tasks, in place of what it learned before.
+        """Learns from measured candidates of many tasks, and forgets earlier ones.
 
-        Unless a model says otherwise it learns them as though they were of one task, for throughput is relative.
+        Unless a model overrides it, it learns them as though they were of one task, as throughput is relative.
 
         Args:
             features: as in `fit`.
-            throughput: as in `fit`, by the best of the candidate's own task.
-            groups: (candidates,) number of the task of each; only candidates of one task are ever to be ranked.
+            throughput: as in `fit`, relative to the best of the candidate's own task.
+            groups: (candidates,) number of the task of each; only candidates of one task are ever ranked.
         """
         self.fit(features, throughput)
 
     @abstractmethod
     def predict(self, features: NDArray[np.float32]) -> Scores:
-        """Scores: (candidates, statements, features) → (candidates,).
+        """Predicts scores: (candidates, statements, features) → (candidates,).
 
         Raises:
-            ValueError: a model that learns, and has not.
-            ModelError: the scores are not one finite number a candidate.
+            ValueError: the model learns, and has not learned yet.
+            ModelError: the scores are not one finite number per candidate.
         """
 
     def save(self, path: Path) -> None:
-        """Writes what was learned, as text.
+        """Writes the learned state, as text.
 
         Raises:
-            ValueError: a model that learns, and has not.
+            ValueError: the model learns, and has not learned yet.
         """
         text.write(path, type(self).__name__, {name: need_fit(getattr(self, name)) for name in self.saved})
 
     def load(self, path: Path) -> None:
-        """Reads what `save` wrote.
+        """Reads the state that `save` wrote.
 
         Raises:
-            ModelError: it is none of this model's files.
+            ModelError: the file is not one of this model.
         """
         for name, value in text.read(path, type(self).__name__, self.saved).items():
             setattr(self, name, value)
 
 
 class UncertainModel(CostModel):
-    """A cost model that knows how sure it is of each score, by which a search may explore."""
+    """A cost model that also predicts the uncertainty of each score, by which a search may explore."""
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         return self.predict_with_deviation(features)[0]
 
     @abstractmethod
     def predict_with_deviation(self, features: NDArray[np.float32]) -> tuple[Scores, Scores]:
-        """Scores and their standard deviations, in the scores' unit: (candidates, statements, features) → (candidates,)
+        """Predicts scores and their standard deviations: (candidates, statements, features) → (candidates,) each.
 
         Raises:
-            ValueError: it has learned nothing.
-            ModelError: the scores or deviations are not one finite number a candidate.
+            ValueError: the model has not learned yet.
+            ModelError: the scores or deviations are not one finite number per candidate.
         """
 
 
@@ -139,7 +139,7 @@ def need_fit(learned: Learned | None) -> Learned:
     """Returns the learned state.
 
     Raises:
-        ValueError: nothing yet.
+        ValueError: there is no learned state yet.
     """
     if learned is None:
         raise ValueError("a model must be fitted or loaded before it is used, but neither was done")
@@ -147,7 +147,7 @@ def need_fit(learned: Learned | None) -> Learned:
 
 
 def check_lengths(features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
-    """Refuses features and throughputs of different number.
+    """Refuses features and throughputs of different lengths.
 
     Raises:
         ValueError: they differ.

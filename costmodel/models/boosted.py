@@ -1,4 +1,4 @@
-"""The adapter of models of boosted trees: their options, their trees, and the file in which these are saved."""
+"""The adapter of models of boosted trees: their options, their trees, and their file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BoostedModel(Learner):
         trees: most trees; half as many as programs, and at least 8, for few programs.
         leaves, learning_rate, feature_share, bins: options of the boosting, see `booster.options_of`.
         programs: most programs of one task to learn from: the faster half, and a sample of the rest.
-        tasks_trees: as `trees`, for programs of many tasks, all of which are learned from.
+        tasks_trees: most trees for programs of many tasks, all of which are learned from.
     """
 
     head: ClassVar[str]
@@ -49,7 +49,7 @@ class BoostedModel(Learner):
         self._parameters = options_of(self.seed, self.leaves, self.learning_rate, self.feature_share, self.bins)
 
     def save(self, path: Path) -> None:
-        """Writes LightGBM's own text format, and a last line with the model's own state."""
+        """Writes LightGBM's own text format, and a last line with the model's other state."""
         replace_file(path, (f"{need_fit(self._text)}\n{self.head}{self.own()}\n").encode())
 
     def load(self, path: Path) -> None:
@@ -59,18 +59,18 @@ class BoostedModel(Learner):
 
     @abstractmethod
     def own(self) -> str:
-        """Writes the state besides trees."""
+        """Returns the state besides trees as one line of text."""
 
     @abstractmethod
     def read_own(self, own: str, path: Path) -> int:
-        """Reads what `own` wrote, and returns the number of the trees' features.
+        """Reads the line that `own` returned, and returns the number of the trees' features.
 
         Raises:
-            ModelError: it is of another model.
+            ModelError: the line is of another model.
         """
 
     def keep(self, text: str) -> None:
-        """Predicts with the trees of a text from now on."""
+        """Replaces the model's trees by those of a text."""
         self._text, self._forest = text, Forest.from_lightgbm(text)
 
     @property
@@ -89,7 +89,7 @@ class BoostedModel(Learner):
         return np.concatenate(features), np.repeat(np.arange(len(features)), [len(of) for of in features])
 
     def trees_of(self, programs: Programs) -> int:
-        """Number of trees to learn from these programs."""
+        """Chooses the number of trees to learn from programs."""
         return trees_for(len(programs.features), self.tasks_trees if programs.many else self.trees)
 
 

@@ -1,7 +1,7 @@
 """Boosting through LightGBM's documented C interface.
 
-The Python package imports scikit-learn and SciPy with it, a second of every run, and does not load where the system
-has no libgomp.so.1 although a wheel brings one.
+The Python package imports scikit-learn and SciPy, which takes a second of every run. It does not load on systems
+without libgomp.so.1, although a wheel contains one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from search_space.extras import require
 from search_space.scratch import ScratchFolder
 
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
-"""Scores of the rows → gradient and curvature of each, (rows,)."""
+"""Function from scores of the rows to gradient and curvature of each, (rows,)."""
 
 NO_TREES = "tree"
-"""Text of a model without any: LightGBM refuses data in which no feature varies."""
-LEAST_TREES = 8
+"""Text of a model without trees: LightGBM refuses data in which no feature varies."""
+LEAST_TREES = 8  # trees that even a few programs get
 
-_FLOAT32, _ROW_MAJOR, _SPLIT_IMPORTANCE = 0, 1, 0
+_FLOAT32, _ROW_MAJOR, _SPLIT_IMPORTANCE = 0, 1, 0  # arguments as in LightGBM's c_api.h
 _SONAME = b"libgomp.so.1"
 
 
@@ -41,11 +41,11 @@ class BoosterError(RuntimeError):
 
 @cache
 def library() -> ctypes.CDLL:
-    """LightGBM's native library.
+    """Loads LightGBM's native library.
 
     Raises:
         MissingExtra: the package is not installed.
-        BoosterError: it has no library that loads, or there is no OpenMP runtime for it.
+        BoosterError: its library does not load, or its OpenMP runtime is missing.
     """
     require("a cost model of trees", "lightgbm")
     spec = importlib.util.find_spec("lightgbm")
@@ -64,7 +64,7 @@ def library() -> ctypes.CDLL:
 
 
 def openmp_library() -> str | None:
-    """Path or soname of LightGBM's OpenMP runtime: the system's, or one inside a wheel."""
+    """Finds the path or soname of LightGBM's OpenMP runtime: the system's, or one inside a wheel."""
     found = ctypes.util.find_library("gomp")
     if found:
         return found
@@ -80,15 +80,16 @@ def openmp_library() -> str | None:
 
 
 def _provide_openmp(cause: OSError) -> None:
-    """Loads a wheel's OpenMP runtime under the name that LightGBM asks the system's by.
+    """Loads a wheel's OpenMP runtime under the name by which LightGBM asks for the system's.
 
-    Wheels rename the libraries they bundle; the loader goes by the name inside, so a copy with that name will do.
+    Wheels rename the libraries they bundle. The loader compares the name inside the file, so a copy with that name
+    works.
     """
-    found = openmp_library()
-    if found is None or not Path(found).is_file():
+    path = openmp_library()
+    if path is None or not Path(path).is_file():
         raise BoosterError(f"`lightgbm` must find an OpenMP runtime such as libgomp1, but got: {cause}") from cause
-    content = Path(found).read_bytes()
-    renamed = content.replace(Path(found).name.encode() + b"\0", _SONAME.ljust(len(Path(found).name), b"\0") + b"\0")
+    content = Path(path).read_bytes()
+    renamed = content.replace(Path(path).name.encode() + b"\0", _SONAME.ljust(len(Path(path).name), b"\0") + b"\0")
     with ScratchFolder("openmp") as folder:
         copy = Path(folder) / _SONAME.decode()
         copy.write_bytes(renamed)
@@ -96,17 +97,17 @@ def _provide_openmp(cause: OSError) -> None:
 
 
 def options_of(seed: int, leaves: int, learning_rate: float, feature_share: float, bins: int) -> dict[str, Any]:
-    """LightGBM's options of boosting that is deterministic, on one thread, to trees that `forest.Forest` has code for.
+    """Returns LightGBM's options for deterministic boosting, on one thread, to trees that `forest.Forest` supports.
 
     Args:
-        seed: of the sampling of features.
-        leaves: of a tree, at most.
+        seed: seed of the sampling of features.
+        leaves: most leaves of a tree.
         learning_rate: share of a leaf's step that is taken.
         feature_share: share of the features that a tree chooses from.
-        bins: values of a feature that are distinguished, at most.
+        bins: most values of a feature that are distinguished.
 
     Raises:
-        ValueError: too many leaves, or too few.
+        ValueError: the number of leaves is out of range.
     """
     if not 2 <= leaves <= MAX_LEAVES:
         raise ValueError(f"`leaves` must be from 2 to {MAX_LEAVES}, but got leaves={leaves}")
@@ -130,10 +131,10 @@ def options_of(seed: int, leaves: int, learning_rate: float, feature_share: floa
 
 
 def check_text(text: str, features: int, path: Path) -> None:
-    """Refuses what is no model of LightGBM's on so many features, read from a path.
+    """Refuses a text that is not a LightGBM model on so many features.
 
     Raises:
-        ModelError: it is none.
+        ModelError: the text is not such a model; names its path.
     """
     if text.strip() == NO_TREES:
         return
@@ -145,7 +146,7 @@ def check_text(text: str, features: int, path: Path) -> None:
 
 
 def trees_for(programs: int, most: int) -> int:
-    """How many trees to learn from so many programs: half as many where they are few, and no fewer than 8."""
+    """Chooses the number of trees for so many programs: half as many, from 8 to `most`."""
     return min(most, max(LEAST_TREES, programs // 2))
 
 
@@ -160,11 +161,11 @@ def boost(
     Args:
         rows: features, (rows, features).
         objective: called before each tree.
-        parameters: of LightGBM, by their documented names.
-        trees: how many.
+        parameters: options of LightGBM, by their documented names.
+        trees: number of trees to train.
 
     Raises:
-        BoosterError: LightGBM's own words.
+        BoosterError: LightGBM refused the data, for the reason that it states.
     """
     rows = np.ascontiguousarray(rows, np.float32)
     if (rows == rows[0]).all():
@@ -197,7 +198,7 @@ def boost(
 
 
 def _grow(booster: ctypes.c_void_p, objective: Objective, count: int) -> bool:
-    """Adds a tree; whether none could be grown."""
+    """Adds a tree; returns whether LightGBM could not grow one."""
     scores = np.empty(count)
     length, finished = ctypes.c_int64(), ctypes.c_int()
     _call(

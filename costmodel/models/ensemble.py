@@ -1,4 +1,4 @@
-"""An ensemble of models, each trained on a part of the programs: uncertain where they disagree."""
+"""An ensemble of models, each trained on a part of the programs: uncertain if they disagree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from search_space.scratch import ScratchFolder
 
 
 class EnsembleModel(UncertainModel):
-    """Mean of its members' scores; each member learns a share of the programs, drawn without replacement.
+    """An ensemble that predicts the mean of its members' scores; each learns a share, drawn without replacement.
 
     Args:
         seed: seed of the draws and of the members.
@@ -39,7 +39,7 @@ class EnsembleModel(UncertainModel):
                 f"`members` must be at least 2 and `share` in (0, 1], but got members={members}, share={share}"
             )
         self.seed, self.member, self.members, self.share, self.options = seed, member, members, share, options
-        registry.make(member, options, seed)  # refuses what cannot be
+        registry.make(member, options, seed)  # refuses invalid members early
         self._learned: list[CostModel] | None = None
 
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
@@ -57,14 +57,14 @@ class EnsembleModel(UncertainModel):
 
     def predict_with_deviation(self, features: NDArray[np.float32]) -> tuple[Scores, Scores]:
         """Predicts the mean and the standard deviation over the members."""
-        found = [model.predict(features) for model in need_fit(self._learned)]
+        scores = [model.predict(features) for model in need_fit(self._learned)]
         total = np.zeros(len(features))
-        for of in found:
+        for of in scores:
             total += of
-        mean, squares = total / len(found), np.zeros(len(features))
-        for of in found:
+        mean, squares = total / len(scores), np.zeros(len(features))
+        for of in scores:
             squares += (of - mean) ** 2
-        return mean, np.sqrt(squares / len(found))
+        return mean, np.sqrt(squares / len(scores))
 
     def save(self, path: Path) -> None:
         """Writes the members' files, as texts of a JSON document."""
@@ -78,7 +78,7 @@ class EnsembleModel(UncertainModel):
         replace_file(path, (json.dumps(document, indent=0) + "\n").encode())
 
     def load(self, path: Path) -> None:
-        """Reads what `save` wrote; members are of the model that it names."""
+        """Reads the file that `save` wrote, with the members' model that it names."""
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             if document["model"] != "ensemble":

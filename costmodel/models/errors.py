@@ -1,7 +1,7 @@
-"""What can be wrong with a cost model that a user asks for."""
+"""Errors of cost models."""
 
 from __future__ import annotations
 
 
 class ModelError(ValueError):
-    """No such model or option, a file that is none of a model's, or nothing to learn from; one sentence says which."""
+    """An unknown model or option, a file of another kind, or a lack of data to learn from; one sentence says which."""

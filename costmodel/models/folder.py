@@ -1,4 +1,4 @@
-"""Models as folders: what they are, what they have learned, and what of."""
+"""Models as folders: their name, their learned state, and a description of their training."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KIND, LEARNED, TRAINING = "kind.json", "model.txt", "training.json"
 
 
 def save(folder: Path, model: CostModel, name: str, training: Mapping[str, Any]) -> None:
-    """Writes a model's folder, in place of what it holds of another model.
+    """Writes a model's folder, in place of another model in it.
 
     Args:
-        folder: made where it does not exist.
-        model: that has learned.
-        name: of the model in `costmodel.models.registry`.
-        training: what is to be known of how it learned, as plain data.
+        folder: path of the folder; created unless it exists.
+        model: model that has learned.
+        name: name of the model in `costmodel.models.registry`.
+        training: description of its training, as plain data.
     """
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / KIND, (json.dumps({"cost_model": name}) + "\n").encode())
@@ -31,23 +31,23 @@ def save(folder: Path, model: CostModel, name: str, training: Mapping[str, Any])
 
 
 def load(folder: Path, name: str | None = None) -> tuple[str, CostModel]:
-    """Name and model of a folder; no code is run that was not asked for.
+    """Loads name and model of a folder, without running code that the caller did not name.
 
     Args:
-        folder: that `save` wrote.
-        name: of the model, where it is one of the user's own.
+        folder: folder that `save` wrote.
+        name: name of the model, if it is one of the user's own.
 
     Raises:
-        ModelError: it is no such folder, or of another model.
+        ModelError: it is not such a folder, or has another model.
         OSError: a file cannot be read.
     """
     text = (folder / KIND).read_text()
     try:
-        found = str(json.loads(text)["cost_model"])
+        stored = str(json.loads(text)["cost_model"])
     except (ValueError, KeyError, TypeError):
         raise ModelError(f"{folder / KIND}: a model's folder must name its model, but got {text[:60]!r}") from None
-    if name is not None and name != found:
-        raise ModelError(f"`name` must be that of the model in {folder}, {found!r}, but got name={name!r}")
-    model = (registry.get(name) if name else registry.known(found))()
+    if name is not None and name != stored:
+        raise ModelError(f"`name` must be that of the model in {folder}, {stored!r}, but got name={name!r}")
+    model = (registry.get(name) if name else registry.known(stored))()
     model.load(folder / LEARNED)
-    return found, model
+    return stored, model

@@ -1,8 +1,8 @@
-"""Gradient-boosted trees applied to whole populations, many times as fast as their library does.
+"""Gradient-boosted trees applied to whole populations, many times as fast as by their library.
 
 QuickScorer (Lucchese et al., SIGIR 2015): the leaves of a tree are the bits of a word, from left to right. Every node
-whose test fails clears the bits of its left subtree, in any order; the first bit left is the leaf. There is no branch,
-so that a node costs a compare and a masked `and` for a vector of rows.
+whose test fails clears the bits of its left subtree, in any order; the first remaining bit is the leaf. There are no
+branches, so that a node costs a compare and a masked `and` for a vector of rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from costmodel.native import ATTRIBUTES, compile_function
 
-ROWS = 64  # at a time
+ROWS = 64  # rows that are processed at a time
 MAX_LEAVES = 32  # bits of a word
 _F, _I, _D = f"<{ROWS} x float>", f"<{ROWS} x i32>", f"<{ROWS} x double>"
 
@@ -29,9 +29,9 @@ class Forest:
 
     Attributes:
         ends: int64 (trees,), number of nodes up to and including each tree.
-        features: int64 (nodes,).
-        thresholds: float32 (nodes,); a row passes where its feature is at most the threshold.
-        masks: int32 (nodes,); leaves that stay possible when it does not.
+        features: int64 (nodes,), index of the feature that a node tests.
+        thresholds: float32 (nodes,); a row passes if its feature is at most the threshold.
+        masks: int32 (nodes,); leaves that remain possible if it does not pass.
         leaves: float64 (trees, MAX_LEAVES), the last leaf in the first column.
     """
 
@@ -43,10 +43,10 @@ class Forest:
 
     @staticmethod
     def from_lightgbm(text: str) -> Forest:
-        """The trees of a LightGBM model file.
+        """Parses the trees of a LightGBM model file.
 
         Raises:
-            ValueError: a tree that this has no code for: categories, missing values, or too many leaves.
+            ValueError: a tree is not supported: it has categories, missing values, or too many leaves.
         """
         ends: list[int] = []
         nodes: list[tuple[int, float, int]] = []
@@ -72,16 +72,16 @@ class Forest:
         )
 
     def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Sums of the trees' leaves: (features, n) → (n,), fastest where n is innermost in memory."""
+        """Sums the leaves of all trees: (features, n) → (n,), fastest if n is innermost in memory."""
         count = rows.shape[1]
         out = np.zeros(-(-count // ROWS) * ROWS)
-        whole = count // ROWS * ROWS if rows.strides[1] == 4 and rows.dtype == np.float32 else 0
-        if whole:
-            self._run(rows, whole, out)
-        if count > whole:
-            rest = np.zeros((rows.shape[0], len(out) - whole), np.float32)
-            rest[:, : count - whole] = rows[:, whole:]
-            self._run(rest, rest.shape[1], out[whole:])
+        vectorized = count // ROWS * ROWS if rows.strides[1] == 4 and rows.dtype == np.float32 else 0
+        if vectorized:
+            self._run(rows, vectorized, out)
+        if count > vectorized:
+            rest = np.zeros((rows.shape[0], len(out) - vectorized), np.float32)
+            rest[:, : count - vectorized] = rows[:, vectorized:]
+            self._run(rest, rest.shape[1], out[vectorized:])
         return out[:count]
 
     def _run(self, rows: NDArray[np.float32], count: int, out: NDArray[np.float64]) -> None:
@@ -91,7 +91,7 @@ class Forest:
 
 
 def _round_down(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The greatest float32 that is not above: a float32 is at most the one exactly where it is at most the other."""
+    """Rounds thresholds to float32 downward, after which they compare with float32 features as before."""
     with np.errstate(over="ignore"):
         near = values.astype(np.float32)
     return np.where(near.astype(np.float64) > values, np.nextafter(near, np.float32(-np.inf)), near)
@@ -103,7 +103,7 @@ def _children(fields: dict[str, str]) -> list[tuple[int, int]]:
 
 
 def _visit(children: list[tuple[int, int]], node: int) -> Iterator[int]:
-    """Leaves below a node, from left to right; LightGBM writes leaf i as ~i."""
+    """Yields the leaves below a node, from left to right; LightGBM writes leaf i as ~i."""
     if node < 0:
         yield ~node
     else:
@@ -118,14 +118,14 @@ def _left_to_right(fields: dict[str, str], values: list[float]) -> list[float]:
 
 
 def _nodes(fields: dict[str, str]) -> list[tuple[int, float, int]]:
-    """(feature, threshold, mask) of every node; the leftmost leaf is the highest bit."""
+    """Lists (feature, threshold, mask) of every node; the leftmost leaf is the highest bit."""
     children = _children(fields)
-    place = {leaf: i for i, leaf in enumerate(_visit(children, 0))}
+    position = {leaf: i for i, leaf in enumerate(_visit(children, 0))}
     features = [int(v) for v in fields["split_feature"].split()]
     thresholds = [float(v) for v in fields["threshold"].split()]
     masks = []
     for left, _ in children:
-        cleared = sum(1 << (MAX_LEAVES - 1 - place[leaf]) for leaf in _visit(children, left))
+        cleared = sum(1 << (MAX_LEAVES - 1 - position[leaf]) for leaf in _visit(children, left))
         masks.append(~cleared & 0xFFFFFFFF)
     return list(zip(features, thresholds, masks, strict=True))
 

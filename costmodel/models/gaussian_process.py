@@ -1,4 +1,4 @@
-"""Gaussian processes (Rasmussen and Williams, 2006) on the features of programs, by a sample of them."""
+"""Gaussian processes (Rasmussen and Williams, 2006) on the features of programs, fitted to a sample of them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from costmodel.models.tunable import Range, Tunable
 APART = 32
 """Number of features up to which each has a length scale of its own."""
 FAR = 2.0
-"""Standard deviations below the mean at which all slow programs, and failures, count as equal: programs far from the
-best need not be told apart, and would set the scale."""
+"""Standard deviations below the mean at which targets are clipped, those of failures, too. Programs far from the best
+need not be distinguished, and would set the scale."""
 LEAST, MOST = -6.0, 6.0
 """Bounds of logarithms of lengths, variances and noise."""
-JITTER = 1e-6
+JITTER = 1e-6  # added to the noise, so that covariance matrices stay positive definite
 
 
 @dataclass(eq=False, kw_only=True)
 class ProcessModel(UncertainProgramModel):
-    """Base of Gaussian processes: the posterior of a covariance that depends on scaled distances.
+    """A base of Gaussian processes: the posterior of a covariance that depends on scaled distances.
 
-    Every program weighs the same; time grows with the cube of their number. The deviation is that of the true value,
-    without the noise of measuring. `learn` returns `points`, `targets`, `middle`, `variance` and `noise` at least.
+    All programs weigh the same; time grows with the cube of their number. The deviation is that of the true value,
+    without the noise of measurement. `learn` returns `points`, `targets`, `middle`, `variance` and `noise` at least.
 
     Attributes:
         sample: programs that the covariance's scales are fitted on.
-        length: length scale before anything is known, in standard deviations of a feature.
+        length: prior length scale, in standard deviations of a feature.
     """
 
     jitter: ClassVar[float] = 0.0
     reach: ClassVar[float] = np.inf
-    """Standard deviations from the mean at which features of rows are cut off."""
+    """Standard deviations from the mean at which features of rows are clipped."""
 
     sample: int = 192
     length: float = 1.0
@@ -61,7 +61,7 @@ class ProcessModel(UncertainProgramModel):
     def prepare(self, learned: dict[str, Any]) -> None:
         """Solves for the weights of the points."""
         points = learned["points"].astype(np.float64)
-        self._points = self.scaled(points)  # may be `points` itself, of whose product with itself BLAS does half
+        self._points = self.scaled(points)  # may be `points` itself: BLAS computes half of its product with itself
         self._squares = (self._points**2).sum(axis=1)
         with one_thread():
             covariance = self._with_points(points)
@@ -94,7 +94,7 @@ class ProcessModel(UncertainProgramModel):
 
 @dataclass(eq=False, kw_only=True)
 class GaussianProcessModel(ProcessModel):
-    """Squared-exponential covariance and noise, whose scales maximise the likelihood."""
+    """A squared-exponential covariance with noise, whose scales maximise the likelihood."""
 
     name = "gaussian_process"
     tunable: ClassVar[Mapping[str, Tunable]] = {"length": Range(0.3, 3.0, log=True), "sample": Range(64, 384)}
@@ -117,14 +117,14 @@ class GaussianProcessModel(ProcessModel):
         process = GaussianProcessRegressor(kernel, random_state=self.seed)
         with fitting():
             process.fit(points[chosen].astype(np.float64), target[chosen] - middle)
-        found = process.kernel_
+        fitted = process.kernel_
         return {
             "points": points,
             "targets": target - middle,
             "middle": middle,
-            "variance": float(found.k1.k1.constant_value),
-            "length": float(found.k1.k2.length_scale),
-            "noise": float(found.k2.noise_level),
+            "variance": float(fitted.k1.k1.constant_value),
+            "length": float(fitted.k1.k2.length_scale),
+            "noise": float(fitted.k2.noise_level),
         }
 
     def scaled(self, rows: Rows) -> Rows:
@@ -138,9 +138,9 @@ class GaussianProcessModel(ProcessModel):
 
 @dataclass(eq=False, kw_only=True)
 class MaternModel(ProcessModel):
-    """Log throughput of one task by a twice differentiable Matérn covariance (ν = 5/2), the model for knobs.
+    """A twice differentiable Matérn covariance (ν = 5/2) of one task's log throughput; the model for knobs.
 
-    Each feature has a length of its own where there are few; the scales are those of the greatest posterior density.
+    With few features, each has a length of its own; the scales maximise the posterior density.
     """
 
     name = "matern"
@@ -206,15 +206,15 @@ class MaternModel(ProcessModel):
             precision = inverse.T @ inverse
             weights = precision @ values
             off = (at - expected) / deviation
-            found = 0.5 * values @ weights + np.log(np.diag(lower)).sum() + 0.5 * (off**2).sum()
+            result = 0.5 * values @ weights + np.log(np.diag(lower)).sum() + 0.5 * (off**2).sum()
             outer = np.outer(weights, weights) - precision
             slope = np.empty_like(at)
             slope[:-2] = -0.5 * ((outer * (variance * 5 / 3 * (1 + root) * fall)).ravel() @ squares) * weight_of
             slope[-2] = -0.5 * (outer * smooth).sum()
             slope[-1] = -0.5 * noise * np.trace(outer)
-            return float(found), slope + off / deviation
+            return float(result), slope + off / deviation
 
         bounds = [(LEAST, MOST)] * (len(expected) - 1) + [(np.log(1e-4), 0.0)]
-        found = minimize(density, expected, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
-        scales: NDArray[np.float64] = found.x
+        result = minimize(density, expected, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
+        scales: NDArray[np.float64] = result.x
         return scales

@@ -1,4 +1,4 @@
-"""Models that learn from a bounded sample of the measured programs, so that a refit's cost has a bound."""
+"""Models that learn from a bounded sample of the measured programs, which bounds the cost of a refit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Programs:
     """Training data, at least one program.
 
     Attributes:
-        features, throughput, groups: as in `CostModel.fit_tasks`.
+        features, throughput, groups: see `CostModel.fit_tasks`.
         many: whether they are of many tasks.
     """
 
@@ -34,16 +34,16 @@ class Programs:
 
 
 class Learner(CostModel):
-    """Base of models that learn one task from the faster half of at most `programs` and a sample of the rest.
+    """A base of models that learn one task from the faster half of at most `programs` and a sample of the rest.
 
-    The learned state is a dictionary of numbers, texts and arrays, which `save` writes as it is; `train` sets it.
+    The learned state is a dictionary of numbers, texts and arrays, which `save` writes unchanged; `train` sets it.
 
     Attributes:
-        name: kind of model that its file states.
+        name: kind of model, as named in its file.
         needed: keys that its file must have.
         seed: seed of the samples.
         programs: most programs of one task.
-        tasks_programs: most programs of many tasks: a sample, as many of each.
+        tasks_programs: most programs of many tasks: a sample, equally many of each.
     """
 
     name: ClassVar[str]
@@ -83,10 +83,10 @@ class Learner(CostModel):
 
     @abstractmethod
     def train(self, programs: Programs) -> None:
-        """Learns from programs in place of what it learned before."""
+        """Learns from programs, and forgets earlier ones."""
 
     def prepare(self, learned: dict[str, Any]) -> None:
-        """Derives what is not saved from the learned state, after fitting and after loading."""
+        """Derives values that are not saved from the learned state, after fitting and after loading."""
 
     def _train(
         self,

@@ -55,7 +55,7 @@ class LightGBMModel(BoostedModel):
         return repr(self._scale)
 
     def read_own(self, own: str, path: Path) -> int:
-        self._scale = float(own or 0.0)  # a file of LightGBM's own has none
+        self._scale = float(own or 0.0)  # a file that LightGBM wrote lacks it
         return len(NAMES)
 
     def train(self, programs: Programs) -> None:

@@ -29,8 +29,8 @@ SCOPES = ("program", "statements")
 class PairwiseModel(BoostedModel):
     """Trees on whole programs, or on statements whose scores add up; scores have no unit.
 
-    They begin with the roofline's order, by as much as it agrees with the measurements: that holds across tasks, for
-    only differences within a task count.
+    They begin with the roofline's order, scaled by how much it agrees with the measurements. This works across tasks,
+    too, as only differences within a task count.
 
     Attributes:
         pairs: partners that each program is compared with, drawn anew for every tree.
@@ -59,7 +59,7 @@ class PairwiseModel(BoostedModel):
             raise ValueError(f"`scope` must be one of {', '.join(SCOPES)}, but got scope={self.scope!r}")
         if self.pairs < 1:
             raise ValueError(f"`pairs` must be at least 1, but got pairs={self.pairs}")
-        self._slope = 0.0  # of the score, by halvings of the roofline's seconds
+        self._slope = 0.0  # gain of the score when the roofline's seconds halve
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         of_program = self.scope == "program"

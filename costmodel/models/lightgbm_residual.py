@@ -21,23 +21,23 @@ from costmodel.models.roofline import logarithms
 from costmodel.models.tunable import Range, Tunable
 
 SLOWEST = 2.0**-6
-"""Throughput that failures, and all that is slower, are taken for: logarithms need one."""
+"""Throughput that replaces lower ones and that of failures, as logarithms need a positive value."""
 
 
 @dataclass(eq=False, kw_only=True)
 class ResidualModel(BoostedModel):
     """Boosted trees on `features.relative`; a score is the logarithm of the throughput, up to a constant of the task.
 
-    The loss is the squared error of the logarithm after the task's mean has been taken off: which of two tasks takes
-    longer is known from the roofline, and is not asked. Several forests, which differ in the features that their
-    trees were offered, are averaged.
+    The loss is the squared error of the logarithm less the task's mean error. The roofline knows which of two tasks
+    takes longer, so that the model need not learn it. The model averages several forests, whose trees were offered
+    different features.
 
     Attributes:
         leaf_programs: fewest programs in a leaf; an eighth of the programs, for few programs.
         members: forests that are averaged.
-        tasks_leaves, tasks_leaf_programs: as `leaves` and `leaf_programs`, for programs of many tasks.
+        tasks_leaves, tasks_leaf_programs: values of `leaves` and `leaf_programs` for programs of many tasks.
         tasks_base_weight, tasks_sharpness: weights in the loss for programs of many tasks. A program that worked weighs
-            y ** tasks_sharpness more: enough are fast to learn how they differ.
+            y ** tasks_sharpness more: there are enough fast ones to learn how they differ.
         base_weight: weight in the loss of a program of throughput 0; one of throughput y weighs y more.
     """
 
@@ -71,7 +71,7 @@ class ResidualModel(BoostedModel):
                 f"{self.members}, leaf_programs={self.leaf_programs}, tasks_leaf_programs={self.tasks_leaf_programs}"
             )
         self._of_tasks = options_of(self.seed, self.tasks_leaves, self.learning_rate, self.feature_share, self.bins)
-        self._forests = 1  # whose scores are averaged
+        self._forests = 1  # number of forests that are averaged
 
     @staticmethod
     def of(forest: Forest, members: int) -> ResidualModel:
@@ -103,7 +103,7 @@ class ResidualModel(BoostedModel):
         weight = self.base_weight + throughput
         if programs.many:
             sharp = self.tasks_base_weight + throughput**self.tasks_sharpness
-            weight = np.where(throughput > 0, sharp, weight)  # what failed is worth knowing, too
+            weight = np.where(throughput > 0, sharp, weight)  # failures are worth learning, too
         loss = CentredLoss(target, weight, np.unique(programs.groups, return_inverse=True)[1])
         options = self._of_tasks if programs.many else self._parameters
         trees = min(self.tasks_trees if programs.many else self.trees, max(1, len(features) // 2))
@@ -117,7 +117,7 @@ class ResidualModel(BoostedModel):
 
 
 class CentredLoss:
-    """Weighted squared error less the mean error of the task, as LightGBM wants an objective.
+    """An objective of LightGBM: the weighted squared error less the mean error of the task.
 
     Args:
         target: target of each program, (programs,).

@@ -11,25 +11,25 @@ Gradients = tuple[NDArray[np.float64], NDArray[np.float64]]
 Places = NDArray[np.int64]
 
 GAIN = 4.0
-"""A program of throughput y has the gain 2^(GAIN * y) - 1 in the discounted cumulative gain."""
+"""Gain of throughput in the discounted cumulative gain: a program of throughput y has the gain 2^(GAIN * y) - 1."""
 
-_LEAST_CURVATURE = 1e-4
+_LEAST_CURVATURE = 1e-4  # boosting divides by it, and pairs in the right order have nearly no curvature
 
 
 class PairLoss:
-    """Logistic loss of pairs of programs of one task, a new sample of them at each call.
+    """A logistic loss of pairs of programs of one task, with a new sample of pairs at each call.
 
-    A pair weighs the difference of its throughputs; with `lambdarank`, the change of the task's normalised discounted
-    cumulative gain if the two changed places, so that what counts is who comes first.
+    A pair weighs the difference of its throughputs. With `lambdarank` it weighs the change of the task's normalised
+    discounted cumulative gain if the two changed places. So the top of the order counts.
 
     Args:
         counts: rows of each program, whose scores add up, (programs,).
-        throughput: (programs,).
+        throughput: throughput of each program, (programs,).
         groups: task of each program, (programs,).
-        offset: what is added to each program's score, (programs,).
-        pairs: partners that each program is compared with in a call.
-        lambdarank: see above.
-        seed: of the sampling.
+        offset: constant that is added to each program's score, (programs,).
+        pairs: number of partners that each program is compared with in a call.
+        lambdarank: whether pairs weigh as in LambdaRank.
+        seed: seed of the sampling.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class PairLoss:
         self._ideal = np.maximum(ideal, 1e-9)[self._groups]
 
     def __call__(self, scores: NDArray[np.float64]) -> Gradients:
-        """Gradient and curvature by row: a program's, for its rows' scores step together."""
+        """Computes gradient and curvature by row: those of its program, as its rows' scores step together."""
         total = np.bincount(self._program, scores, minlength=len(self._counts)) + self.offset
         gradient, curvature = self.of_programs(total)
         return gradient[self._program], np.maximum(curvature * self._counts, _LEAST_CURVATURE)[self._program]
 
     def of_programs(self, total: NDArray[np.float64]) -> Gradients:
-        """Gradient and curvature by the programs' scores, (programs,), over a sample of pairs."""
+        """Computes gradient and curvature by the programs' scores, (programs,), over a sample of pairs."""
         first, second, weight = self._pairs(total)
         wrong = _wrong(total[first] - total[second])
         push, bend = weight * wrong / self.pairs, weight * wrong * (1.0 - wrong) / self.pairs
@@ -74,7 +74,7 @@ class PairLoss:
         return np.asarray(gradient, np.float64), np.asarray(curvature, np.float64)
 
     def slope(self, values: NDArray[np.float64], most: float = 8.0) -> float:
-        """The factor, from 0 to `most`, of values (programs,) that makes the best scores of them: Newton's method."""
+        """Finds the factor, from 0 to `most`, that makes the best scores of values (programs,), by Newton's method."""
         first, second, weight = self._pairs(values)
         ahead = values[first] - values[second]
         slope = 0.0
@@ -87,7 +87,7 @@ class PairLoss:
         return slope
 
     def _pairs(self, total: NDArray[np.float64]) -> tuple[Places, Places, NDArray[np.float64]]:
-        """A sample of pairs of programs of one task, the faster first, and what each weighs by the present scores."""
+        """Samples pairs of programs of one task, the faster first, with their weights by the present scores."""
         first = np.repeat(np.arange(len(total)), self.pairs)
         step = (self._rng.random(len(first)) * self._size[first]).astype(np.int64)
         second = self._order[self._start[first] + step]
@@ -101,7 +101,7 @@ class PairLoss:
         return first, second, weight
 
     def _place(self, total: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Place of each program in its task by score, from 0."""
+        """Ranks each program in its task by score, from 0."""
         order = np.lexsort((-total, self._groups))
         place = np.empty(len(total), np.int64)
         place[order] = np.arange(len(total)) - self._start[order]
@@ -109,23 +109,23 @@ class PairLoss:
 
 
 def _discount(place: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of the gain of a program at a place from 0."""
+    """Computes the discount of the gain of a program at a rank from 0."""
     found: NDArray[np.float64] = 1.0 / np.log2(place + 2.0)
     return found
 
 
 def _wrong(ahead: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probability that a pair is in the other order, by how far its first is ahead."""
+    """Computes the probability that a pair is in the other order, by the lead of its first."""
     found: NDArray[np.float64] = 1.0 / (1.0 + np.exp(np.clip(ahead, -500.0, 500.0)))
     return found
 
 
 def torch_pair_loss(scores: Any, throughput: Any, plain: float = 1.0) -> Any:
-    """LambdaRank's loss on all pairs of programs of one task, as PyTorch differentiates it, and a plain one beside it.
+    """Computes LambdaRank's loss on all pairs of programs of one task, differentiable by PyTorch, plus a plain loss.
 
     Args:
         scores, throughput: tensors, (programs,).
-        plain: weight of the mean logistic loss of pairs, all of which count alike.
+        plain: weight of the mean logistic loss of pairs, which all weigh the same.
     """
     import torch
 

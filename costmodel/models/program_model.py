@@ -19,23 +19,23 @@ from costmodel.models.learner import Learner, Programs
 
 Rows = NDArray[np.float64]  # (programs, features)
 BLOCK = 256
-"""Rows per call of `score`, always as many, so that a row's score does not depend on how many others there are: the
-order in which a matrix product adds up depends on its shape."""
+"""Rows per call of `score`, always equal, so that a row's score does not depend on the number of other rows. The order
+in which a matrix product adds up depends on its shape."""
 CLIP = 6.0
 """Standard deviations from the mean at which `clipped` cuts a feature off."""
 
 
 @dataclass(eq=False, kw_only=True)
 class ProgramModel(Learner):
-    """Base of regressors of throughput on standardised features of programs.
+    """A base of regressors of throughput on standardised features of programs.
 
-    A subclass states its options as fields, its `name`, what is `tunable`, and `learn` and `score`.
+    A subclass defines its options as fields, its `name`, its `tunable` options, and `learn` and `score`.
 
     Attributes:
         seed: seed of all draws.
         programs: most programs of one task to learn from: the faster half, and a sample of the rest.
-        tasks_programs: most programs of many tasks to learn from: a sample, as many of each.
-        prior: whether, of one task, it learns the difference from the roofline's throughput.
+        tasks_programs: most programs of many tasks to learn from: a sample, equally many of each.
+        prior: whether it learns, for one task, the difference from the roofline's throughput.
     """
 
     seed: int = field(default=0, kw_only=False)
@@ -69,16 +69,16 @@ class ProgramModel(Learner):
         """Applies `score` to the standardised rows of candidates, `BLOCK` at a time: (..., candidates)."""
         learned = self.learned
         rows = program_features(features)[learned["kept"]]  # (kept, candidates)
-        found = []
+        blocks = []
         for start in range(0, max(len(features), 1), BLOCK):
             part = rows[:, start : start + BLOCK].T
             block = np.zeros((BLOCK, rows.shape[0]))
             block[: len(part)] = (part - learned["mean"]) / learned["deviation"]
-            found.append(score(block)[..., : len(part)])
-        return np.concatenate(found, axis=-1)
+            blocks.append(score(block)[..., : len(part)])
+        return np.concatenate(blocks, axis=-1)
 
     def with_prior(self, features: NDArray[np.float32], scores: Scores) -> Scores:
-        """Adds the roofline's throughput, where the model has learned what differs from it."""
+        """Adds the roofline's throughput if the model has learned the difference from it."""
         scale = self.learned["prior"]
         return scores + roofline.expected(roofline.speeds(features), scale) if scale else scores
 
@@ -97,13 +97,13 @@ class ProgramModel(Learner):
         standard = {"kept": kept, "mean": mean[kept], "deviation": np.maximum(deviation[kept], 1e-6), "prior": scale}
         rows = (rows[:, kept] - standard["mean"]) / standard["deviation"]
         found = {**standard, **self.learn(rows, target, weight)}
-        # Laid out as they will be after loading: the order in which a matrix product adds up depends on that, too.
+        # The layout equals that after loading: the order in which a matrix product adds up depends on it, too.
         self._learned = {k: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
         self.prepare(self._learned)
 
 
 class UncertainProgramModel(ProgramModel, UncertainModel):
-    """Base of those that know the deviation of their scores."""
+    """A base of regressors that know the deviation of their scores."""
 
     @abstractmethod
     def score_with_deviation(self, rows: Rows) -> NDArray[np.float64]:
@@ -115,7 +115,7 @@ class UncertainProgramModel(ProgramModel, UncertainModel):
 
 
 def clipped(rows: Rows) -> Rows:
-    """Limits standardised features to `CLIP` deviations: a smooth model knows nothing farther out."""
+    """Limits standardised features to `CLIP` deviations, as a smooth model knows nothing farther out."""
     return np.clip(rows, -CLIP, CLIP)
 
 

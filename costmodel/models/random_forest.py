@@ -1,4 +1,4 @@
-"""A random forest (Breiman, 2001) on the features of programs, unsure where its trees disagree."""
+"""A random forest (Breiman, 2001) on the features of programs, uncertain if its trees disagree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from costmodel.models.tunable import Range, Tunable
 
 @dataclass(eq=False, kw_only=True)
 class RandomForestModel(UncertainProgramModel):
-    """Mean over trees, each grown on a sample of the programs and, at each split, of the features.
+    """A mean over trees, each grown on a sample of the programs and, at each split, of the features.
 
     Attributes:
         trees: number of trees.
@@ -38,10 +38,10 @@ class RandomForestModel(UncertainProgramModel):
     sample: int = 8192
 
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
-        """Grows the trees, written one after another, each node's left subtree before its right."""
+        """Grows the trees; lists their nodes one tree after another, each node's left subtree before its right."""
         from sklearn.ensemble import RandomForestRegressor
 
-        found = RandomForestRegressor(
+        regressor = RandomForestRegressor(
             self.trees,
             min_samples_leaf=self.least_leaf,
             max_features=self.feature_share,
@@ -49,7 +49,7 @@ class RandomForestModel(UncertainProgramModel):
             random_state=self.seed,
             n_jobs=1,
         ).fit(rows, target, weight)
-        trees = [of.tree_ for of in found.estimators_]
+        trees = [of.tree_ for of in regressor.estimators_]
         return {
             "sizes": np.array([tree.node_count for tree in trees]),
             "split_features": np.concatenate([np.maximum(tree.feature, 0) for tree in trees]),

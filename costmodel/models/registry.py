@@ -1,6 +1,6 @@
-"""Cost models by name, imported when first asked for. A new one is a file and a line here.
+"""Cost models by name, imported on first use. A new one is a file and a line here.
 
-A model of one's own needs no line: its name is `module:Class`, or `FILE.py:Class` by the path of its file.
+A user's own model needs no line: its name is `module:Class`, or `FILE.py:Class` with the path of its file.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _FITTED_BY: dict[str, str] = {
 }
 """Model → the module of an extra that it is fitted by."""
 
-_OWN: dict[str, type[CostModel]] = {}  # `place_of` a name → class, of models outside the package that were asked for
+_OWN: dict[str, type[CostModel]] = {}  # class by `place_of` its name, for models outside the package asked for so far
 
 
 def get(name: str) -> type[CostModel]:
-    """Finds the model class of a name; code of one's own, `module:Class` or `FILE.py:Class`, is run.
+    """Finds the model class of a name; runs the code of a user's own model, `module:Class` or `FILE.py:Class`.
 
-    A module is looked for where Python does, and in the working directory.
+    A module is searched for on Python's path, and in the working directory.
 
     Raises:
-        ModelError: no model has it; names the nearest one.
+        ModelError: no model has this name; names the nearest one.
     """
     if is_own(name):
         place = place_of(name)
@@ -63,10 +63,10 @@ def get(name: str) -> type[CostModel]:
 
 
 def name_of(kind: str | type[CostModel]) -> str:
-    """Returns a name by which `get` finds a class, wherever it was defined; a name is returned as it is.
+    """Returns a name by which `get` finds a class, wherever it is defined; a name is returned unchanged.
 
     Raises:
-        ModelError: it is no subclass of `CostModel`.
+        ModelError: it is not a subclass of `CostModel`.
     """
     if isinstance(kind, str):
         return kind
@@ -75,18 +75,18 @@ def name_of(kind: str | type[CostModel]) -> str:
             "`cost_model` must be a name, a subclass of CostModel or an object of one (`SklearnModel` takes estimators "
             f"of scikit-learn), but got cost_model={kind!r:.200}"
         )
-    place = f"{kind.__module__}:{kind.__qualname__}"
-    if place in MODELS.values():
-        return next(name for name, of in MODELS.items() if of == place)
-    _OWN[place] = kind
-    return place
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    if path in MODELS.values():
+        return next(name for name, of in MODELS.items() if of == path)
+    _OWN[path] = kind
+    return path
 
 
 def options_of(model: CostModel) -> dict[str, Any]:
-    """Reads the options with which another model like this one is made, without the seed and the learned state.
+    """Reads the options for making another model like this one, without the seed and the learned state.
 
     Raises:
-        ModelError: an option of its class is no attribute of the same name.
+        ModelError: an option of its class is not an attribute of that name.
     """
     options: dict[str, Any] = {}
     for name, parameter in inspect.signature(type(model)).parameters.items():
@@ -106,24 +106,23 @@ def options_of(model: CostModel) -> dict[str, Any]:
 
 
 def takes_seed(name: str) -> bool:
-    """Returns whether the model takes a seed.
+    """Tells whether the model takes a seed.
 
     Raises:
-        ModelError: no such model.
+        ModelError: no model has this name.
     """
     return "seed" in inspect.signature(get(name)).parameters
 
 
 def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
-    """Makes the model `name` with its options; `seed` goes to a model that takes one.
+    """Makes the model `name` with its options; `seed` is passed to a model that takes one.
 
-    A model of one's own is first seen to save and load what it learns from a few rows: a search that ends with a model
-    that cannot be kept has spent its hours for nothing. The package's models are held to that by their contract.
+    A user's own model must first save and load its learned state on a few rows. A search would waste hours on a model
+    that cannot be stored. For the package's models this is part of their contract.
 
     Raises:
-        ModelError: no such model, or an option that it does not have, or a value that it refuses, or what it learns
-            cannot be saved.
-        MissingExtra: it is fitted by packages that are not installed.
+        ModelError: the model, an option or its value is unknown or refused, or the learned state cannot be saved.
+        MissingExtra: packages that fit the model are not installed.
     """
     kind = get(name)
     parameters = inspect.signature(kind).parameters
@@ -149,7 +148,7 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
 
 
 def _check_type(option: str, value: Any, default: Any) -> None:
-    """Refuses a value of another type than the option's default; where that says nothing, so does this."""
+    """Refuses a value of another type than the option's default, if the default tells the type."""
     if not isinstance(default, bool | int | float | str):
         return
     allowed = (int, float) if isinstance(default, float) else (type(default),)
@@ -158,10 +157,10 @@ def _check_type(option: str, value: Any, default: Any) -> None:
 
 
 def known(name: str) -> type[CostModel]:
-    """Finds the model class of a name read from a file: like `get`, but runs no code that was not asked for before.
+    """Finds the model class of a name read from a file, as `get` does, but runs no code that was not asked for before.
 
     Raises:
-        ModelError: no model has it, or it is one of somebody's own that this process has not asked for.
+        ModelError: no model has this name, or it is a user's own that this process has not asked for.
     """
     if name in MODELS or not is_own(name):
         return get(name)
@@ -174,10 +173,10 @@ def known(name: str) -> type[CostModel]:
 
 
 def remake(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
-    """Makes a model of a name and options read from a file: runs no code that was not asked for before.
+    """Makes a model of a name and options read from a file, without running code that was not asked for before.
 
     Raises:
-        ModelError: as `make` and `known`; the same goes for models that are named among the options.
+        ModelError: see `make` and `known`, which also applies to models named among the options.
     """
     known(name)
     for text in _texts(options):

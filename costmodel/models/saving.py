@@ -1,4 +1,4 @@
-"""Whether what a model learns can be saved and loaded, found out on a few rows before anything takes time."""
+"""Check that a model's learned state can be saved and loaded, on a few rows, before it costs time."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from costmodel.models.base import CostModel, Scores, UncertainModel
 from costmodel.models.errors import ModelError
 from search_space.scratch import ScratchFolder
 
-ROWS = 10
+ROWS = 10  # made-up programs that a model is tried on
 _SEEN: set[tuple[type[CostModel], str]] = set()  # classes with their options that passed, in this process
 
 
 def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -> None:
-    """Fits a model of its own on `ROWS` made-up programs, saves it, loads it as its readers do, and compares.
+    """Fits a user's own model on `ROWS` made-up programs, saves it, loads it as its readers do, and compares.
 
     Args:
-        name: of the model, for messages.
-        kind: its class.
-        options: that it is made with, the seed among them.
+        name: name of the model, for messages.
+        kind: class of the model.
+        options: options that it is made with, with the seed.
 
     Raises:
-        ModelError: it cannot be saved or loaded, what it saves is not text, or the loaded model predicts otherwise.
+        ModelError: it cannot be saved or loaded, its file is not text, or the loaded model predicts otherwise.
     """
     key = (kind, repr(sorted(options.items())))
     if key in _SEEN:
@@ -37,21 +37,21 @@ def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -
     with ScratchFolder("model") as folder:
         loaded = _round_trip(name, model, kind, Path(folder) / "model.txt")
     expected_scores = _predictions(name, model, features, "fitted")
-    for found, expected in zip(_predictions(name, loaded, features, "loaded"), expected_scores, strict=True):
-        if not np.array_equal(found, expected):
-            row = int(np.flatnonzero(found != expected)[0])
+    for actual, expected in zip(_predictions(name, loaded, features, "loaded"), expected_scores, strict=True):
+        if not np.array_equal(actual, expected):
+            row = int(np.flatnonzero(actual != expected)[0])
             raise ModelError(
                 f"{name}: a model must predict after loading what it did before saving, to the last bit, "
-                f"but got {found[row]!r} for {expected[row]!r}; `saved` names the attributes that are kept"
+                f"but got {actual[row]!r} for {expected[row]!r}; `saved` names the attributes that are kept"
             )
     _SEEN.add(key)
 
 
 def _round_trip(name: str, model: CostModel, kind: type[CostModel], path: Path) -> CostModel:
-    """The model, saved and loaded; whoever reads a model's folder has its class and its file, and no options."""
+    """Saves and loads the model; readers of a model's folder have its class and its file, but no options."""
     try:
         model.save(path)
-    except Exception as error:  # whatever a stranger's code raises
+    except Exception as error:  # a user's code may raise anything
         raise ModelError(f"{name}: what a model learns must be saved, but {_reason(error)}") from error
     _check_text(name, path)
     try:
@@ -66,7 +66,7 @@ def _round_trip(name: str, model: CostModel, kind: type[CostModel], path: Path) 
 
 
 def _check_text(name: str, path: Path) -> None:
-    """Refuses what is no text: binary files of learned models are pickles, whose readers run what is in them."""
+    """Refuses a file that is not text: binary files of learned models are pickles, which run code when read."""
     if not path.is_file():
         raise ModelError(f"{name}: `save` must write the file that it is given, but there is none")
     content = path.read_bytes()
@@ -79,10 +79,10 @@ def _check_text(name: str, path: Path) -> None:
 
 
 def _predictions(name: str, model: CostModel, features: NDArray[np.float32], state: str) -> tuple[Scores, ...]:
-    """Scores of a model that was `fitted` or `loaded`.
+    """Predicts scores by a model that was `fitted` or `loaded`.
 
     Raises:
-        ModelError: it cannot predict; of a loaded one it says which attribute `saved` lacks.
+        ModelError: it cannot predict; for a loaded one, names the attribute that `saved` lacks.
     """
     try:
         if isinstance(model, UncertainModel):
@@ -97,7 +97,7 @@ def _predictions(name: str, model: CostModel, features: NDArray[np.float32], sta
             f"{name}: `saved` must name every attribute that `predict` reads, but {error.name!r} is not among "
             f"{list(model.saved)}"
         ) from error
-    except ValueError as error:  # a model whose file holds nothing says that it was not fitted
+    except ValueError as error:  # a model without learned state reports that it was not fitted
         raise ModelError(f"{name}: a model must predict once it was {state}, but {error}") from error
 
 
@@ -106,7 +106,7 @@ def _reason(error: Exception) -> str:
 
 
 def _programs() -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Features (`ROWS`, 2, features) and throughput (`ROWS`,), of which one failed."""
+    """Makes features (`ROWS`, 2, features) and throughput (`ROWS`,), of which one failed."""
     rng = np.random.default_rng(0)
     features = rng.uniform(0, 8, (ROWS, 2, len(NAMES))).astype(np.float32)
     return features, np.linspace(0, 1, ROWS)

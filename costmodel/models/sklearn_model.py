@@ -49,20 +49,20 @@ ESTIMATORS: Mapping[str, str] = {
     "SVR": "svm",
     "TheilSenRegressor": "linear_model",
 }
-"""Class → module of scikit-learn. A name in a configuration or in a file imports nothing else."""
+"""Class → module of scikit-learn. Names in a configuration or in a file can import nothing else."""
 
 SET_HERE = ("n_jobs", "random_state", "verbose", "warm_start")
-"""Parameters of estimators that are no options: one thread, the model's seed, and nothing kept between fits."""
+"""Parameters of estimators that are not options: one thread, the model's seed, and no state between fits."""
 
 _LEARNED = ("estimator", "options", "seed", "rows", "target", "weight")
-_TRIED = 16  # rows that an estimator is tried on before it learns anything that cost time
+_TRIED = 16  # rows that an estimator is tried on before it learns from expensive measurements
 
 
 class SklearnModel(ProgramModel):
     """A regressor of scikit-learn on the standardised features of programs.
 
-    It is saved as the programs that it has learned from, and fitted to them again when it is loaded: no file holds the
-    state of an estimator, which would take a pickle.
+    Its file holds the programs that it has learned from, and loading fits it again: storing the state of an estimator
+    would need a pickle.
 
     Args:
         estimator: name of a class in `ESTIMATORS`; or an object of such a class, whose parameters become the options.
@@ -73,7 +73,7 @@ class SklearnModel(ProgramModel):
         options: parameters that differ from the defaults of the class.
 
     Raises:
-        ModelError: another class, or options that it does not have or refuses.
+        ModelError: the class is not in `ESTIMATORS`, or it lacks or refuses an option.
         MissingExtra: scikit-learn is not installed.
     """
 
@@ -100,7 +100,7 @@ class SklearnModel(ProgramModel):
         return f"SklearnModel({', '.join([repr(self.estimator), *(f'{k}={v!r}' for k, v in self.options.items())])})"
 
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
-        """Keeps what `prepare` fits the estimator to."""
+        """Stores the data that `prepare` fits the estimator to."""
         learned = {"estimator": self.estimator, "options": json.dumps(self.options), "seed": self.seed}
         return {**learned, "rows": rows.astype(np.float32), "target": target, "weight": weight}
 
@@ -108,13 +108,13 @@ class SklearnModel(ProgramModel):
         """Fits the estimator.
 
         Raises:
-            ModelError: it cannot learn from these programs.
+            ModelError: the estimator cannot learn from these programs.
         """
         regressor = _made(learned["estimator"], json.loads(learned["options"]), learned["seed"])
         self._regressor = _fitted(regressor, learned["rows"], learned["target"], learned["weight"])
 
     def score(self, rows: Rows) -> Scores:
-        """Rounds to float32, for sums of a library depend on a row's position."""
+        """Predicts by the estimator; rounds to float32, as the library's sums depend on a row's position."""
         try:
             found = self._regressor.predict(rounded(rows))
         except ValueError as error:
@@ -137,14 +137,14 @@ class SklearnModel(ProgramModel):
 
 
 def _taken_apart(estimator: Any, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of an estimator that was made."""
+    """Takes an estimator apart into the name of its class and its parameters."""
     name = type(estimator).__name__
     if name not in ESTIMATORS or not type(estimator).__module__.startswith(f"sklearn.{ESTIMATORS[name]}"):
         raise ModelError(f"`estimator` must be one of {', '.join(ESTIMATORS)}, but got {estimator!r:.80}")
     if options:
         raise ModelError(f"an estimator that is made must have its options already, but got {', '.join(options)}")
-    own, given = _class_of(name)().get_params(deep=False), estimator.get_params(deep=False)
-    return name, {k: v for k, v in given.items() if k not in SET_HERE and repr(v) != repr(own[k])}
+    own, actual = _class_of(name)().get_params(deep=False), estimator.get_params(deep=False)
+    return name, {k: v for k, v in actual.items() if k not in SET_HERE and repr(v) != repr(own[k])}
 
 
 def _class_of(name: str) -> Any:
@@ -156,10 +156,10 @@ def _class_of(name: str) -> Any:
 
 
 def _checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as plain data, which the estimator takes.
+    """Returns options as plain data, after a trial fit with them.
 
     Raises:
-        ModelError: others.
+        ModelError: an option is unknown, refused, or not plain data.
     """
     allowed = [option for option in _class_of(name)().get_params(deep=False) if option not in SET_HERE]
     for option in options:
@@ -172,16 +172,16 @@ def _checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError):
         raise ModelError(f"`{name}` must have options of numbers, texts and lists, but got {options!r:.200}") from None
     _try(name, plain)
-    kept: dict[str, Any] = json.loads(plain)
-    return kept
+    accepted: dict[str, Any] = json.loads(plain)
+    return accepted
 
 
 @cache
 def _try(name: str, options: str) -> None:
-    """Fits an estimator with these options to a few made-up rows: it looks at values only then.
+    """Fits an estimator with these options to a few made-up rows, as it validates values only then.
 
     Raises:
-        ModelError: it refuses them.
+        ModelError: the estimator refuses the options.
     """
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(_TRIED, 4)).astype(np.float32)

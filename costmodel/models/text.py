@@ -1,4 +1,4 @@
-"""Learned models as text: numbers and arrays by name in a JSON document, a line for each, exact to the last bit."""
+"""Learned models as text: numbers and arrays by name in a JSON document, one per line, exact to the last bit."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from search_space.files import replace_file
 
 Value = int | float | str | NDArray[Any] | list[Any]
 FEATURES = f"{len(NAMES)}:{zlib.crc32(' '.join(NAMES).encode()):08x}"
-"""What the features of a statement are called, in short; a model learned from others cannot be used."""
+"""Fingerprint of the names of a statement's features; a model learned from other features cannot be used."""
 
 
 def write(path: Path, model: str, values: Mapping[str, Value]) -> None:
-    """Writes what a model has learned.
+    """Writes the learned state of a model.
 
     Args:
-        path: the file.
-        model: name of its kind.
-        values: by name; arrays of any shape, finite.
+        path: path of the file.
+        model: name of the model's kind.
+        values: numbers, texts and arrays by name; arrays of any shape, finite.
 
     Raises:
         ModelError: a value is of another type, or not finite.
@@ -43,25 +43,25 @@ def write(path: Path, model: str, values: Mapping[str, Value]) -> None:
 
 
 def read(path: Path, model: str, names: Collection[str] = ()) -> dict[str, Any]:
-    """What `write` wrote, arrays as arrays.
+    """Reads the values that `write` wrote; arrays become arrays again.
 
     Args:
-        path: the file.
-        model: name of its kind.
-        names: that must be in it.
+        path: path of the file.
+        model: name of the model's kind.
+        names: names that the file must have.
 
     Raises:
-        ModelError: it is no such file, of another kind of model, or of other features.
+        ModelError: the file is not a saved model, is of another kind of model, or of other features.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        found = values.pop("model"), values.pop("features")
+        header = values.pop("model"), values.pop("features")
         read = {name: _load(value) for name, value in values.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{path}: a saved model must be whole, but {error!r}") from None
-    if found != (model, FEATURES):
+    if header != (model, FEATURES):
         raise ModelError(
-            f"{path}: a saved model must be {model!r} on the features {FEATURES}, but got {found[0]!r} on {found[1]}"
+            f"{path}: a saved model must be {model!r} on the features {FEATURES}, but got {header[0]!r} on {header[1]}"
         )
     if missing := [name for name in names if name not in read]:
         raise ModelError(
@@ -72,7 +72,7 @@ def read(path: Path, model: str, names: Collection[str] = ()) -> dict[str, Any]:
 
 def _dump(value: Value) -> str:
     if isinstance(value, np.ndarray):
-        if value.dtype == np.float32:  # its shortest digits, which are half as many
+        if value.dtype == np.float32:  # the shortest exact digits, about half as many
             cells = [float(str(x)) for x in value.ravel()]
         else:
             cells = value.ravel().tolist()

@@ -1,4 +1,4 @@
-"""Over what a search of hyper-parameters may vary an option of a model."""
+"""Values over which a search of hyper-parameters may vary an option of a model."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, both included; whole ones where both ends are.
+    """Numbers from `low` to `high`, both included; integers if both ends are.
 
     Attributes:
-        low, high: ends.
-        log: whether it is drawn by its logarithm.
+        low, high: ends of the range.
+        log: whether the search is uniform in the logarithm.
     """
 
     low: float
@@ -20,7 +20,7 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether the option is an integer."""
+        """Tells whether the option is an integer."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 

@@ -1,6 +1,6 @@
-"""The model that knows what other layers took before anything of a task is measured: one comes along, others are files.
+"""Pretrained models, which predict before any measurement of a task: one is in the package, others are files.
 
-What is imported here is light: whoever has all choices in a cache waits for no model.
+Its imports are light, so that a process whose choices are all in a cache does not load a model.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SHIPPED_FILE = Path(__file__).parent / "shipped.npz"
 
 
 def open_pretrained(name: str, target: str) -> CostModel | None:
-    """The model of a name, if it has learned of a target's kind; otherwise None.
+    """Opens the model of a name; returns None unless it has learned of a target's kind.
 
     Args:
         name: `shipped`, `none`, or a file that `autotune costmodel pretrain` wrote.
         target: name of the target; `cpu` and `cpu:haswell` are of one kind.
 
     Raises:
-        ModelError: a file that cannot be read.
+        ModelError: the file cannot be read.
     """
     file = _file(name)
     if file is None:
@@ -38,10 +38,10 @@ def open_pretrained(name: str, target: str) -> CostModel | None:
 
 
 def digest_of(name: str) -> str:
-    """Twelve hexadecimal digits that say which model a name stands for; empty for none.
+    """Returns twelve hexadecimal digits that identify the model of a name; empty for `none`.
 
     Raises:
-        ModelError: a file that cannot be read.
+        ModelError: the file cannot be read.
     """
     file = _file(name)
     return "" if file is None else _digest(file, *_version(file))
@@ -54,19 +54,19 @@ def _file(name: str) -> Path | None:
 
 
 def _version(file: Path) -> tuple[int, int]:
-    """By which a file is known to be the one that was read before.
+    """Returns the time of change in nanoseconds and the size of a file, by which cached contents are recognised.
 
     Raises:
-        ModelError: there is none.
+        ModelError: the file does not exist.
     """
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError as error:
         raise ModelError(
             f"`pretrained` must be {SHIPPED}, {NONE} or a file that `autotune costmodel pretrain` wrote, but got "
             f"{str(file)!r}: {error.strerror}"
         ) from None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=2)

@@ -22,15 +22,15 @@ STORED = {**KINDS, "ends": np.int32, "features": np.int16, "leaves": np.float32}
 
 
 def write(model: ResidualModel, targets: Iterable[str], path: Path) -> None:
-    """Writes a model that was fitted; leaves are rounded to float32.
+    """Writes a fitted model; leaves are rounded to float32.
 
     Args:
-        model: to write.
-        targets: names of those whose programs it has learned from.
-        path: ends with `.npz`.
+        model: model to write.
+        targets: names of the targets whose programs it has learned from.
+        path: path that ends with `.npz`.
 
     Raises:
-        ModelError: another ending.
+        ModelError: the path ends otherwise.
     """
     if path.suffix != ".npz":
         raise ModelError(f"a pretrained model must be written to a file that ends with .npz, but got {path.name!r}")
@@ -44,26 +44,26 @@ def write(model: ResidualModel, targets: Iterable[str], path: Path) -> None:
 
 
 def read(path: Path) -> tuple[frozenset[str], ResidualModel]:
-    """Kinds of targets that a model has learned of, and the model. Nothing in a file is run.
+    """Reads the kinds of targets that a model has learned of, and the model. It never runs code of the file.
 
     Raises:
-        ModelError: a file that is none, or of features that are no more.
+        ModelError: the file is not a pretrained model, or is one on features that do not exist any more.
     """
     try:
         with np.load(path, allow_pickle=False) as data:
-            found = {name: data[name] for name in (*KINDS, "format", "targets", "names", "members")}
+            contents = {name: data[name] for name in (*KINDS, "format", "targets", "names", "members")}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ModelError(
             f"{path}: a pretrained model must be what `autotune costmodel pretrain` wrote, but {error}"
         ) from None
-    if str(found["format"]) != FORMAT:
-        raise ModelError(f"{path}: `format` must be {FORMAT!r}, but got {str(found['format'])!r}")
-    if str(found["names"]).split("\n") != list(RELATIVE_NAMES):
+    if str(contents["format"]) != FORMAT:
+        raise ModelError(f"{path}: `format` must be {FORMAT!r}, but got {str(contents['format'])!r}")
+    if str(contents["names"]).split("\n") != list(RELATIVE_NAMES):
         raise ModelError(f"{path}: a pretrained model must be of the features that there are, but was made of others")
-    forest = Forest(**{name: np.ascontiguousarray(found[name], kind) for name, kind in KINDS.items()})
-    members = str(found["members"])
+    forest = Forest(**{name: np.ascontiguousarray(contents[name], kind) for name, kind in KINDS.items()})
+    members = str(contents["members"])
     nodes, trees = len(forest.features), len(forest.ends)
-    whole = (
+    complete = (
         members.isdigit()
         and int(members) > 0
         and forest.leaves.shape == (trees, MAX_LEAVES)
@@ -73,6 +73,6 @@ def read(path: Path) -> tuple[frozenset[str], ResidualModel]:
         and not (nodes and (forest.features.min() < 0 or forest.features.max() >= len(RELATIVE_NAMES)))
         and np.isfinite(forest.leaves).all()
     )
-    if not whole:  # native code reads by these numbers
+    if not complete:  # native code uses these numbers as indices
         raise ModelError(f"{path}: the trees of a pretrained model must be whole, but these are not")
-    return frozenset(str(found["targets"]).split(",")), ResidualModel.of(forest, int(members))
+    return frozenset(str(contents["targets"]).split(",")), ResidualModel.of(forest, int(members))

@@ -1,4 +1,4 @@
-"""What is known from other tasks, workloads or machines, so that a new search begins with it."""
+"""Transfer of knowledge from other tasks, workloads or machines to a new search."""
 
 from costmodel.transfer.base import Base
 from costmodel.transfer.errors import TransferError

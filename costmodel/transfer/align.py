@@ -1,4 +1,4 @@
-"""Features of different tasks and machines made comparable: every task's are brought into the frame of the source.
+"""Alignment of features of different tasks and machines: every task's are mapped into the frame of the source.
 
 The layout stays, so that any cost model reads aligned features as it reads others.
 """
@@ -24,7 +24,7 @@ KNOTS = 33
 
 
 class Alignment(ABC):
-    """The frame of a set of source tasks, and the way of any task's features into it."""
+    """The frame of a set of source tasks, with maps of any task's features into it."""
 
     @abstractmethod
     def of(self, task: Task) -> Mapped:
@@ -62,7 +62,7 @@ class MachineAlignment(Alignment):
     """Amounts in units of the machine: seconds by its peak, working sets by its caches, vectors by its width.
 
     Args:
-        hardware: whose units are the frame's, by name of the unit.
+        units: units of the frame, by name.
     """
 
     def __init__(self, units: Mapping[str, float]) -> None:
@@ -86,10 +86,10 @@ class MachineAlignment(Alignment):
 
 
 class CentredAlignment(Alignment):
-    """Each feature from the median over the task's space: what sizes alone make of it falls away.
+    """An alignment by each feature's difference from its median over the task's space, which removes effects of sizes.
 
     Args:
-        centre: (features,) that medians are moved to.
+        centre: (features,) values that medians are moved to.
     """
 
     def __init__(self, centre: Sequence[float]) -> None:
@@ -108,7 +108,7 @@ class CentredAlignment(Alignment):
 
 
 class QuantileAlignment(Alignment):
-    """Each feature to the value of the same quantile in the frame, whose distribution is the tasks' barycentre.
+    """An alignment of each feature to the value of the same quantile in the frame, the barycentre of the tasks.
 
     On a line, the barycentre of distributions by optimal transport has the mean of their quantile functions.
 
@@ -134,23 +134,23 @@ def _transported(own: NDArray[np.float64], frame: NDArray[np.float64]) -> Mapped
     """Maps quantiles to quantiles, (KNOTS, features) each; a value that repeats goes to the mean of its targets."""
     knots: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
     for values, wanted in zip(own.T, frame.T, strict=True):
-        distinct, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-        knots.append((distinct, np.bincount(place, wanted) / counts))
+        distinct, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+        knots.append((distinct, np.bincount(index, wanted) / counts))
 
     def mapped(features: Features) -> Features:
         out = np.empty(features.shape, np.float32)
-        for place, (source, target) in enumerate(knots):
-            values = features[..., place]
+        for index, (source, target) in enumerate(knots):
+            values = features[..., index]
             # Beyond the sample a value keeps its distance to the sample's end.
             beyond = np.minimum(values - source[0], 0.0) + np.maximum(values - source[-1], 0.0)
-            out[..., place] = np.interp(values, source, target) + beyond
+            out[..., index] = np.interp(values, source, target) + beyond
         return out
 
     return mapped
 
 
 def _knots(task: Task) -> NDArray[np.float64]:
-    """(KNOTS, features) quantiles over a task's sample."""
+    """Computes (KNOTS, features) quantiles over a task's sample."""
     found: NDArray[np.float64] = np.quantile(task.sample_rows.astype(np.float64), np.linspace(0, 1, KNOTS), axis=0)
     return found
 
@@ -196,6 +196,6 @@ def get(name: str) -> type[Any]:
     """Finds an alignment by its name.
 
     Raises:
-        TransferError: there is none.
+        TransferError: no alignment has this name.
     """
     return ALIGNMENTS[choice("align", name, ALIGNMENTS, error=TransferError)]

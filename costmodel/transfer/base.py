@@ -1,4 +1,4 @@
-"""The source's own model: any cost model, learned on many measured tasks in one frame of features, kept in a file."""
+"""The source's own model: any cost model, learned on many measured tasks in one frame of features, saved in a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from search_space.files import replace_file
 from search_space.scratch import ScratchFolder
 
 SCHEMA = "autotune.transfer/1"
-"""Name and version of a saved base; a change of any field's meaning is a new version."""
+"""Name and version of a saved base; any change of a field's meaning requires a new version."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Base:
     """A model of many tasks.
 
     Attributes:
-        name: of the model, see `costmodel.models.registry`.
-        options: that it was made with.
-        model: learned.
-        frame: that features are brought into.
+        name: name of the model, see `costmodel.models.registry`.
+        options: options that it was made with.
+        model: learned model.
+        frame: frame that features are mapped into.
         align: name of the alignment.
-        tasks, programs: how many it was learned from; None where that is not known.
-        kinds: of the machines that those are of, see `Hardware.kind`; none where that is not known.
+        tasks, programs: numbers of tasks and programs that it was learned from; None if unknown.
+        kinds: kinds of the machines of these tasks, see `Hardware.kind`; empty if unknown.
     """
 
     name: str
@@ -62,14 +62,14 @@ class Base:
         """Learns from measured tasks.
 
         Args:
-            source: the tasks.
-            name, options: of the model.
+            source: measured tasks.
+            name, options: name and options of the model.
             alignment: a name of `align.ALIGNMENTS`.
-            seed: of every draw.
+            seed: seed of every draw.
             weights: (tasks,) in (0, 1]: the share of each task's programs to learn from; all by default.
 
         Raises:
-            TransferError: no tasks, or no program of them that worked.
+            TransferError: there are no tasks, or none has a program that worked.
         """
         used = [task for task in source if task.throughput.any()]
         if not used:
@@ -116,7 +116,7 @@ class Base:
         """Reads what `save` wrote.
 
         Raises:
-            TransferError: no such file, or another schema.
+            TransferError: the file does not exist, or has another schema.
         """
         document = strict_json.read(path, "a saved model", "schema", SCHEMA, TransferError)
         try:
@@ -126,7 +126,7 @@ class Base:
                 model.load(Path(folder) / "model")
             frame = align.get(document["align"])(**document["frame"])
             fields = (document["model"], document["options"], model, frame, document["align"])
-            kinds = tuple(map(str, document.get("kinds", ())))  # files of before there were kinds name none
+            kinds = tuple(map(str, document.get("kinds", ())))  # older files name no kinds
             return Base(*fields, document["tasks"], document["programs"], kinds)
         except (KeyError, TypeError, ValueError) as error:
             raise TransferError(f"{path}: a saved model must be whole, but {error}") from error
@@ -136,10 +136,10 @@ class Known:
     """Knowledge of one task before it is measured.
 
     Args:
-        base: the source's model.
-        task: the new task.
-        source: the tasks that the source holds; empty where it is a saved model.
-        weights: (tasks,) of them, by their similarity.
+        base: model of the source.
+        task: new task.
+        source: tasks of the source; empty if it is a saved model.
+        weights: (tasks,) weights of these, by their similarity.
     """
 
     def __init__(
@@ -154,14 +154,14 @@ class Known:
         return np.asarray(self.base.model.predict(self.align(features)), np.float64)
 
     def programs(self, count: int, rng: np.random.Generator) -> SourcePrograms:
-        """At most `count` programs of the source, of nearer tasks more.
+        """Draws at most `count` programs of the source, more of nearer tasks.
 
         Raises:
             TransferError: the source is a saved model, which has no programs.
         """
         if not self.source:
             raise TransferError("`source` must hold programs for the method joint, but it is a saved model")
-        found = SourcePrograms([], np.empty(0), np.empty(0), np.empty(0))
+        drawn = SourcePrograms([], np.empty(0), np.empty(0), np.empty(0))
         for task, weight in zip(self.source, self.weights.tolist(), strict=True):
             share = round(count * weight / float(self.weights.sum()))
             if not task.throughput.any() or not share:
@@ -170,13 +170,13 @@ class Known:
             mapped, own, target = self.base.frame.of(task), [task.features[row] for row in rows], task.throughput[rows]
             speeds = roofline.speeds(own)
             scale = roofline.scale_of(speeds, target, 0.1 + target)
-            found = SourcePrograms(
-                [*found.features, *(mapped(of) for of in own)],
-                np.concatenate([found.throughput, target]),
-                np.concatenate([found.missing, target - roofline.expected(speeds, scale)]),
-                np.concatenate([found.weights, np.full(len(rows), weight)]),
+            drawn = SourcePrograms(
+                [*drawn.features, *(mapped(of) for of in own)],
+                np.concatenate([drawn.throughput, target]),
+                np.concatenate([drawn.missing, target - roofline.expected(speeds, scale)]),
+                np.concatenate([drawn.weights, np.full(len(rows), weight)]),
             )
-        return found
+        return drawn
 
 
 @dataclass(frozen=True)
@@ -184,10 +184,10 @@ class SourcePrograms:
     """Programs of the source in its frame.
 
     Attributes:
-        features: of each.
-        throughput: (programs,) by the best of its task.
-        missing: (programs,) the same less what the roofline says, scaled to its task.
-        weights: (programs,) of its task.
+        features: features of each program.
+        throughput: (programs,) throughput relative to the best of its task.
+        missing: (programs,) throughput less that of the roofline, scaled to its task.
+        weights: (programs,) weight of its task.
     """
 
     features: Sequence[Features]

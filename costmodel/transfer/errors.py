@@ -1,4 +1,4 @@
-"""What can be wrong with a source of knowledge."""
+"""Errors of transfer."""
 
 from __future__ import annotations
 

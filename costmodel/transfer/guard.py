@@ -1,4 +1,4 @@
-"""Whether to go on trusting a source: by how it ranks what is then measured, beside the model of the task alone."""
+"""The guard of a source: trusts it by how it ranks later measurements, compared with the model of the task alone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from costmodel.metrics import pairwise_accuracy
 Column = NDArray[np.float64]  # (candidates,)
 
 FIRST_SHARE = 0.75
-"""Of a round, that the source chooses before there is any evidence."""
+"""Share of a round that the source chooses before there is any evidence."""
 LITTLE_SHARES = 0.25, 0.5
-"""Both where a pretrained model orders what is not learned yet: that has seen more than most sources."""
+"""Both shares if a pretrained model orders candidates first, which has seen more than most sources."""
 MOST_SHARE = 0.875
-"""Of a round, that a source chooses which has proved itself: the rest goes on watching it."""
+"""Share of a round that a proven source chooses: the rest keeps watching it."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Round:
     """The evidence of one round.
 
     Attributes:
-        trials: measured of the task by its end.
-        source_accuracy, local_accuracy: share of the pairs that each had ordered right, of the candidates that the
-            other chose; NaN where there are no such pairs.
-        wins: share of the pairs of a candidate chosen by the source and one chosen without it, in which the former was
-            faster; NaN where there are no such pairs.
-        evidence: for the source up to here, in standard deviations.
+        trials: number of trials of the task by the end of the round.
+        source_accuracy, local_accuracy: share of the pairs that each ordered right, of the candidates that the other
+            chose; NaN if there are no such pairs.
+        wins: share of the pairs, one candidate chosen by the source and one without it, in which the former was faster;
+            NaN without such pairs.
+        evidence: evidence for the source so far, in standard deviations.
     """
 
     trials: int
@@ -41,23 +41,23 @@ class Round:
 
 
 class Guard:
-    """Keeps the account of a source.
+    """The account of a source's evidence.
 
-    A round says two things: whose choices were faster, and which of the two models ordered better what the other
-    chose; among its own choices, which it took for the best of many, no model can tell much apart. Each difference is
-    divided by the deviation that chance would give it (Mann and Whitney, 1947; Kendall, 1938); the sums over rounds,
-    older ones counting less, are the evidence. By it the source chooses a greater or lesser share of the next
-    round; a source that falls below `drop` is dropped for good.
+    A round gives two comparisons: whose choices were faster, and which of the two models ordered the other's choices
+    better. A model's order of its own choices says little, as it took all of them for the best. Each difference is
+    divided by its standard deviation under chance (Mann and Whitney, 1947; Kendall, 1938). The evidence is the sum over
+    rounds, in which older ones count less. It determines the share of the next round that the source chooses; a source
+    that falls below `drop` is dropped for good.
 
     Args:
         drop: evidence below which the source is dropped, in standard deviations.
         proved: evidence above which it chooses `most` of a round.
-        memory: what an earlier round counts, relative to the one after it.
-        first, most: share of the first round, and of one when the source has proved itself.
+        memory: weight of a round, relative to the next one.
+        first, most: shares of the first round, and of a round of a proven source.
 
     Attributes:
-        rounds: what was found.
-        dropped_at: trials of the task at which the source was dropped; None where it is in use.
+        rounds: evidence of each round.
+        dropped_at: trials of the task at which the source was dropped; None while it is in use.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class Guard:
 
     @property
     def dropped(self) -> bool:
-        """Whether the source is out of use."""
+        """Tells whether the source was dropped."""
         return self.dropped_at is not None
 
     @property
     def share(self) -> float:
-        """Of the next round, that the source chooses."""
+        """Share of the next round that the source chooses."""
         if self.dropped:
             return 0.0
         if self._evidence > 0:
@@ -94,16 +94,16 @@ class Guard:
 
     @property
     def trusting(self) -> bool:
-        """Whether there is evidence for the source."""
+        """Tells whether there is evidence for the source."""
         return not self.dropped and self._evidence > 0
 
     def observe(self, source: Column, local: Column, seconds: Column, chosen: NDArray[np.bool_]) -> None:
-        """Takes a round in.
+        """Adds the evidence of a round.
 
         Args:
-            source, local: scores that the two gave before the round was measured, higher is better.
-            seconds: measured; NaN for a failure, which counts as slower than all.
-            chosen: which candidates the source chose.
+            source, local: scores of the two models before the round was measured, higher is better.
+            seconds: measured seconds; NaN for a failure, which counts as slower than all.
+            chosen: whether the source chose each candidate.
         """
         self._trials += len(seconds)
         if self.dropped:
@@ -127,17 +127,17 @@ class Guard:
 
 
 def _accuracy(scores: Column, speed: Column) -> float:
-    """Share of the pairs ordered right; NaN where all are equal."""
+    """Computes the share of the pairs ordered right; NaN if all are equal."""
     return pairwise_accuracy(scores, speed) if len(np.unique(speed)) > 1 else math.nan
 
 
 def _deviation(count: int) -> float:
-    """Standard deviation of the pairwise accuracy of an order that means nothing, of `count` candidates."""
+    """Computes the standard deviation of the pairwise accuracy of a random order of `count` candidates."""
     return math.sqrt(2.0 * (2 * count + 5) / (9.0 * count * (count - 1))) / 2.0
 
 
 def _wins(first: Column, second: Column) -> float:
-    """Share of the pairs in which the first is greater; equal ones count half."""
+    """Computes the share of the pairs in which the first is greater; equal ones count half."""
     if not len(first) or not len(second):
         return math.nan
     return float(np.mean(np.sign(first[:, None] - second[None]) / 2.0 + 0.5))

@@ -1,4 +1,4 @@
-"""Ways of joining what was learned elsewhere with what is measured of a task."""
+"""Methods that combine knowledge of other tasks with measurements of a task."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from costmodel.transfer.trees import Column, Growth, by_length, kriged, refitted
 from search_space.operators.checks import choice
 
 AUTO = "auto"
-"""Name of the method that suits the source's model, see `chosen`."""
+"""Name that selects the method that suits the source's model, see `chosen`."""
 TREES = (LightGBMModel, PairwiseModel)
 MOST_KRIGED = 512
-"""Records of a task that a Gaussian process learns: its cost grows with their cube."""
+"""Maximum number of records that a Gaussian process learns from: its cost grows with their cube."""
 BASE_WEIGHT = 0.1
 """Weight in the loss of a program of throughput 0; one of throughput y weighs y more."""
 
 
 @dataclass(eq=False)
 class Method(ABC):
-    """Scores candidates of one task, higher is better: at first by the source alone.
+    """A method that scores candidates of one task, higher is better: at first by the source alone.
 
     Attributes:
-        known: the source's knowledge of the task.
+        known: knowledge of the task from the source.
         seed: seed of every draw.
         weight: share of the source in the predictions, from 1 to 0.
     """
@@ -47,25 +47,25 @@ class Method(ABC):
 
     @abstractmethod
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
-        """Learns from everything measured of the task, in place of what it learned before; see `CostModel.fit`."""
+        """Learns from all measurements of the task, and forgets earlier ones; see `CostModel.fit`."""
 
     @abstractmethod
     def predict(self, features: NDArray[np.float32]) -> Column:
-        """Scores: (candidates, statements, features) -> (candidates,). Before `fit`, those of the source."""
+        """Predicts scores: (candidates, statements, features) -> (candidates,). Before `fit`, those of the source."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Throughput by the source's scores: slope * score + shift; a slope of 0 where they mislead."""
+    """Throughput as a function of the source's scores: slope * score + shift; a slope of 0 if they mislead."""
 
     slope: float
     shift: float
 
     @staticmethod
     def of(scores: Column, throughput: Column, weight: Column) -> Calibration:
-        """Fits by weighted least squares, with a slope of at least 0."""
-        whole = weight.sum()
-        mean, centre = float(weight @ scores / whole), float(weight @ throughput / whole)
+        """Fits slope and shift by weighted least squares, with a slope of at least 0."""
+        total = weight.sum()
+        mean, centre = float(weight @ scores / total), float(weight @ throughput / total)
         spread = float(weight @ (scores - mean) ** 2)
         slope = max(0.0, float(weight @ ((scores - mean) * (throughput - centre))) / spread) if spread > 0 else 0.0
         return Calibration(slope, centre - slope * mean)
@@ -92,10 +92,10 @@ class _Measured:
 class Residual(Method):
     """Trees for the error of the source's prediction, whose weight halves every `half_life` records (AutoTVM, 2018).
 
-    As the source's part fades the roofline takes its place, so that in the end this is the model of the task alone.
+    As the source's part fades, the roofline replaces it, so that finally this is the model of the task alone.
 
     Attributes:
-        half_life: records after which the source weighs half; 0: it never fades.
+        half_life: number of records after which the source weighs half; 0: it never fades.
     """
 
     half_life: float = 64.0
@@ -127,20 +127,20 @@ class Residual(Method):
 
 @dataclass(eq=False)
 class Continued(Residual):
-    """The source's model stays whole, and boosting goes on with the task's records (LightGBM's `init_model`)."""
+    """A method that keeps the source's model, and continues boosting with the task's records (`init_model`)."""
 
     half_life: float = field(default=0.0, init=False)
 
 
 @dataclass(eq=False)
 class FineTuned(Method):
-    """The source's trees with leaves moved towards the task's records, a little and near to where they were.
+    """The source's trees with leaves moved towards the task's records, but close to their old values.
 
-    Its `weight` is the share of the leaves' sum that has stayed.
+    Its `weight` is the share of the leaves' sum that has not moved.
 
     Attributes:
         penalty: weight of a leaf's old value, in programs.
-        passes: passes over all trees.
+        passes: number of passes over all trees.
     """
 
     penalty: float = 1.0
@@ -163,13 +163,13 @@ class FineTuned(Method):
         places = self._learned(np.asarray(throughput, np.float64))
         features, throughput = [features[place] for place in places.tolist()], throughput[places]
         measured = _Measured(self.known, features, throughput)
-        found = measured.calibration
+        calibration = measured.calibration
         self._model, self.weight = self._source, 0.0
-        if found.slope <= 0.0:
-            return  # the order is not that of the source at all: the guard's business
+        if calibration.slope <= 0.0:
+            return  # the source's order is useless here, which the guard handles
         aligned = [self.known.align(of) for of in features]
         rows, program = self._source.rows(aligned)
-        before, target = self._source.forest, (measured.target - found.shift) / found.slope
+        before, target = self._source.forest, (measured.target - calibration.shift) / calibration.slope
         after = self._refitted(rows, program, target - measured.scores, measured.weight)
         self._model = self._source.with_forest(after)
         whole = float(np.abs(before.leaves).sum())
@@ -180,7 +180,7 @@ class FineTuned(Method):
         return self._model.predict(self.known.align(features))
 
     def _learned(self, throughput: Column) -> NDArray[np.int64]:
-        """Chooses the records to learn from: indices."""
+        """Chooses the indices of the records to learn from."""
         return np.arange(len(throughput))
 
     def _refitted(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
@@ -192,10 +192,10 @@ class FineTuned(Method):
 
 @dataclass(eq=False)
 class Kriged(FineTuned):
-    """The source's trees with leaves at the posterior mean of a Gaussian process whose kernel the trees are.
+    """The source's trees with leaves at the posterior mean of a Gaussian process whose kernel the trees define.
 
-    The prior mean is the source's score, and the likelihood chooses the noise: scores of programs that are unlike all
-    measured ones stay. Of many records it learns the faster half of `MOST_KRIGED` and a sample of the others.
+    The prior mean is the source's score, and the noise maximises the likelihood; scores of programs unlike all measured
+    ones stay. Of many records it learns the faster half of `MOST_KRIGED` and a sample of the others.
     """
 
     penalty: float = field(default=1.0, init=False)
@@ -210,12 +210,12 @@ class Kriged(FineTuned):
 
 @dataclass(eq=False)
 class Joint(Method):
-    """One model of the task's records and of the source's programs, which weigh less as records come.
+    """One model of the task's records and of the source's programs, which weigh less as records accumulate.
 
     Its `weight` is the share of the source's programs in the loss.
 
     Attributes:
-        half_life: records after which the source's programs weigh half.
+        half_life: number of records after which the source's programs weigh half.
         share: initial weight of all programs of the source, in records of the task.
         programs: most programs of the source, drawn by their tasks' weights.
     """
@@ -276,6 +276,6 @@ def get(name: str) -> type[Method]:
     """Finds a method by its name.
 
     Raises:
-        TransferError: there is none; names the nearest.
+        TransferError: no method has this name; names the nearest.
     """
     return METHODS[choice("method", name, METHODS, error=TransferError)]

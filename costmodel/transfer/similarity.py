@@ -1,4 +1,4 @@
-"""Which measured tasks are like a new one: by operator, by sizes, by the programs that their spaces hold."""
+"""Similarity of measured tasks to a new one: by operator, by sizes, by the programs of their spaces."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from costmodel.transfer.tasks import SourceTask, Task
 from search_space.ir.expr import dtype_bytes
 
 QUANTILES = (0.1, 0.5, 0.9)
-"""Of each feature over a task's random programs, by which spaces are compared."""
+"""Quantiles of each feature over a task's random programs, by which spaces are compared."""
 
 Distances = NDArray[np.float64]  # (source tasks,)
 
 
 def distances(source: Sequence[SourceTask], task: Task, by: str = "all") -> Distances:
-    """How unlike each source task is to a task, 0 for the same; their mean is 1 where they differ.
+    """Computes the distance of each source task to a task, 0 for equal ones; the mean is 1 if any differs.
 
     Args:
         source: tasks to choose from.
-        task: the new one.
-        by: a name of `MEASURES`, or `all`: the mean over them.
+        task: new task.
+        by: name in `MEASURES`, or `all`: the mean over them.
 
     Raises:
-        TransferError: an unknown `by`.
+        TransferError: `by` is unknown.
     """
     found: Distances = np.mean([_scaled(MEASURES[name](source, task)) for name in names_of(by)], axis=0)
     return found
 
 
 def described_distances(source: Sequence[SourceTask], task: Task) -> Distances:
-    """The same by what the tasks compute alone, for which no program's features are needed."""
+    """Computes distances from the tasks' computations alone, which needs no program's features."""
     found: Distances = np.mean([_scaled(MEASURES[name](source, task)) for name in ("operator", "sizes")], axis=0)
     return found
 
 
 def names_of(by: str) -> tuple[str, ...]:
-    """The measures that are averaged.
+    """Lists the measures that are averaged.
 
     Raises:
-        TransferError: an unknown `by`.
+        TransferError: `by` is unknown.
     """
     if by != "all" and by not in MEASURES:
         raise TransferError(f"`similarity` must be one of all, {', '.join(MEASURES)}, but got similarity={by!r}")
@@ -50,24 +50,24 @@ def names_of(by: str) -> tuple[str, ...]:
 
 
 def weights(found: Distances) -> NDArray[np.float64]:
-    """What each source task weighs: exp(-distance**2), so that one at the mean distance weighs 0.37; greatest 1."""
+    """Computes each source task's weight, exp(-distance**2), 0.37 at the mean distance, scaled to a maximum of 1."""
     weights: NDArray[np.float64] = np.exp(found.min(initial=np.inf) ** 2 - found**2)
     return weights
 
 
 def nearest(found: Distances, count: int) -> NDArray[np.int64]:
-    """Places of the `count` nearest source tasks, in their own order; the earlier of equals."""
+    """Returns the indices of the `count` nearest source tasks, ascending; of equal ones the earlier first."""
     return np.sort(np.argsort(found, kind="stable")[:count])
 
 
 def _operators(source: Sequence[SourceTask], task: Task) -> Distances:
-    """0 for the same operator, else 1."""
+    """Computes distance 0 for the same operator, else 1."""
     operator = task.workload.anchor.operator
     return np.array([of.workload.anchor.operator != operator for of in source], np.float64)
 
 
 def _sizes(source: Sequence[SourceTask], task: Task) -> Distances:
-    """Mean difference of the logarithms of operations, of bytes of each kind, and of operations a byte."""
+    """Computes mean differences of the logarithms of operations, bytes of each kind, and operations per byte."""
     own = _amounts(task)
     return np.array([np.abs(_amounts(of) - own).mean() for of in source])
 
@@ -86,7 +86,7 @@ def _amounts(task: Task) -> NDArray[np.float64]:
 
 
 def _programs(source: Sequence[SourceTask], task: Task) -> Distances:
-    """Mean difference of the features' quantiles, each in units of its spread over the source tasks."""
+    """Computes mean differences of the features' quantiles, each in units of its spread over the source tasks."""
     own = _quantiles(task)
     others = np.array([_quantiles(of) for of in source])
     spread = others.std(axis=0)

@@ -1,4 +1,4 @@
-"""Tasks as transfer sees them: what is computed, on what, and features of programs, measured or only drawn."""
+"""Tasks for transfer: workload, hardware, and features of programs, measured or only drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from search_space.workloads import Workload
 
 Features = NDArray[np.float32]  # (statements, features) of one program
 LEAST_DRAWN = 16
-"""Random programs of a task below which all of its programs stand for its space."""
+"""Number of random programs of a task below which all of its programs represent its space."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class TargetTask:
     """A task to be searched.
 
     Attributes:
-        workload: what is computed.
+        workload: workload that is computed.
         hardware: limits of the machine.
         sample: features of programs drawn at random from its space, measured or not.
     """
@@ -40,11 +40,11 @@ class TargetTask:
 
 
 class SourceTask:
-    """A task that was measured; features are made when they are first asked for.
+    """A measured task, whose features are computed on demand.
 
     Args:
-        data: the dataset that it stands in.
-        task: which one.
+        data: dataset of the task.
+        task: the task in it.
     """
 
     def __init__(self, data: Dataset, task: TaskData) -> None:
@@ -52,12 +52,12 @@ class SourceTask:
 
     @property
     def key(self) -> str:
-        """Tells it from others of its source."""
+        """Key that identifies it among tasks of its source."""
         return self.task.key
 
     @property
     def workload(self) -> Workload:
-        """What is computed."""
+        """Workload that is computed."""
         return self.task.workload
 
     @property
@@ -67,12 +67,12 @@ class SourceTask:
 
     @cached_property
     def features(self) -> list[Features]:
-        """Of each program, (statements, features)."""
-        found: list[Features] = [np.empty((0, len(NAMES)), np.float32)] * self._data.count(self.task)
+        """Features of each program, (statements, features)."""
+        by_program: list[Features] = [np.empty((0, len(NAMES)), np.float32)] * self._data.count(self.task)
         for rows, features in self._data.features(self.task):
             for row, of in zip(rows.tolist(), np.ascontiguousarray(features), strict=True):
-                found[row] = of
-        return found
+                by_program[row] = of
+        return by_program
 
     @cached_property
     def throughput(self) -> NDArray[np.float64]:
@@ -81,7 +81,7 @@ class SourceTask:
 
     @cached_property
     def sample(self) -> list[Features]:
-        """Features of the programs that were drawn at random; of all where those are few."""
+        """Features of the programs that were drawn at random; of all programs if there are too few."""
         drawn = np.flatnonzero(self._data.origin(self.task) == "random")
         if len(drawn) < LEAST_DRAWN:
             return self.features
@@ -100,5 +100,5 @@ Task = SourceTask | TargetTask
 
 
 def rows_of(features: Sequence[Features]) -> Features:
-    """Statements of programs, one below the other: (rows, features)."""
+    """Stacks the statements of programs: (rows, features)."""
     return np.concatenate([np.empty((0, len(NAMES)), np.float32), *features])

@@ -1,4 +1,4 @@
-"""Transfer from other tasks: a source is opened once for a run, fitted to each task, and watched while it helps."""
+"""Transfer from other tasks: a source is opened once for a run, fitted to each task, and dropped if it misleads."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from measure.database import Database
 from search_space.hardware import Hardware
 
 PREFERRED = 3
-"""Of so many times as many tasks as are wanted, those nearest by what they compute, features are made to choose by."""
+"""Number of tasks whose features are computed for each wanted one: those nearest by workload."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a search uses measurements of other tasks.
+    """Settings for using measurements of other tasks in a search.
 
     Attributes:
-        source: a dataset's folder, `shipped` (the one that comes along), a records file, or a model that `Base.save`
-            wrote; or what was opened of one.
-        method: a name of `methods.METHODS`; `auto`: `kriging` where the source's model is made of boosted trees, else
+        source: folder of a dataset, `shipped` (the dataset in the package), a records file, or a model that `Base.save`
+            wrote; or an opened source.
+        method: name in `methods.METHODS`; `auto`: `kriging` if the source's model is made of boosted trees, else
             `residual`.
-        options: of the method.
-        model: of the source's programs, a name of `costmodel.models.registry`; a saved model has its own.
-        model_options: of that.
-        align: a name of `align.ALIGNMENTS`; a saved model has its own.
-        similarity: by what the distance of tasks is taken, see `similarity.distances`.
-        tasks: so many of the nearest tasks to learn from, those less alike with fewer programs; None: from all alike,
-            once for all tasks.
-        guard: whether a source that misleads is dropped; without, it chooses every round.
+        options: options of the method.
+        model: model of the source's programs, a name of `costmodel.models.registry`; a saved model has its own.
+        model_options: options of that model.
+        align: name in `align.ALIGNMENTS`; a saved model has its own.
+        similarity: measure of the distance of tasks, see `similarity.distances`.
+        tasks: number of nearest tasks to learn from, with fewer programs of less similar ones; None: all tasks,
+            equally, by one model for all searches.
+        guard: whether a source that misleads is dropped; otherwise it chooses every round.
     """
 
     source: str | Source
@@ -67,12 +67,12 @@ class Options:
 
 
 class Source:
-    """What is known of other tasks.
+    """Knowledge of other tasks.
 
     Args:
-        tasks: measured ones; none where there is a model.
-        base: a model that was learned before.
-        name: for messages and summaries.
+        tasks: measured tasks; empty if there is a model.
+        base: model that was learned before.
+        name: name for messages and summaries.
     """
 
     def __init__(self, tasks: Sequence[SourceTask] = (), base: Base | None = None, name: str = "source") -> None:
@@ -84,17 +84,17 @@ class Source:
         """Reads a dataset's folder, a records file or a saved model.
 
         Raises:
-            TransferError: there is no such thing.
-            DatasetError, RecordError: there is, and it cannot be read.
+            TransferError: the path does not exist.
+            DatasetError, RecordError: the path exists, but cannot be read.
         """
-        place = Path(path)
-        if place.is_dir() or str(path) == SHIPPED:
-            return cls.of(Dataset.open(place), str(path))
-        if not place.is_file():
+        location = Path(path)
+        if location.is_dir() or str(path) == SHIPPED:
+            return cls.of(Dataset.open(location), str(path))
+        if not location.is_file():
             raise TransferError(f"`source` must be a dataset, a records file or a saved model, but got {path}")
-        if _is_saved(place):
-            return cls(base=Base.load(place), name=str(path))
-        with Database(place, readonly=True) as database:
+        if _is_saved(location):
+            return cls(base=Base.load(location), name=str(path))
+        with Database(location, readonly=True) as database:
             try:
                 return cls.of(build(database), str(path))
             except DatasetError as error:
@@ -102,31 +102,31 @@ class Source:
 
     @classmethod
     def of(cls, data: Dataset, name: str = "source") -> Source:
-        """All tasks of a dataset."""
+        """Makes a source of all tasks of a dataset."""
         return cls([SourceTask(data, task) for task in data.tasks], name=name)
 
     def knows(self, hardware: Hardware) -> bool:
-        """Whether it can say something of a machine: a saved model does of the kinds that it learned from, if known."""
+        """Tells whether it applies to a machine: a saved model does if its kinds include it or are unknown."""
         if self.base is not None:
             return not self.base.kinds or hardware.kind in self.base.kinds
         return bool(self.comparable(hardware))
 
     def comparable(self, hardware: Hardware) -> list[SourceTask]:
-        """Tasks of machines of the same kind, see `Hardware.kind`."""
+        """Lists the tasks of machines of the same kind, see `Hardware.kind`."""
         return [of for of in self.tasks if of.hardware.kind == hardware.kind]
 
     def for_task(self, task: TargetTask, options: Options, seed: int = 0, pretrained: bool = False) -> Transfer:
-        """What the source says of a task.
+        """Fits the source to a task.
 
         Args:
-            task: to be searched.
-            options: how the source is used.
-            seed: of models that are learned.
-            pretrained: whether the search has a pretrained model besides.
+            task: task to be searched.
+            options: settings of the transfer.
+            seed: seed of models that are learned.
+            pretrained: whether the search also has a pretrained model.
 
         Raises:
-            TransferError: it holds nothing of machines of this kind, or the method needs what it does not hold.
-            ValueError: an option that a method or model does not have or take.
+            TransferError: it has no task of machines of this kind, or lacks data that the method needs.
+            ValueError: a method or model lacks or refuses an option.
         """
         used: list[SourceTask] = []
         weights = np.empty(0)
@@ -139,12 +139,12 @@ class Source:
                 )
             if options.tasks is not None and options.similarity == "all" and len(used) > PREFERRED * options.tasks:
                 chosen = similarity.nearest(similarity.described_distances(used, task), PREFERRED * options.tasks)
-                used = [used[place] for place in chosen.tolist()]
-            found = similarity.distances(used, task, options.similarity)
+                used = [used[index] for index in chosen.tolist()]
+            apart = similarity.distances(used, task, options.similarity)
             if options.tasks is not None:
-                chosen = similarity.nearest(found, options.tasks)
-                used, found = [used[place] for place in chosen.tolist()], found[chosen]
-            weights = similarity.weights(found)
+                chosen = similarity.nearest(apart, options.tasks)
+                used, apart = [used[index] for index in chosen.tolist()], apart[chosen]
+            weights = similarity.weights(apart)
             base = self._base(used, None if options.tasks is None else weights, options, seed)
         known = Known(base, task, used, weights)
         name = methods.chosen(options.method, base.model)
@@ -158,7 +158,7 @@ class Source:
     def _base(
         self, used: Sequence[SourceTask], weights: NDArray[np.float64] | None, options: Options, seed: int
     ) -> Base:
-        """The model of some tasks; that of all of them is learned once."""
+        """Returns the model of some tasks; that of all of them is learned once."""
 
         def learn() -> Base:
             return Base.learn(used, options.model, options.model_options, options.align, seed, weights)
@@ -176,10 +176,10 @@ class Transfer:
     """The part of a source in the search of one task.
 
     Args:
-        method: scores candidates.
-        name: of the method.
+        method: method that scores candidates.
+        name: name of the method.
         source: name of the source.
-        guard: watches it; None: it is never dropped.
+        guard: guard that watches it; None: it is never dropped.
     """
 
     def __init__(self, method: Method, name: str, source: str, guard: Guard | None = None) -> None:
@@ -189,28 +189,28 @@ class Transfer:
 
     @property
     def active(self) -> bool:
-        """Whether the source is in use."""
+        """Tells whether the source is in use."""
         return self._method is not None
 
     @property
     def share(self) -> float:
-        """Of the next round, that the source chooses, in [0, 1]."""
+        """Share of the next round that the source chooses, in [0, 1]."""
         if not self.active:
             return 0.0
         return 1.0 if self.guard is None else self.guard.share
 
     @property
     def trusted(self) -> bool:
-        """Whether there is evidence for the source: what it chooses needs no random ones then, the others have them."""
+        """Tells whether there is evidence for the source; then only the other choices include random candidates."""
         return self.active and self.guard is not None and self.guard.trusting
 
     @property
     def weight(self) -> float:
-        """Share of the source in what is predicted with it, in [0, 1]; 0 where it was dropped."""
+        """Share of the source in its predictions, in [0, 1]; 0 once it was dropped."""
         return 0.0 if self._method is None else self._method.weight
 
     def predict(self, features: NDArray[np.float32]) -> Column:
-        """Scores by the source and what is measured: (candidates, statements, features) -> (candidates,).
+        """Predicts scores by source and measurements: (candidates, statements, features) -> (candidates,).
 
         Raises:
             TransferError: the source was dropped.
@@ -220,19 +220,19 @@ class Transfer:
         return self._method.predict(features)
 
     def observe(self, source: Column, local: Column, seconds: Column, chosen: NDArray[np.bool_]) -> None:
-        """Takes a round in, see `Guard.observe`; drops the source where it misleads."""
+        """Adds the evidence of a round, see `Guard.observe`; drops the source if it misleads."""
         if self.guard is not None and self.active:
             self.guard.observe(source, local, seconds, chosen)
             if self.guard.dropped:
                 self._method = None
 
     def fit(self, features: Sequence[Features], throughput: Column) -> None:
-        """Learns from everything measured of the task."""
+        """Learns from all measurements of the task."""
         if self._method is not None:
             self._method.fit(features, throughput)
 
     def report(self) -> dict[str, Any]:
-        """What it did, as plain data; what is not known is None."""
+        """Reports the effect of the source, as plain data; unknown values are None."""
         rounds = [] if self.guard is None else self.guard.rounds
         return {
             "source": self.source,
@@ -248,7 +248,7 @@ class Transfer:
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """A report in one sentence."""
+    """Summarises a report in one sentence."""
     of = (
         ""
         if report["source_tasks"] is None

@@ -1,8 +1,8 @@
-"""What the fleet's scheduler needs of a machine: builders and devices, asked by coroutines, with plain data.
+"""Interface between the fleet's scheduler and a machine: builders and devices, asked by coroutines, with plain data.
 
 A new kind of machine is a class with these methods and a provider that makes it join the fleet. A call may be cancelled
-(`asyncio`'s way): the endpoint kills the trial, lets the cancellation pass, and is asked again later. It raises nothing
-but `EndpointLost`, or `PoolError` where the machine is there but cannot work; endpoints are told apart by identity.
+(`asyncio`'s way): the endpoint kills the trial, lets the cancellation pass, and is asked again later. It raises only
+`EndpointLost`, or `PoolError` if the machine is there but cannot work. Endpoints are compared by identity.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from measure.supervisor import Answer
 
 
 class EndpointLost(Exception):
-    """The endpoint is gone, with the trial it had; the trial is given to another one.
+    """The endpoint is gone, with the trial it had; the scheduler gives the trial to another one.
 
-    It never says that the trial failed: what a kernel did to its own process is an `Answer` with an error.
+    It never means that the trial failed: if a kernel ends its own process, the endpoint returns an `Answer` with an
+        error.
     """
 
 
 class EndpointRefused(EndpointLost):
-    """The endpoint answers what no honest one can: its trial goes elsewhere, and it gets no other one in this run."""
+    """The endpoint gave an impossible answer: its trial goes elsewhere, and it gets no other trial in this run."""
 
 
 class Builder(Protocol):
-    """Compiles trials.
+    """An endpoint that compiles trials.
 
     Attributes:
         name: unique in the fleet, for messages.
-        host: of the machine; builds and exclusive timings on one host are never at the same time.
+        host: name of the machine; builds and exclusive timings on one host never run at the same time.
         targets: names of the targets that it builds for, without variants: `cpu`, `vta`.
-        slots: builds at a time.
+        slots: number of builds at a time.
     """
 
     name: str
@@ -48,18 +49,18 @@ class Builder(Protocol):
         """
 
     async def close(self) -> None:
-        """Ends it; a build under way is lost. May be called twice."""
+        """Ends the builder; a build under way is lost. May be called twice."""
 
 
 class Device(Protocol):
-    """Runs built trials, one at a time.
+    """An endpoint that runs built trials, one at a time.
 
     Attributes:
-        name: unique in the fleet; records say on which device they were made.
-        host: of the machine it hangs on, see `Builder`.
+        name: unique in the fleet; records name the device that made them.
+        host: name of the machine that the device is attached to, see `Builder`.
         targets: names of the targets whose modules it runs, without variants.
-        exclusive: whether timings are disturbed by work beside them on the same host; simulators' are not.
-        description: of the machine, for the records; plain data.
+        exclusive: whether work on the same host disturbs timings; a simulator's are not disturbed.
+        description: description of the machine, for the records; plain data.
     """
 
     name: str
@@ -73,12 +74,12 @@ class Device(Protocol):
 
         Args:
             trial: the trial.
-            module: as a builder gave it.
-            best_seconds: latency to beat; None: not known.
+            module: machine code that a builder returned.
+            best_seconds: latency to beat; None if unknown.
 
         Raises:
             EndpointLost: the device is gone.
         """
 
     async def close(self) -> None:
-        """Lets go of it; what it runs is killed. May be called twice."""
+        """Releases the device; kills what it runs. May be called twice."""

@@ -1,7 +1,7 @@
 """Builder and device on the host of the program that uses them: disposable child processes.
 
-Builds hold the host's lock in its shared mode, timings of an exclusive device in its exclusive mode, so that they keep
-out of the way of other programs on the host, too.
+Builds hold the host's lock in its shared mode, timings of an exclusive device in its exclusive mode. So they do not
+disturb runs of other processes on the host either.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from measure.supervisor import Answer, Supervisor
 from targets import registry
 
 _POLL = 0.005
-"""Seconds between two looks at the host's lock while others hold it."""
+"""Seconds between two attempts to take the host's lock while others hold it."""
 
 
 class LocalEndpoint:
     """Child processes of one role, which work at once, holding the host's lock.
 
     Args:
-        role: of the children.
-        slots: of them.
+        role: role of the children.
+        slots: number of children.
         settings: executor, limits of time and memory, the file of the host's lock.
         name: unique in the fleet.
         targets: names of targets.
-        phase: in which the lock is held, see `HostLock.acquire`; None: not at all.
-        bound: whether children end with the thread that starts them, however it ends; else with their socket.
+        phase: phase for which the lock is held, see `HostLock.acquire`; None: the lock is not taken.
+        bound: whether children end with the thread that starts them, however it ends; otherwise with their socket.
 
     Attributes:
-        workers: of the children.
-        settings, name, host, targets: see there, and `measure.fleet.endpoint`.
+        workers: supervisors of the children.
+        settings, name, host, targets: see the arguments and `measure.fleet.endpoint`.
     """
 
     def __init__(
@@ -59,18 +59,18 @@ class LocalEndpoint:
         self.name, self.targets, self._phase = name, targets, phase
         self.workers = [Supervisor(role, self.settings, os.getpid() if bound else None) for _ in range(slots)]
         self._idle = self.workers[::-1]
-        self._room = asyncio.Semaphore(slots)  # what was cancelled may still be ending
+        self._room = asyncio.Semaphore(slots)  # cancelled work may still be ending
         self._lock = HostLock(self.settings.host_lock)
         self._working: set[asyncio.Task[Any]] = set()
         self._holding = 0
         self._closed = False
 
     async def work(self, use: Callable[[Supervisor], Awaitable[Answer]]) -> Answer:
-        """Lets `use` have a worker for itself, and the host as far as that matters.
+        """Calls `use` with a worker of its own, while the host's lock is held as far as the phase asks for it.
 
         Raises:
             EndpointLost: the endpoint was closed.
-            PoolError: no child process can be started.
+            PoolError: a child process cannot be started.
         """
         self._check_open()
         task = asyncio.current_task()
@@ -94,7 +94,7 @@ class LocalEndpoint:
             self._working.discard(task)
 
     async def close(self) -> None:
-        """Ends the children, with what they do; may be called twice."""
+        """Ends the children and their work; may be called twice."""
         self._closed = True
         for task in self._working:
             task.cancel()
@@ -121,14 +121,14 @@ class LocalEndpoint:
 
 
 class LocalBuilder(LocalEndpoint):
-    """Builds trials on this host, for every target that is registered.
+    """A builder of trials on this host, for every registered target.
 
     Args:
-        slots: builds at a time; None: as the settings say, or one a core.
+        slots: number of builds at a time; None: as in the settings, or one per core.
         settings: executor, limits of time and memory, the file of the host's lock.
         name: unique in the fleet.
         targets: names of targets; None: all of `targets.registry`.
-        device: whose process comes up beside the first builds.
+        device: device whose process is started beside the first builds.
         bound: see `LocalEndpoint`.
 
     Attributes:
@@ -151,7 +151,7 @@ class LocalBuilder(LocalEndpoint):
         super().__init__("build", self.slots, settings, name, targets or frozenset(registry.TARGETS), "build", bound)
 
     def warm_up(self) -> bool:
-        """Starts the children if the host's lock is free, which is held from then on, until something is built."""
+        """Starts the children if the host's lock is free, and then holds it until something is built."""
         free = self._lock.acquire("build", 0.0)
         for worker in self.workers if free else ():
             worker.start()
@@ -169,17 +169,17 @@ class LocalBuilder(LocalEndpoint):
 
 
 class LocalBuilders:
-    """Provider of one `LocalBuilder`, which is made when the fleet starts.
+    """A provider of one `LocalBuilder`, which is made when the fleet starts.
 
     Args:
-        slots, settings: of the builder.
+        slots, settings: arguments of the builder.
     """
 
     def __init__(self, slots: int | None = None, settings: LocalSettings | None = None) -> None:
         self.slots, self.settings = slots, settings
 
     async def provide(self, fleet: Fleet) -> None:
-        """Keeps a builder in the fleet; one that leaves is replaced."""
+        """Keeps a builder in the fleet; replaces one that leaves."""
         while True:
             builder = LocalBuilder(self.slots, self.settings)
             fleet.join(builder)
@@ -188,7 +188,7 @@ class LocalBuilders:
 
 
 class HostDevice(LocalEndpoint):
-    """Runs built trials on this host, each on its own target.
+    """A device that runs built trials on this host, each on its own target.
 
     Args:
         settings: executor, timing, limits of time and memory, the file of the host's lock.
@@ -213,7 +213,7 @@ class HostDevice(LocalEndpoint):
         self.description: Mapping[str, Any] = {}
 
     def come_up(self, threads: int) -> None:
-        """Has a child process at hand, on the cores for so many threads if there is none yet."""
+        """Starts the child process, on the cores for so many threads, unless it runs already."""
         (worker,) = self.workers
         if worker.pid is None:
             worker.start(cores_for(threads))
@@ -223,12 +223,12 @@ class HostDevice(LocalEndpoint):
         return await self.work(lambda worker: worker.run(self.own(trial), module, best_seconds))
 
     def own(self, trial: Trial) -> Trial:
-        """The trial as it is run here."""
+        """Returns the trial as this device runs it; subclasses replace its target."""
         return trial
 
 
 class LocalDevice(HostDevice):
-    """Runs built trials on this host, on one target, whatever variant of it they say.
+    """A device that runs built trials on this host, on one target, whatever variant of it they name.
 
     Args:
         spec: the target, as `targets.registry.get` takes it.
@@ -253,7 +253,7 @@ class LocalDevice(HostDevice):
         self.description = {**describe_host(), "device": self.name, "target": spec}
 
     async def start(self) -> None:
-        """Has a child process at hand.
+        """Starts the child process.
 
         Raises:
             EndpointLost: the device was closed.
@@ -262,5 +262,5 @@ class LocalDevice(HostDevice):
         self.workers[0].start()
 
     def own(self, trial: Trial) -> Trial:
-        """The trial for this device's target."""
+        """Returns the trial for this device's target."""
         return replace(trial, target=self.spec)

@@ -1,4 +1,4 @@
-"""The state of a fleet: its members, which are endpoints with the work they have, and the hosts they share."""
+"""State of a fleet: its members, which are endpoints with their work, and the hosts that they share."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Work:
     """A trial on its way through the fleet.
 
     Attributes:
-        index: place in the order of submission.
+        index: position in the order of submission.
         trial: the trial.
-        target: name by which endpoints say that they take it; of the trial's target, without its variant, if empty.
-        module: machine code, once built.
+        target: name by which endpoints list the target; if empty, the trial's target without its variant.
+        module: machine code, once the trial is built.
         build_span: start and end of the build, monotonic seconds.
-        losses: machines that were gone before they answered.
-        forgotten: whoever asked for it does not want it any more.
-        begun: when an endpoint was last given it, see `measure.fleet.validation.now`.
+        losses: number of machines that disappeared before they answered.
+        forgotten: whether the submitter has cancelled the trial.
+        begun: time when an endpoint was last given the trial, see `measure.fleet.validation.now`.
     """
 
     index: int
@@ -47,10 +47,10 @@ class Host:
     Attributes:
         members: the endpoints on it.
         contended: whether builds and timings have to alternate on it.
-        phase: what may start on it now, where both kinds of work are at home.
-        begun: pieces of work begun since the phase began, only those that count: builds while it is shared.
-        shared: pieces of work under way that may go on beside others.
-        alone: timings under way that may not: 0 or 1.
+        phase: kind of work that may start now; matters on contended hosts.
+        begun: pieces of work begun in this phase: timings while it is "alone", builds while it is "shared".
+        shared: number of pieces of work under way that may run beside others.
+        alone: number of timings under way that may not: 0 or 1.
     """
 
     def __init__(self) -> None:
@@ -60,28 +60,28 @@ class Host:
         self.begun = self.shared = self.alone = 0
 
     def add(self, member: Member) -> None:
-        """An endpoint comes."""
+        """Adds an endpoint that joins."""
         self.members.add(member)
         self._update()
 
     def remove(self, member: Member) -> None:
-        """An endpoint goes."""
+        """Removes an endpoint that leaves."""
         self.members.discard(member)
         self._update()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Tells whether no work is under way."""
         return not self.shared and not self.alone
 
     def admits(self, member: Member) -> bool:
-        """Whether a piece of work may start at `member` now."""
+        """Tells whether a piece of work may start at `member` now."""
         if self.contended and (self.phase == "alone") != member.alone:
             return False
         return self.idle if member.alone else not self.alone
 
     def enter(self, phase: Phase) -> None:
-        """Begins a phase; work of the other kind that is under way is waited for."""
+        """Begins a phase; its work starts once work of the other kind that is under way has ended."""
         self.phase, self.begun = phase, 0
 
     def _update(self) -> None:
@@ -90,18 +90,18 @@ class Host:
 
 @dataclass(eq=False)
 class Member:
-    """An endpoint in the fleet, and what it has to do.
+    """An endpoint in the fleet, and its work.
 
     Attributes:
         endpoint: builder or device.
-        host: that it is on.
-        targets: that it works for.
+        host: host that the endpoint is on.
+        targets: names of targets that it accepts trials of.
         builds: whether it is a builder.
         alone: whether its work needs the host alone.
-        free: pieces of work that it could take.
-        tasks: what it does now.
-        gone: set once it has left.
-        description: for the records of a device.
+        free: number of pieces of work that it could take.
+        tasks: work under way, by its task.
+        gone: event that is set once it has left.
+        description: description of a device, for the records.
     """
 
     endpoint: Builder | Device
@@ -120,7 +120,7 @@ class Member:
 
 
 def member_of(endpoint: Builder | Device, host: Host) -> Member:
-    """The state of an endpoint that joins."""
+    """Makes the state of an endpoint that joins."""
     targets = frozenset(endpoint.targets)
     if hasattr(endpoint, "build"):
         return Member(endpoint, host, targets, True, False, cast(Builder, endpoint).slots)

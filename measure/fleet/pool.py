@@ -1,4 +1,4 @@
-"""A fleet as a measuring pool: the loop in which it lives runs in a thread of its own."""
+"""A fleet as a measuring pool, whose event loop runs in a thread of its own."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from measure.pool import MeasurePool, Trial, TrialResult
 log = logging.getLogger(__name__)
 
 _THREADS = 256
-"""Most blocking calls that endpoints may have under way by `asyncio.to_thread`."""
+"""Maximum number of blocking calls that endpoints may have under way by `asyncio.to_thread`."""
 
 _GATHER = 0.005
-"""Seconds for which results are gathered: each time that the caller's thread wakes up, it interrupts the loop's."""
+"""Seconds for which results are gathered, as each time that the caller's thread wakes up, it interrupts the loop's."""
 
 
 class FleetPool(MeasurePool):
-    """Measures trials on whatever machines its providers bring.
+    """A pool that measures trials on the machines that its providers bring.
 
     `warm_up` or the first `submit` starts them.
 
     Args:
-        providers: bring builders and devices.
-        settings: see there.
-        judge: makes results of answers, see `measure.fleet.validation`.
+        providers: providers of builders and devices.
+        settings: settings of the scheduler.
+        judge: function that makes results of answers, see `measure.fleet.validation`.
     """
 
     _target = ""  # of all trials, as endpoints see them; empty: each trial's own
@@ -47,8 +47,8 @@ class FleetPool(MeasurePool):
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread: threading.Thread | None = None
-        self._fresh: list[TrialResult] = []  # the loop's
-        self._changed = threading.Condition()  # guards what follows
+        self._fresh: list[TrialResult] = []  # used by the loop alone
+        self._changed = threading.Condition()  # guards the attributes below
         self._done: list[TrialResult] = []
         self._outstanding = 0
         self._failure: PoolError | None = None
@@ -68,7 +68,7 @@ class FleetPool(MeasurePool):
         if self._closed:
             raise PoolError("`submit` must be called on an open pool, but got closed=True")
         self._raise_failure()
-        works = [Work(self._submitted + place, trial, self._target) for place, trial in enumerate(trials)]
+        works = [Work(self._submitted + index, trial, self._target) for index, trial in enumerate(trials)]
         self._submitted += len(works)
         with self._changed:
             self._outstanding += len(works)
@@ -77,7 +77,7 @@ class FleetPool(MeasurePool):
 
     @property
     def outstanding(self) -> int:
-        """Trials submitted whose results were not returned yet."""
+        """Number of submitted trials whose results were not returned yet."""
         return self._outstanding
 
     @property
@@ -100,7 +100,7 @@ class FleetPool(MeasurePool):
         return done
 
     def cancel(self) -> None:
-        """Forgets what is not finished; the endpoints stop it."""
+        """Forgets unfinished trials; the endpoints stop them."""
         if self._outstanding and not self._closed:
             self._finish(self._cancel())
 
@@ -117,7 +117,7 @@ class FleetPool(MeasurePool):
             self._outstanding = 0
             self._changed.notify_all()
 
-    # How the loop is driven: here by a thread of its own
+    # Driving the loop, here by a thread of its own
 
     def _start(self) -> None:
         if self._thread is None and not self._closed:
@@ -125,7 +125,7 @@ class FleetPool(MeasurePool):
             self._thread.start()
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits until `results` has something to say, at most `timeout` seconds."""
+        """Waits until there are results, a failure or no outstanding trials, at most `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(self._has_news, timeout)
 
@@ -143,7 +143,7 @@ class FleetPool(MeasurePool):
             log.warning("the fleet did not end within %g s; what it waits for is left alone", limit)
 
     def _serve(self) -> None:
-        """The thread's work: the loop, until the pool is closed."""
+        """Runs the loop in the pool's thread, until the pool is closed."""
         self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, "fleet"))
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._live())
@@ -152,16 +152,16 @@ class FleetPool(MeasurePool):
         try:
             self._fleet.start(self.providers)
             await self._stopping.wait()
-        except Exception as error:  # nobody waits for this thread, but somebody for results
+        except Exception as error:  # nothing joins this thread, so report it by the results
             self._fail(failure("a provider must start", error))
             await self._stopping.wait()
         await self._fleet.close()
 
     def _finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Lets the loop do something, and waits until it is done."""
+        """Runs a coroutine in the loop, and waits until it is done."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    # What happens in the loop
+    # Functions that run in the loop
 
     async def _cancel(self) -> None:
         self._flush()

@@ -1,7 +1,7 @@
 """The scheduler of a fleet: gives trials to builders and devices that come and go, until each trial has its result.
 
-One asyncio loop does it all, whichever thread runs it, so there are no locks: whatever happens (trials come in, an
-endpoint joins, answers or is lost) changes the tables and wakes `_start_work`, which starts whatever can be started.
+One asyncio loop runs all of it, in whichever thread, so that it needs no locks. Each event (trials come in, an endpoint
+joins, answers or is lost) changes the tables and wakes `_start_work`. That starts all work that can be started.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from measure.supervisor import Answer
 log = logging.getLogger(__name__)
 
 LOSSES = 3
-"""A trial that was lost with so many machines is given up: it may be what ends them."""
+"""Number of machines that are lost with a trial before it is given up: the trial may be what ends them."""
 
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """How a fleet is used.
+    """Settings of a fleet.
 
     Attributes:
-        batch: most trials of a target that are built and wait for a device, unless it has more devices; and most
-            builds or timings on a host before the other kind goes on.
+        batch: most trials of a target that are built and wait for a device, unless it has more devices. It is also the
+            most builds or timings on a host before the other kind goes on.
         start_timeout: seconds for which trials wait for a machine when nothing else goes on.
         close_timeout: seconds for providers and endpoints to end.
     """
@@ -54,13 +54,13 @@ class FleetSettings:
 
 
 class Provider(Protocol):
-    """Brings machines into a fleet."""
+    """A source of machines for a fleet."""
 
     async def provide(self, fleet: Fleet) -> None:
         """Makes endpoints join, and others in place of those that are lost, until it is cancelled.
 
-        One that has no more to do may return. An exception ends the pool: whoever waits for results gets a `PoolError`
-        with its sentence.
+        A provider with no more to do may return. An exception ends the pool: its results raise a `PoolError` with the
+        exception's sentence.
         """
 
 
@@ -68,14 +68,15 @@ class Fleet:
     """Endpoints and the trials they work on; used from within one event loop.
 
     Args:
-        settings: see there.
-        report: is called with every result, once for each trial.
-        fail: is called with why the fleet cannot go on.
-        judge: makes a result of an endpoint's answer, see `measure.fleet.validation`.
+        settings: settings of the fleet.
+        report: function that is called with every result, once for each trial.
+        fail: function that is called with the reason why the fleet cannot go on.
+        judge: function that makes a result of an endpoint's answer, see `measure.fleet.validation`.
 
     Attributes:
-        lacks: why a provider brings no machine, by source.
-        capacity: trials that keep it busy; 1 where all devices are timed on this very machine, as search would disturb.
+        lacks: reason why a provider brings no machine, by source.
+        capacity: number of trials that keeps it busy; 1 if all devices are timed on this very machine, which a search
+            would disturb.
     """
 
     def __init__(
@@ -91,11 +92,11 @@ class Fleet:
         self._members: dict[Builder | Device, Member] = {}
         self._names, self._refused = set[str](), set[str]()
         self._hosts: dict[str, Host] = {}
-        self._free: dict[bool, dict[str, dict[Member, None]]] = {  # whether it builds -> target -> in order of freeing
+        self._free: dict[bool, dict[str, dict[Member, None]]] = {  # is builder -> target -> members, longest free first
             builds: defaultdict(dict) for builds in (False, True)
         }
-        self._waiting: dict[str, deque[Work]] = defaultdict(deque)  # target -> to be built
-        self._built: dict[str, deque[Work]] = defaultdict(deque)  # target -> to be run
+        self._waiting: dict[str, deque[Work]] = defaultdict(deque)  # target -> trials to build
+        self._built: dict[str, deque[Work]] = defaultdict(deque)  # target -> trials to run
         self._building: Counter[str] = Counter()  # target -> builds under way
         self._devices: Counter[str] = Counter()  # target -> devices
         self._busy: set[Member] = set()
@@ -112,7 +113,7 @@ class Fleet:
         """Names of the targets that trials have had so far: machines for others need not be started."""
 
     def join(self, endpoint: Builder | Device) -> None:
-        """Takes a machine in; it is given work from now on.
+        """Adds a machine, which is given work from now on.
 
         Raises:
             ValueError: another endpoint in the fleet has its name.
@@ -122,7 +123,7 @@ class Fleet:
         host = self._hosts.setdefault(endpoint.host, Host())
         member = member_of(endpoint, host)
         if self.refused(endpoint):
-            member.targets = frozenset()  # it may stay, and has no work
+            member.targets = frozenset()  # it may stay, but gets no work
         host.add(member)
         self._members[endpoint] = member
         self._names.add(endpoint.name)
@@ -134,7 +135,7 @@ class Fleet:
         self._wake()
 
     def leave(self, endpoint: Builder | Device) -> None:
-        """Takes a machine out: what it does is given to another one, and it is closed. Nothing if it left before."""
+        """Removes and closes a machine; another one gets its work. Does nothing if the machine has left before."""
         member = self._members.pop(endpoint, None)
         if member is None:
             return
@@ -155,28 +156,28 @@ class Fleet:
         self._wake()
 
     async def left(self, endpoint: Builder | Device) -> None:
-        """Waits until a machine has left, by `leave` or because it was lost; at once if it is not in the fleet."""
+        """Waits until a machine has left, by `leave` or a loss; returns at once if it is not in the fleet."""
         if endpoint in self._members:
             await self._members[endpoint].gone.wait()
 
     def refused(self, endpoint: Builder | Device) -> bool:
-        """Whether a machine of this name was not believed: it gets no more trials."""
+        """Tells whether a machine of this name gave an impossible answer; it gets no more trials."""
         return endpoint.name in self._refused
 
     @property
     def endpoints(self) -> Sequence[Builder | Device]:
-        """What is in the fleet now."""
+        """Builders and devices in the fleet now."""
         return tuple(self._members)
 
     def start(self, providers: Iterable[Provider]) -> None:
-        """Lets providers bring machines."""
+        """Starts providers, which bring machines."""
         for provider in providers:
             task = asyncio.get_running_loop().create_task(provider.provide(self))
             self._providers.add(task)
             task.add_done_callback(self._provider_ended)
 
     def submit(self, works: Iterable[Work]) -> None:
-        """Takes trials in."""
+        """Accepts trials."""
         before = self.wanted
         for work in works:
             self._waiting[work.target].append(work)
@@ -187,12 +188,12 @@ class Fleet:
         self._wake()
 
     async def news(self, timeout: float) -> None:
-        """Waits until there is more in `wanted`, at most `timeout` seconds."""
+        """Waits until `wanted` grows, at most `timeout` seconds."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), timeout)
 
     def cancel(self) -> None:
-        """Forgets all trials; what is under way is cancelled by its coroutine."""
+        """Forgets all trials; cancels the tasks of those under way."""
         self._waiting.clear()
         self._built.clear()
         for member in self._busy:
@@ -202,7 +203,7 @@ class Fleet:
         self._watch()
 
     async def settled(self) -> None:
-        """Waits until endpoints are done with what they have."""
+        """Waits until endpoints have ended their work under way."""
         if tasks := [task for member in self._busy for task in member.tasks]:
             await asyncio.wait(tasks)
 
@@ -223,7 +224,7 @@ class Fleet:
             for task in late:
                 log.warning("%s did not end within %g s", task.get_coro(), self.settings.close_timeout)
 
-    # What happens at an endpoint
+    # Work at endpoints
 
     def _begin(self, member: Member, work: Work) -> None:
         """Gives a trial to an endpoint."""
@@ -247,7 +248,7 @@ class Fleet:
         task.add_done_callback(partial(self._ended, member))
 
     def _ended(self, member: Member, task: asyncio.Task[Answer]) -> None:
-        """Takes note that an endpoint is done with a trial, one way or another."""
+        """Updates the tables when an endpoint has ended its work on a trial, for whatever reason."""
         work = member.tasks.pop(task)
         if member.builds:
             self._building[work.target] -= 1
@@ -262,16 +263,16 @@ class Fleet:
         self._forget_host(member.endpoint.host)
         try:
             self._settle(member, work, task)
-        except Exception as error:  # an answer that is none; in a callback it would go unseen
+        except Exception as error:  # an invalid answer; asyncio would only log it
             self._give_up(failure(f"{member} must answer or be lost", error))
         if not (self._woken or self._closed):
             self._woken_up()  # at once: each turn of the loop costs as much
 
     def _settle(self, member: Member, work: Work, task: asyncio.Task[Answer]) -> None:
-        """Makes of an endpoint's answer what comes next for the trial."""
+        """Decides from an endpoint's answer what is next for the trial."""
         error = None if task.cancelled() else task.exception()
         gone = member.gone.is_set() and isinstance(error, (EndpointLost, PoolError))
-        if task.cancelled() or gone or isinstance(error, KeyboardInterrupt):  # which whoever runs the loop has seen
+        if task.cancelled() or gone or isinstance(error, KeyboardInterrupt):  # which the loop's runner has seen
             self._lost(member, work, str(error or "") or "it was taken out of the fleet")
         elif isinstance(error, EndpointRefused):
             self._refuse(member, work, str(error))
@@ -300,7 +301,7 @@ class Fleet:
             self._report(result)
 
     def _lost(self, member: Member, work: Work, why: str) -> None:
-        """Queues a trial again, in front, unless it has cost too many machines."""
+        """Queues a trial again, in front, unless it was lost with too many machines."""
         if work.forgotten:
             return
         work.losses += 1
@@ -314,14 +315,14 @@ class Fleet:
         self._report(result_of(work, lost, built=member.builds, host=member.description))
 
     def _refuse(self, member: Member, work: Work, why: str) -> None:
-        """An endpoint whose answer is invalid leaves for good, which does not count as a loss of the trial."""
+        """Removes an endpoint with an invalid answer for good, without counting a loss of the trial."""
         self._refused.add(member.endpoint.name)
         work.losses -= 1
         sentence = f"what it says of a trial must be possible, but {why}; it is given nothing more in this run"
         self._unfit(member, work, PoolError(f"{member}: {sentence}"), sentence)
 
     def _unfit(self, member: Member, work: Work, error: PoolError, why: str = "") -> None:
-        """An endpoint that cannot work leaves; if it was the last of its kind the user has to know."""
+        """Removes an endpoint that cannot work; the pool fails if it was the last one for the trial."""
         self.leave(member.endpoint)
         others = [other for other in self._members.values() if other.builds == member.builds]
         if not any(work.target in other.targets for other in others):
@@ -329,7 +330,7 @@ class Fleet:
             return
         self._lost(member, work, why or str(error))
 
-    # What is next
+    # Assignment of work
 
     def _wake(self) -> None:
         if not self._woken and not self._closed:
@@ -340,11 +341,11 @@ class Fleet:
         self._woken = False
         try:
             self._start_work()
-        except Exception as error:  # an endpoint that is none; in a callback it would go unseen
+        except Exception as error:  # an invalid endpoint; asyncio would only log it
             self._give_up(failure("an endpoint must be a builder or a device", error))
 
     def _start_work(self) -> None:
-        """Starts all that can be started."""
+        """Starts all work that can be started."""
         if self._changed:
             self._changed = False
             self._contended = [host for host in self._hosts.values() if host.contended]
@@ -356,7 +357,7 @@ class Fleet:
         self._watch()
 
     def _assign(self, queues: dict[str, deque[Work]], find: Callable[[str], Member | None]) -> None:
-        """Gives the queues' trials away, in the order of submission."""
+        """Assigns the queues' trials, in the order of submission."""
         served = {target for target, queue in queues.items() if queue}
         while served:
             target = min(served, key=lambda target: queues[target][0].index)
@@ -370,7 +371,7 @@ class Fleet:
         return next((member for member in self._free[False][target] if member.host.admits(member)), None)
 
     def _free_builder(self, target: str) -> Member | None:
-        """A builder that has room, rather one on a host where it keeps no timing waiting."""
+        """Returns a free builder, preferably on a host where it delays no timing."""
         if not self._room(target):
             return None
         second = None
@@ -382,7 +383,7 @@ class Fleet:
         return second
 
     def _room(self, target: str) -> bool:
-        """Whether more should be built."""
+        """Tells whether more trials should be built: built ones wait only up to the limit of `FleetSettings.batch`."""
         ahead = len(self._built[target]) + self._building[target]
         return ahead < max(self.settings.batch, self._devices[target])
 
@@ -401,7 +402,7 @@ class Fleet:
         return any(self._waiting[target] and self._room(target) for target in targets)
 
     def _is_needed(self, host: Host) -> bool:
-        """Whether something waits for the work that cannot go on beside timings of this host."""
+        """Tells whether queued trials need work that a host cannot do beside its timings."""
         for member in host.members:
             if not member.alone and not member.builds and any(self._built[target] for target in member.targets):
                 return True
@@ -417,10 +418,10 @@ class Fleet:
         here = {target for member in host.members if member.builds for target in member.targets}
         return any(self._waiting[target] and target not in elsewhere for target in here)
 
-    # Whether it goes on at all
+    # Detection of missing machines
 
     def _watch(self) -> None:
-        """Sets the timer while trials wait and nothing goes on, which can only be for want of a machine."""
+        """Sets the timer while trials wait and no work is under way, which is only possible if a machine is missing."""
         queued = any(self._waiting.values()) or any(self._built.values())
         if self._busy or not queued or self._closed:
             if self._timer is not None:
@@ -433,7 +434,7 @@ class Fleet:
             self._timer = asyncio.get_running_loop().call_later(soon, self._notify)
 
     def _notify(self) -> None:
-        """Says which machine is waited for, and goes on waiting."""
+        """Reports in the log which machine is missing, and goes on waiting."""
         limit = self.settings.start_timeout
         if limit > NOTICE_SECONDS:
             role, target, joined = self._missing(" so far")
@@ -444,18 +445,18 @@ class Fleet:
         self._give_up(self._want(f"within {self.settings.start_timeout:g} s"))
 
     def _missing(self, until: str = "") -> tuple[str, str, str]:
-        """Role and target of the machine that is missing; and which have joined, `until` then, and what they lack."""
+        """Returns role and target of the missing machine, and a text on joined machines (`until`) and lacks."""
         role, target = next(
             (role, target)
             for role, queues in (("builder", self._waiting), ("device", self._built))
             for target, queue in queues.items()
             if queue and (role == "device" or self._room(target))
-        )  # there is one: all others would have been started
+        )  # such a queue exists: work of all others would have started
         joined = ", ".join(map(str, self._members.values())) or "none at all"
         return role, target, "; ".join([joined + until, *self.lacks.values()])
 
     def _want(self, when: str) -> PoolError:
-        """Says what machine is missing."""
+        """Makes an error that says which machine is missing."""
         role, target, joined = self._missing()
         lost = f"; {self._last_loss}" if self._last_loss else ""
         return PoolError(f"the fleet must have a {role} for target={target!r} {when}, but got {joined}{lost}")
@@ -496,5 +497,5 @@ class Fleet:
             await endpoint.close()
         except EndpointLost as error:
             log.info("%s was gone before it was closed: %s", endpoint.name, error)
-        except Exception:  # it has left: nothing depends on it any more, but the user may want to know
+        except Exception:  # nothing depends on it any more, so a warning is enough
             log.warning("closing %s failed", endpoint.name, exc_info=True)

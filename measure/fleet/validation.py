@@ -1,8 +1,8 @@
-"""Results of answers: what an endpoint says of a trial is validated and becomes a result, or the endpoint is refused.
+"""Validation of answers: an endpoint's answer to a trial becomes a result, or the endpoint is refused.
 
-An answer comes from a machine that may be broken, and over a network that may be anybody's. Here it is held against
-what any measurement must be (`measure.outcome`), what any machine can do (`measure.bounds`), and how long the call took
-by the clock of this process. An answer of this very machine is believed.
+An answer comes from a machine that may be broken, over a network that may be hostile. It is compared with the limits of
+any measurement (`measure.outcome`), those of any machine (`measure.bounds`), and the duration of the call by this
+process's clock. Answers of this very machine are believed.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from measure.pool import TrialResult
 from measure.supervisor import Answer
 
 SLACK = 0.25
-"""Seconds by which two clocks may disagree on a call, besides a hundredth of it."""
+"""Seconds by which two clocks may disagree on a call, in addition to a hundredth of it."""
 
 Judge = Callable[[Member, Work, Answer, float], TrialResult | None]
-"""Makes a result of a member's answer, as `validated` does."""
+"""Function that makes a result of a member's answer, as `validated` does."""
 
 
 def now() -> float:
-    """Seconds on a clock that goes on while this machine sleeps, as others do then."""
+    """Returns seconds of a clock that goes on while this machine sleeps, as other machines go on then."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def validated(member: Member, work: Work, answer: Answer, wall: float) -> TrialResult | None:
-    """The result of a trial; None where it was built, and is to be run.
+    """Returns the result of a trial; None after a build that succeeded, as the trial is yet to be run.
 
     Args:
-        member: of the endpoint.
+        member: state of the endpoint.
         work: the trial; gets the module of a build.
-        answer: what the endpoint said.
-        wall: seconds that the call took, by our clock.
+        answer: answer of the endpoint.
+        wall: seconds that the call took, by the clock of this process.
 
     Raises:
-        OutcomeError: it cannot be true.
+        OutcomeError: the answer cannot be true.
     """
     (said, span), longest = read(answer.header), 1.01 * wall + SLACK
     if span is not None and span[1] - span[0] > longest:
@@ -53,15 +53,16 @@ def validated(member: Member, work: Work, answer: Answer, wall: float) -> TrialR
     if result.ok:
         trial, timed = work.trial, math.fsum(result.latencies)
         check_possible(trial.workload, trial.target, trial.threads, result.seconds)
-        if member.alone and timed > longest:  # else it is a simulator's time
+        if member.alone and timed > longest:  # otherwise these are simulated seconds
             raise OutcomeError(f"`latencies` must lie within a call of {wall:.3g} s, but add up to {timed:.3g} s")
     return result
 
 
 def believed(member: Member, work: Work, answer: Answer, wall: float) -> TrialResult | None:
-    """Like `validated`, of this very machine: records need not describe it, and nobody else can measure the trial.
+    """Returns the result of a trial that this very machine measured; None after a build that succeeded.
 
-    What cannot be true is a failure of the trial: a kernel has spoiled its process, or the clock is none.
+    Works as `validated`, but records need not describe the host. An impossible answer is a failure of the trial, as no
+    other machine can measure it. Either a kernel has damaged its process, or the clock is broken.
     """
     if member.builds and answer.error is ErrorClass.ok:
         work.module, work.build_span = answer.blob, tuple(answer.header["span"])
@@ -76,16 +77,16 @@ def believed(member: Member, work: Work, answer: Answer, wall: float) -> TrialRe
 def result_of(
     work: Work, header: Mapping[str, Any], built: bool = False, host: Mapping[str, Any] | None = None
 ) -> TrialResult:
-    """Result of a trial.
+    """Makes the result of a trial.
 
     Args:
         work: the trial.
-        header: of the last answer.
+        header: header of the last answer.
         built: whether it ended in the build.
-        host: description of the device that ran it, where that is not this machine.
+        host: description of the device that ran it; None for this machine.
 
     Raises:
-        OutcomeError: the answer says what no measurement gives.
+        OutcomeError: the answer has values that no measurement gives.
     """
     said, span = read(header)
     build_span, run_span = (span, None) if built else (work.build_span, span)

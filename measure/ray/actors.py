@@ -1,4 +1,4 @@
-"""What runs in Ray's processes: thin actors around endpoints, spoken to with frames of `measure.wire`."""
+"""Code of Ray's processes: thin actors around endpoints, which exchange frames of `measure.wire`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Jobs:
         self._running: dict[int, asyncio.Task[Answer]] = {}
 
     async def perform(self, job: int, work: Coroutine[Any, Any, Answer]) -> bytes:
-        """Does a job.
+        """Performs a job.
 
         Returns:
-            Header and blob of the `Answer`; or `lost`, why the endpoint is gone; `refused`, why it is not believed;
-            `cancelled`; or `fault`, a sentence on why it cannot work.
+            Header and blob of the `Answer`; or one of `lost`, why the endpoint is gone; `refused`, why its answer is
+            impossible; `cancelled`; or `fault`, a sentence on why it cannot work.
         """
         self._running[job] = asyncio.create_task(work)
         try:
@@ -47,21 +47,21 @@ class Jobs:
         return pack(answer.header, answer.blob)
 
     async def cancel(self, job: int) -> None:
-        """Stops a job, and kills what works on it."""
+        """Stops a job, and kills the process that works on it."""
         with suppress(KeyError):
             self._running[job].cancel()
 
 
 class Actor(Jobs):
-    """Builds or runs trials, a few at a time, each in a disposable child process of its own.
+    """An actor that builds or runs trials, a few at a time, each in a disposable child process.
 
-    While a trial is built, or run on a simulator, the host's lock is held shared; while it is timed, alone.
+    While a trial is built, or run on a simulator, the host's lock is held shared; while it is timed, exclusively.
 
     Args:
         role: `build`, `run` for timings that nothing may disturb, or `share` for runs beside other work.
-        settings: plain form of the `LocalSettings` of the workplaces.
-        slots: trials at a time.
-        number: of this actor among its like on the host, which says on which core a `share` works.
+        settings: plain form of the `LocalSettings` of the child processes.
+        slots: number of trials at a time.
+        number: index of this actor among those of its role on the host, which selects the core of a `share`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Actor(Jobs):
             self._endpoint = HostDevice(chosen, role, frozenset(), "time" if role == "run" else "build")
 
     async def describe(self) -> dict[str, Any]:
-        """Which process and host this is, and a description for the records."""
+        """Returns process id, host and slots of the actor, and a description for the records."""
         return {"pid": os.getpid(), "host": machine_name(), "slots": self._slots, "description": self._description}
 
     async def work(self, frame: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""Connecting to Ray: to one that is started here, for this user alone, or to a cluster.
+"""Connections to Ray: to a cluster, or to an instance started here for this user alone.
 
-Ray's ports can be reached from other hosts and whoever speaks to them can run code, so a Ray that is started here wants
-a token that only its own processes know, and keeps its files in a folder that only this user can read.
+Ray's ports can be reached from other hosts, and everybody who connects can run code. So a Ray that is started here
+requires a token that only its own processes know. Only this user can read the folder of its files.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _QUIET = {
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # else it prints 20 lines of its logs when a node goes
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # otherwise it prints 20 lines of its logs when a node leaves
 }
 _LEAN = {
     "RAY_prestart_worker_first_driver": "0",  # actors get processes of their own anyway
-    "RAY_memory_monitor_refresh_ms": "0",  # it would end actors in place of the kernels that eat the memory
+    "RAY_memory_monitor_refresh_ms": "0",  # it would end actors instead of the kernels that use the memory
 }
 _PROBE = 5.0
 """Seconds for a cluster's host to answer."""
 
 _LONGEST = 23
-"""Bytes of the folder in which Ray's own may lie: paths of its sockets may have 107 in all."""
+"""Maximum bytes of the path of the folder that holds Ray's own: paths of its sockets are limited to 107 bytes."""
 
 
 def connect(address: str | None, settings: RaySettings) -> Callable[[], None]:
-    """Connects this process to Ray; one that is connected already stays as it is.
+    """Connects this process to Ray, unless it is connected already.
 
     Args:
-        address: of a cluster, for `ray.init`: `auto` or `HOST:PORT`; None: starts a Ray on this host.
+        address: address of a cluster, for `ray.init`: `auto` or `HOST:PORT`; None: starts a Ray on this host.
         settings: size of the object store.
 
     Returns:
-        What ends the connection, and the Ray that was started for it; may be called twice.
+        Function that ends the connection, and the Ray that was started for it; may be called twice.
 
     Raises:
         PoolError: Ray cannot be started or reached.
@@ -83,7 +83,7 @@ def _join(address: str) -> None:
 
 
 def _probe(address: str) -> None:
-    """Finds out at once that nobody is there, which takes Ray more than a minute."""
+    """Checks in seconds that the cluster's host answers; Ray needs more than a minute to notice that it does not."""
     host, _, port = address.rpartition(":")
     if host and port.isdecimal():
         try:
@@ -100,9 +100,9 @@ def _start(settings: RaySettings, folder: str) -> None:
             resources=local_resources(),
             object_store_memory=settings.object_store_bytes,
             include_dashboard=False,
-            _temp_dir=os.path.join(folder, "r"),  # Ray lets everybody read this one
+            _temp_dir=os.path.join(folder, "r"),  # all users can read this subfolder
         )
-    except Exception as error:  # whatever Ray raises: its own processes may fail in many ways
+    except Exception as error:  # Ray's processes may fail in many ways
         said = str(error).strip().partition("\n")[0]
         raise PoolError(f"Ray must start on this host, but: {said}") from error
 
@@ -121,34 +121,34 @@ def _init(address: str, **options: Any) -> None:
 
 
 def _joining() -> dict[str, str | None]:
-    """What a cluster that somebody else has started is joined with."""
+    """Returns environment variables for joining a running cluster."""
     token = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     token = token or Path(os.path.expanduser("~/.ray/auth_token")).is_file()
     return {**_QUIET, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token" if token else "disabled")}
 
 
 def _starting() -> dict[str, str | None]:
-    """What the processes of a Ray are started with; it wants a token where `RAY_AUTH_MODE` is not set."""
+    """Returns environment variables for starting a Ray, which requires a token because `RAY_AUTH_MODE` is unset."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {**_QUIET, **_LEAN, "RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN": _token(), "PYTHONPATH": path}
 
 
 @cache
 def _token() -> str:
-    """Of every Ray that this process starts; Ray reads it once a process."""
+    """Returns the token of every Ray that this process starts; Ray reads it once per process."""
     return secrets.token_hex(32)
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Of Ray's files; agents may still be writing their last lines when it goes."""
+    """Makes a folder for Ray's files; agents may still be writing their last lines when it is removed."""
     base = tempfile.gettempdir()
-    place = base if len(base) <= _LONGEST else "/tmp"
-    return tempfile.TemporaryDirectory(prefix="at", dir=place, ignore_cleanup_errors=True)
+    parent = base if len(base) <= _LONGEST else "/tmp"
+    return tempfile.TemporaryDirectory(prefix="at", dir=parent, ignore_cleanup_errors=True)
 
 
 @contextmanager
 def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
-    """Environment variables that Ray's processes are to see, None: not to see, until the block ends."""
+    """Sets environment variables for Ray's processes until the block ends; None removes a variable."""
     before = {name: os.environ.get(name) for name in changes}
     _set(changes)
     try:

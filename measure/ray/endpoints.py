@@ -1,4 +1,4 @@
-"""Endpoints of the fleet whose work is done by a Ray actor."""
+"""Endpoints of the fleet whose work is done by Ray actors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JOBS = itertools.count()
 
 
 class _ActorEndpoint:
-    """What builders and devices share: questions to one actor, until it is gone."""
+    """Base of builders and devices: asks one actor, until it is gone."""
 
     def __init__(self, name: str, host: str, targets: frozenset[str], actor: Any) -> None:
         self.name, self.host, self.targets = name, host, targets
@@ -32,27 +32,27 @@ class _ActorEndpoint:
             frame = await self._actor.work.remote(pack({"job": job, **header}, blob))
         except RayTaskError:
             raise  # a fault in our own code
-        except RayError as error:  # the actor died, or its node did with the answer
+        except RayError as error:  # the actor died, or its node with the answer
             raise EndpointLost(f"its Ray actor is gone: {cause(error)}") from None
         except asyncio.CancelledError:
             self._actor.cancel.remote(job)
             raise
-        found, module = unpack(frame)
-        if "refused" in found:
-            raise EndpointRefused(found["refused"])
-        if "lost" in found:
-            raise EndpointLost(found["lost"])
-        if "fault" in found:
-            raise PoolError(f"{self.name}: {found['fault']}")
-        return Answer(found, module)
+        reply, module = unpack(frame)
+        if "refused" in reply:
+            raise EndpointRefused(reply["refused"])
+        if "lost" in reply:
+            raise EndpointLost(reply["lost"])
+        if "fault" in reply:
+            raise PoolError(f"{self.name}: {reply['fault']}")
+        return Answer(reply, module)
 
     async def close(self) -> None:
-        """Ends the actor, and with it what it works on; may be called twice."""
+        """Ends the actor and its work; may be called twice."""
         dismiss(self._actor)
 
 
 class RayBuilder(_ActorEndpoint):
-    """Builds on one Ray node; see `measure.fleet.endpoint.Builder`."""
+    """A builder on one Ray node; see `measure.fleet.endpoint.Builder`."""
 
     def __init__(self, name: str, host: str, targets: frozenset[str], slots: int, actor: Any) -> None:
         super().__init__(name, host, targets, actor)
@@ -64,7 +64,7 @@ class RayBuilder(_ActorEndpoint):
 
 
 class RayDevice(_ActorEndpoint):
-    """A device that a Ray actor holds; see `measure.fleet.endpoint.Device`."""
+    """A device that belongs to a Ray actor; see `measure.fleet.endpoint.Device`."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class RayDevice(_ActorEndpoint):
 
 
 class ProxiedDevice(RayDevice):
-    """A device elsewhere that is reached through a Ray actor, maybe with others.
+    """A remote device that is reached through a Ray actor, which may serve several.
 
     Args:
-        number: by which the actor knows it.
-        facts: what the actor says of it.
+        number: number of the device in the actor.
+        facts: plain description of the device by the actor.
         actor: see `measure.ray.proxy`.
     """
 
@@ -110,18 +110,18 @@ class ProxiedDevice(RayDevice):
         return await self._ask(header, module)
 
     async def close(self) -> None:
-        """Lets go of the device; the actor goes on for the others."""
+        """Releases the device; the actor goes on for the other devices."""
         if ray.is_initialized():
             self._actor.drop.remote(self.number)
 
 
 def dismiss(actor: Any) -> None:
-    """Ends an actor that may have ended already, as may have Ray."""
+    """Ends an actor, unless it or Ray has ended already."""
     if ray.is_initialized():
         ray.kill(actor)
 
 
 def cause(error: Exception) -> str:
-    """What one of Ray's errors says, without the traceback that it may bring from the actor."""
+    """Returns the message of one of Ray's errors, without the traceback of the actor that it may contain."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1] if "creation task" in lines[0] else lines[0]

@@ -14,13 +14,14 @@ from measure.ray.settings import ProxySettings, RaySettings
 
 
 class RayPool(FleetPool):
-    """Measures trials by Ray actors.
+    """A pool that measures trials by Ray actors.
 
     Args:
-        address: of a cluster, `auto` or `HOST:PORT`; None: a Ray is started on this host and ends with the pool.
-        settings: of the actors.
+        address: address of a cluster, `auto` or `HOST:PORT`; None: a Ray is started on this host and ends with the
+            pool.
+        settings: settings of the actors.
         proxy: RPC devices to run on, in place of the nodes' own devices; None: the nodes' own.
-        fleet: of their scheduler.
+        fleet: settings of the scheduler.
     """
 
     def __init__(
@@ -33,26 +34,26 @@ class RayPool(FleetPool):
         super().__init__([RayProvider(address, settings, proxy)], fleet)
 
     def __enter__(self) -> Self:
-        """Starts Ray, which takes seconds: the caller's preparations go on beside it."""
+        """Starts Ray, which takes seconds, in parallel with the caller's preparations."""
         self._start()
         return super().__enter__()
 
     @classmethod
     def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> RayPool:
-        """See `ray_pool`."""
+        """Makes the pool of a specification, see `ray_pool`."""
         return ray_pool(spec, token_file, tls_ca)
 
 
 def ray_pool(
     spec: str, token_file: str | os.PathLike[str] | None = None, ca: str | os.PathLike[str] | None = None
 ) -> RayPool:
-    """The pool of `ray`, `ray:ADDRESS`, `ray+rpc://...` or `ray:ADDRESS+rpc://...`.
+    """Makes the pool of `ray`, `ray:ADDRESS`, `ray+rpc://...` or `ray:ADDRESS+rpc://...`.
 
     Args:
-        spec: ADDRESS is `auto` or `HOST:PORT` of a cluster; the RPC devices behind actors are named as in
-            `measure.rpc.settings.parse_addresses`.
+        spec: specification; ADDRESS is `auto` or `HOST:PORT` of a cluster; the RPC devices behind actors are named as
+            in `measure.rpc.settings.parse_addresses`.
         token_file: file with the token of the RPC devices.
-        ca: PEM file of certificates that sign theirs; None: not encrypted.
+        ca: PEM file of certificates that sign those of the devices; None: connections are not encrypted.
 
     Raises:
         ValueError: `spec` is not of this form.

@@ -1,4 +1,4 @@
-"""Makes Ray's nodes join the fleet: a builder on each, a device for each unit of the custom resources."""
+"""Provider of Ray's nodes: a builder on each, and a device for each unit of the custom resources."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RESTART = 0.5
-"""Seconds before an actor that has died is made again."""
+"""Seconds before an actor that has died is replaced."""
 _TRIES = 3
-"""Actors that may die in a row without ever having come up."""
+"""Number of actors at a post that may die in a row before one has started."""
 _BUILDER, _PROXY = "builder", "proxy"
 
 
 @dataclass(frozen=True)
 class Post:
-    """An actor that ought to be there.
+    """An actor that should exist.
 
     Attributes:
         node: Ray's id of the node.
-        address: of the node, for messages.
-        kind: the name of a target, `builder`, or `proxy`, which is on whatever node Ray chooses.
-        number: among its like on the node.
-        slots: trials at a time.
+        address: address of the node, for messages.
+        kind: name of a target, `builder`, or `proxy`, which runs on whatever node Ray chooses.
+        number: index among the actors of its kind on the node.
+        slots: number of trials at a time.
     """
 
     node: str
@@ -49,12 +49,12 @@ class Post:
 
     @property
     def name(self) -> str:
-        """Unique in the cluster, for messages and records."""
+        """Name that is unique in the cluster, for messages and records."""
         return f"ray:{self.address}/{self.node[:6]}/{self.kind}{self.number}"
 
 
 def posts_of(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
-    """The actors that a node of `ray.nodes()` ought to have, its devices for the targets `wanted`."""
+    """Lists the actors that a node of `ray.nodes()` should have; devices only for the targets `wanted`."""
     if not node["Alive"]:
         return []
     resources, address, key = node["Resources"], node["NodeManagerAddress"], node["NodeID"]
@@ -69,13 +69,13 @@ def posts_of(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
 
 
 class RayProvider:
-    """Keeps the fleet's endpoints in step with the nodes of a Ray cluster.
+    """A provider that keeps the fleet's endpoints in step with the nodes of a Ray cluster.
 
-    Devices join when a trial of their target is there, so a run costs no processes for targets that it does not use.
+    Devices join when the fleet has a trial of their target, so that unused targets cost no processes.
 
     Args:
-        address: of the cluster, see `connect`; None: a Ray is started on this host.
-        settings: how.
+        address: address of the cluster, see `connect`; None: a Ray is started on this host.
+        settings: settings of the actors.
         proxy: RPC devices to run on, in place of the nodes' own devices; None: the nodes' own.
     """
 
@@ -89,7 +89,7 @@ class RayProvider:
         self.settings = settings or RaySettings()
 
     async def provide(self, fleet: Fleet) -> None:
-        """Runs until it is cancelled.
+        """Keeps endpoints joined until it is cancelled.
 
         Raises:
             PoolError: Ray cannot be started or reached, or no actor comes up.
@@ -121,10 +121,10 @@ class RayProvider:
         return proxies | {post for node in nodes for post in posts_of(node, wanted)}
 
     async def _fill(self, fleet: Fleet, post: Post) -> None:
-        """Has an actor at its post, and another one whenever it has died.
+        """Keeps an actor at its post, and replaces it whenever it has died.
 
         Raises:
-            PoolError: none comes up.
+            PoolError: no actor starts.
         """
         from ray.exceptions import RayError
 
@@ -150,7 +150,7 @@ class RayProvider:
             await asyncio.sleep(_RESTART)
 
     def _actor(self, post: Post) -> Any:
-        """Asks Ray for an actor; it waits until the node has the resource left."""
+        """Asks Ray for an actor, which starts once the node has the resource left."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -165,7 +165,7 @@ class RayProvider:
             common.update(demand_of(post.kind))
         options = {
             **common,
-            "max_concurrency": 2 * slots + 2,  # what was cancelled may still be ending
+            "max_concurrency": 2 * slots + 2,  # cancelled calls may still be ending
             "scheduling_strategy": NodeAffinitySchedulingStrategy(post.node, soft=False),
         }
         workplace = workplace_to_json(self.settings.workplace)
@@ -173,7 +173,7 @@ class RayProvider:
 
 
 async def _fill_with_one(fleet: Fleet, endpoint: RayBuilder | RayDevice) -> None:
-    """Has an endpoint in the fleet until it is lost."""
+    """Keeps an endpoint in the fleet until it is lost."""
     try:
         fleet.join(endpoint)
         await fleet.left(endpoint)
@@ -182,10 +182,10 @@ async def _fill_with_one(fleet: Fleet, endpoint: RayBuilder | RayDevice) -> None
 
 
 async def _fill_with_devices(fleet: Fleet, actor: Any, news: dict[str, Any]) -> None:
-    """Has the devices behind a proxy actor in the fleet, until the actor is lost.
+    """Keeps the devices behind a proxy actor in the fleet, until the actor is lost.
 
     Raises:
-        PoolError: it can reach none.
+        PoolError: the actor can reach no device.
         RayError: the actor is lost.
     """
     from measure.ray.endpoints import ProxiedDevice
@@ -195,13 +195,13 @@ async def _fill_with_devices(fleet: Fleet, actor: Any, news: dict[str, Any]) -> 
         while True:
             if "fault" in news:
                 raise PoolError(news["fault"])
-            found = news["devices"]
-            for number in devices.keys() - found.keys():
+            current = news["devices"]
+            for number in devices.keys() - current.keys():
                 fleet.leave(devices.pop(number))
-            for number in found.keys() - devices.keys():
-                devices[number] = ProxiedDevice(number, found[number], actor)
+            for number in current.keys() - devices.keys():
+                devices[number] = ProxiedDevice(number, current[number], actor)
                 fleet.join(devices[number])
-            news = await actor.devices.remote(list(found))
+            news = await actor.devices.remote(list(current))
     finally:
         for device in devices.values():
             fleet.leave(device)

@@ -1,6 +1,6 @@
 """Ray actors that are proxies of other machines, such as RPC devices: a provider's endpoints, used through Ray.
 
-The actor lives on a node from which those machines can be reached; the driver need not reach them.
+The actor runs on a node from which those machines can be reached; the driver need not reach them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from measure.fleet.scheduler import Fleet, Provider
 
 _LOOK = 5.0
-"""Seconds after which a question for news is answered even without any."""
+"""Seconds after which a call of `devices` returns even without a change."""
 
 
 class ProxiedFleet:
-    """The fleet as the provider inside the actor sees it: it keeps devices, and gives them no work by itself."""
+    """Fleet for the provider inside the actor: it holds devices, and gives them no work by itself."""
 
     def __init__(self) -> None:
         self.devices: dict[int, Device] = {}
@@ -36,13 +36,13 @@ class ProxiedFleet:
         self._closing: set[asyncio.Task[None]] = set()
 
     def join(self, device: Device) -> None:
-        """Takes a device in."""
+        """Adds a device."""
         self.devices[next(self._numbers)] = device
         self._gone[device] = asyncio.Event()
         self._notify()
 
     def leave(self, device: Device) -> None:
-        """Takes a device out and closes it; nothing if it left before."""
+        """Removes and closes a device; does nothing if it has left before."""
         gone = self._gone.pop(device, None)
         if gone is None:
             return
@@ -54,12 +54,12 @@ class ProxiedFleet:
         self._notify()
 
     def refuse(self, device: Device) -> None:
-        """Takes a device out that is not to be believed, for good."""
+        """Removes a device for good that gave an impossible answer."""
         self._refused.add(device)
         self.leave(device)
 
     def refused(self, device: Device) -> bool:
-        """Whether a device was not believed."""
+        """Tells whether a device was refused."""
         return device in self._refused
 
     async def left(self, device: Device) -> None:
@@ -73,7 +73,7 @@ class ProxiedFleet:
 
 
 class ProxyActor(Jobs):
-    """The actor: serves the devices that a provider of RPC devices brings.
+    """An actor that serves the devices that a provider of RPC devices brings.
 
     Args:
         addresses: `rpc://...`, see `measure.rpc.settings.parse_addresses`.
@@ -87,13 +87,13 @@ class ProxyActor(Jobs):
         self._provider: asyncio.Task[None] | None = None
 
     async def devices(self, known: list[int]) -> dict[str, Any]:
-        """What there is to serve, at once where that is not what the caller knows, else after some seconds.
+        """Returns the devices to serve: at once if they differ from what the caller knows, else after some seconds.
 
         Args:
             known: numbers of the devices that the caller knows.
 
         Returns:
-            `devices`, number -> plain facts of a device; or `fault`, why there can be none.
+            `devices`, number -> plain facts of a device; or `fault`, the reason why there can be no device.
         """
         if self._provider is None:
             from measure.rpc.provider import RpcProvider
@@ -113,7 +113,7 @@ class ProxyActor(Jobs):
         return {"devices": {number: _facts(device) for number, device in self._fleet.devices.items()}}
 
     async def work(self, frame: bytes) -> bytes:
-        """Runs a trial; see `measure.ray.actors.Actor.work`. The header's `device` says on which device.
+        """Runs a trial on the device that the header's `device` names; see `measure.ray.actors.Actor.work`.
 
         Returns:
             See `Jobs.perform`.
@@ -135,7 +135,7 @@ class ProxyActor(Jobs):
             raise
 
     async def drop(self, number: int) -> None:
-        """Lets go of a device; the provider may bring it again."""
+        """Releases a device; the provider may bring it again."""
         device = self._fleet.devices.get(number)
         if device is not None:
             self._fleet.leave(device)

@@ -1,4 +1,4 @@
-"""Ray's resources by which devices of a target are found, and which their actors hold."""
+"""Ray's resources that stand for devices of a target; actors of devices hold them."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ RPC = "autotune_rpc"
 """Resource of nodes from which RPC devices can be reached; a proxy actor takes one unit."""
 
 _OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus"}
-"""What actors ask for Ray's own resources by."""
+"""Options of Ray's actors that request its own resources."""
 
 
 def resource_of(name: str) -> str:
-    """Of the devices of the target called `name`, a unit each."""
+    """Returns the resource of which each device of the target called `name` takes one unit."""
     return registry.get(name).ray_resource or f"autotune_{name}"
 
 
 def demand_of(name: str) -> dict[str, Any]:
-    """What an actor that is a device of the target called `name` asks of Ray."""
+    """Returns the actor options that request one device of the target called `name`."""
     resource = resource_of(name)
     return {_OPTIONS[resource]: 1} if resource in _OPTIONS else {"resources": {resource: 1}}
 
 
 def local_resources() -> dict[str, float]:
-    """Custom resources of this host, where Ray is started by itself, which counts its own.
+    """Returns the custom resources of this host for a Ray that is started here; Ray counts its own by itself.
 
-    Of what is simulated it offers a device on each core, as one disturbs no other; of all else one.
+    Simulated targets have a device on each core, as simulations do not disturb each other; other targets have one.
     """
-    found = {RPC: 64.0}
+    amounts = {RPC: 64.0}
     for name in registry.TARGETS:
         target = registry.get(name)
         if not target.ray_resource:
-            found[resource_of(name)] = float(len(allowed_cores())) if target.simulated else 1.0
-    return found
+            amounts[resource_of(name)] = float(len(allowed_cores())) if target.simulated else 1.0
+    return amounts

@@ -12,13 +12,13 @@ from measure.timing import TimingPolicy
 
 @dataclass(frozen=True)
 class RaySettings:
-    """How trials are measured on Ray.
+    """Settings for measuring trials on Ray.
 
     Attributes:
-        workplace: what each actor's child process is made of: the executor, limits of time and memory. `builders`
-            is the number of builds at a time on each host; None: Ray's number of CPUs there.
-        poll: seconds between looks at which nodes are there.
-        object_store_bytes: size of the object store of a Ray that is started by itself; Ray wants 75 MiB at least.
+        workplace: settings of each actor's child process: the executor, limits of time and memory. `builders` is the
+            number of builds at a time on each host; None: Ray's number of CPUs there.
+        poll: seconds between looks at which nodes exist.
+        object_store_bytes: size of the object store of a Ray that is started here; Ray requires at least 75 MiB.
     """
 
     workplace: LocalSettings = field(default_factory=LocalSettings)
@@ -47,10 +47,10 @@ class ProxySettings:
 
 
 def workplace_to_json(settings: LocalSettings) -> dict[str, Any]:
-    """Plain form, which an actor is made from."""
+    """Returns the plain form, which an actor is made from."""
     return asdict(settings)
 
 
 def workplace_from_json(data: Mapping[str, Any]) -> LocalSettings:
-    """Settings of their plain form."""
+    """Makes settings of their plain form."""
     return LocalSettings(**{**data, "timing": TimingPolicy(**data["timing"])})

@@ -6,5 +6,5 @@ from search_space.extras import require
 
 require("measuring by RPC", "grpc")
 
-# Connections that are cut are reported by us, once and in a sentence; gRPC reads this when it is imported.
+# We report broken connections ourselves, once and in a sentence; gRPC reads this variable on import.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -1,4 +1,4 @@
-"""A device of a fleet that is served elsewhere: built trials go over the network, answers come back."""
+"""A device of a fleet that is served elsewhere: it receives built trials over the network, and returns answers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class RpcDevice:
 
     Args:
         place: `HOST:PORT` of the worker.
-        greeting: what it said.
+        greeting: description of the worker by itself.
         settings: token, time-outs.
-        check: where outputs are checked; None: as in the settings.
-        connection: to the worker; made here where there is none.
+        check: place where outputs are compared; None: as in the settings.
+        connection: connection to the worker; None: a new one.
 
     Attributes:
         name, host, targets, exclusive, description: see `measure.fleet.endpoint.Device`.
-        place: of the worker.
-        idle: set while no trial is under way.
+        place: `HOST:PORT` of the worker.
+        idle: event that is set while no trial is under way.
         recalled: whether the device is to take no more trials.
     """
 
@@ -55,16 +55,16 @@ class RpcDevice:
         self.recalled = False
         self._jobs = JobClient(connection or Connection(place, settings), greeting, settings, self.name)
         self._references = _References(settings)
-        self._doubtful = False  # whether the process over there may have been damaged
+        self._doubtful = False  # whether the remote process may be damaged
         self._closed = False
 
     @classmethod
     async def connect(cls, place: str, settings: RpcSettings, check: Check | None = None) -> RpcDevice:
-        """A device that answers.
+        """Connects to a device.
 
         Raises:
-            PoolError: it refuses this client, or is no worker.
-            Unreachable: nobody answers.
+            PoolError: the server refuses this client, or is not a worker.
+            Unreachable: the server does not answer.
         """
         connection = Connection(place, settings)
         try:
@@ -77,11 +77,11 @@ class RpcDevice:
             raise
 
     async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
-        """Checks and times a built trial over there.
+        """Checks and times a built trial on the remote device.
 
         Raises:
-            EndpointRefused: the device answers what is no outcome.
-            EndpointLost: it does not answer any more, or cannot work.
+            EndpointRefused: the device's answer is not an outcome.
+            EndpointLost: the device does not answer any more, or cannot work.
         """
         if self._closed or self.recalled:
             raise EndpointLost(f"{self.name} was {'closed' if self._closed else 'recalled by the tracker'}")
@@ -94,12 +94,15 @@ class RpcDevice:
             self.idle.set()
 
     async def close(self) -> None:
-        """Ends the session, and with it what the device does for us; may be called twice."""
+        """Ends the session, and with it the device's work for this client; may be called twice."""
         self._closed = True
         await self._jobs.close()
 
     async def _run_and_check(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
-        """The same with the comparison here; what fails in a process that may be damaged is tried once more."""
+        """Runs a trial remotely and compares its output here.
+
+        A failure in a process that an earlier kernel may have damaged is tried once more, in a fresh process.
+        """
         for attempt in range(2):
             answer = await self._run(trial, module, best_seconds, fresh=self._doubtful)
             self._doubtful = answer.error is ErrorClass.wrong_output
@@ -123,17 +126,17 @@ class RpcDevice:
 
 
 class _References:
-    """Compares outputs that have travelled with references made here; keeps those used last."""
+    """References made here that received outputs are compared with; keeps those used last."""
 
     def __init__(self, settings: RpcSettings) -> None:
         self._settings = settings
         self._oracles: OrderedDict[TaskKey, Oracle] = OrderedDict()
 
     def check(self, trial: Trial, answer: Answer) -> Answer:
-        """The answer with the comparison in it; or with an error in place of its times.
+        """Returns the answer with the comparison added, or an error in place of its times.
 
         Raises:
-            EndpointRefused: there is no output in it.
+            EndpointRefused: the answer has no output.
         """
         try:
             (output,) = unpack_arrays([answer.header.get("output")], answer.blob)
@@ -154,7 +157,7 @@ class _References:
             task = load_executor(self._settings.executor).prepare(trial)
             if task.expected is None:
                 raise ValueError("`prepare` must give a reference, but got none")
-            self._oracles[key] = References(task).last  # what travels was computed after the timing
+            self._oracles[key] = References(task).last  # the transferred output was computed after the timing
         self._oracles.move_to_end(key)
         while len(self._oracles) > 1 and sum(o.nbytes for o in self._oracles.values()) > self._settings.task_bytes:
             self._oracles.popitem(last=False)

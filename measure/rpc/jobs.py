@@ -1,4 +1,4 @@
-"""Jobs at a worker: submitted once, asked for until their answers are there, whatever becomes of the connection."""
+"""Jobs at a worker: submitted once, polled until their answers are ready, even if the connection breaks."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from measure.rpc.transport import Busy, CallError, Connection, Forgotten, Garble
 from measure.supervisor import Answer
 
 _SUBMISSIONS = 5
-"""Times that a job is submitted anew to a server that has forgotten it."""
+"""Maximum number of submissions of a job to servers that have forgotten it."""
 _BYTES_PER_SECOND = 256 << 10
-"""Slowest network on which a module arrives in time."""
+"""Bytes per second of the slowest network on which a module arrives in time."""
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a worker says of itself.
+    """Description of a worker by itself.
 
     Attributes:
-        name: of the device.
-        key: by which it is asked for; may be empty.
-        target: that it runs, as `targets.registry.get` takes it.
-        host: of the machine, see `measure.host.machine_name`.
+        name: name of the device.
+        key: key by which clients ask for it; may be empty.
+        target: target that it runs, as `targets.registry.get` takes it.
+        host: name of the machine, see `measure.host.machine_name`.
         exclusive: see `measure.fleet.endpoint.Device`.
-        description: of the machine, for records.
+        description: description of the machine, for records.
         session: name of the session that was opened.
-        instance: of the server's life.
+        instance: random name of the server's life.
     """
 
     name: str
@@ -52,17 +52,17 @@ class Greeting:
 
 
 def client_name() -> str:
-    """This process, for people who look at a worker's or tracker's clients."""
+    """Returns a name of this process for people who look at a worker's or tracker's clients."""
     return f"{platform.node()}:{os.getpid()}"
 
 
 async def greet(connection: Connection, settings: RpcSettings) -> Mapping[str, Any]:
-    """Opens a session at a worker, or learns that this is a tracker: the reply, whose `role` says which.
+    """Opens a session at a worker, or greets a tracker; the reply's `role` tells which.
 
     Raises:
         PoolError: the server refuses this client.
-        Unreachable: it does not answer.
-        Busy: it has as many sessions as it takes.
+        Unreachable: the server does not answer.
+        Busy: the server has reached its limit of sessions.
     """
     try:
         reply, _ = await connection.call("Hello", {"client": client_name(), "lease": settings.lease})
@@ -73,10 +73,10 @@ async def greet(connection: Connection, settings: RpcSettings) -> Mapping[str, A
 
 
 def read_greeting(reply: Mapping[str, Any]) -> Greeting:
-    """A worker's reply to Hello.
+    """Reads a worker's reply to Hello.
 
     Raises:
-        PoolError: it is not what a worker says.
+        PoolError: the reply is not one of a worker.
     """
     kinds: dict[str, type[Any]] = {item.name: str for item in fields(Greeting)}
     kinds |= {"exclusive": bool, "description": dict}
@@ -91,17 +91,17 @@ def read_greeting(reply: Mapping[str, Any]) -> Greeting:
 class JobClient:
     """A session at a worker.
 
-    A connection that is cut is made anew, and the job's answer fetched then; a server that was started anew gets the
-    job again. When neither works for `settings.patience` seconds the device is lost.
+    A broken connection is opened again, and the job's answer fetched then; a restarted server gets the job again.
+    If neither works for `settings.patience` seconds, the device is lost.
 
     Args:
-        connection: to the worker.
-        greeting: what the worker said.
+        connection: connection to the worker.
+        greeting: description of the worker by itself, with the first session.
         settings: patience, time-outs.
-        name: of the device, for messages.
+        name: name of the device, for messages.
 
     Attributes:
-        greeting: see there; of the first session.
+        greeting: see the arguments; its session is the first one.
     """
 
     def __init__(self, connection: Connection, greeting: Greeting, settings: RpcSettings, name: str) -> None:
@@ -120,16 +120,16 @@ class JobClient:
         """Lets the worker do a job.
 
         Args:
-            request: of `Submit`, without session and job.
-            blob: that goes with it.
-            before: is awaited before the job is submitted, with the name of the session.
+            request: fields of `Submit`, without session and job.
+            blob: bytes of the request.
+            before: coroutine function called with the session's name before the job is submitted.
 
         Raises:
-            EndpointRefused: the worker answers what is no outcome.
-            EndpointLost: it does not answer any more, or cannot work.
+            EndpointRefused: the worker's answer is not an outcome.
+            EndpointLost: the worker does not answer any more, or cannot work.
         """
         job = uuid.uuid4().hex
-        submitted, submissions = None, 0  # the session that has the job
+        submitted, submissions = None, 0  # session that has the job, and number of submissions
         heard = time.monotonic()
         try:
             while True:
@@ -170,39 +170,39 @@ class JobClient:
             raise
 
     async def ready(self, before: Callable[[str], Awaitable[None]]) -> None:
-        """Has a session and awaits `before` with its name.
+        """Opens a session unless there is one, and awaits `before` with its name.
 
         Raises:
             CallError: the worker does not answer.
-            PoolError: it refuses us.
+            PoolError: the worker refuses this client.
         """
         await before(await self._open())
 
     async def upload(self, session: str, digest: str, module: bytes) -> None:
-        """Leaves a module with a session; twice is once.
+        """Stores a module in a session; a second call with the same module has no effect.
 
         Raises:
-            CallError: it did not arrive.
+            CallError: the module did not arrive.
         """
         limit = self.settings.call_timeout + len(module) / _BYTES_PER_SECOND
         await self._connection.call("Upload", {"session": session, "digest": digest}, module, limit)
 
     async def renew(self) -> None:
-        """Says that we are alive; for a session that is to stay while there is no job.
+        """Extends the lease of the session, which must stay open while it has no job.
 
         Raises:
-            CallError: the worker does not hear it.
+            CallError: the worker did not get the message.
         """
         if self._session is not None:
             await self._connection.call("Renew", {"session": self._session})
 
     async def close(self) -> None:
-        """Ends the session, and with it what the worker does for us; may be called twice."""
+        """Ends the session, and with it the worker's jobs for this client; may be called twice."""
         if self._closed:
             return
         self._closed = True
         if self._session is not None:
-            with suppress(CallError):  # else the lease runs out
+            with suppress(CallError):  # if this fails, the lease expires
                 await self._connection.call("Close", {"session": self._session}, timeout=1.0)
         self._connection.close()
 

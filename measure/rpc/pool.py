@@ -1,4 +1,4 @@
-"""The pool of RPC devices: built here, run over there."""
+"""The pool of RPC devices: builds run here, kernels run remotely."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from measure.settings import LocalSettings
 
 
 class RpcPool(FleetPool):
-    """Builds on this host and runs on the devices of workers and trackers.
+    """A pool that builds on this host and runs on the devices of workers and trackers.
 
     Args:
-        addresses: of workers and trackers.
+        addresses: addresses of workers and trackers.
         settings: token, patience.
         fleet: settings of the scheduler.
         local: settings of the builders.
@@ -34,16 +34,16 @@ class RpcPool(FleetPool):
 
     @classmethod
     def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> RpcPool:
-        """The pool of `rpc://HOST:PORT?key=NAME`, see `settings.parse_addresses`.
+        """Makes the pool of `rpc://HOST:PORT?key=NAME`, see `settings.parse_addresses`.
 
         Args:
             spec: addresses.
             token_file: file with the token of all of them.
-            tls_ca: PEM file of certificates that sign theirs; None: not encrypted.
+            tls_ca: PEM file of certificates that sign those of the servers; None: connections are not encrypted.
 
         Raises:
             ValueError: `spec` is not of this form.
-            PoolError: no token, or certificates that cannot be read.
+            PoolError: `token_file` is None, or a file cannot be read.
         """
         addresses = parse_addresses(spec)
         if token_file is None:

@@ -20,17 +20,17 @@ Calls of a worker (W) and of a tracker (T); fields of the request -> fields of t
 | Renew | T | client, leases | recalled, lost |
 | Release | T | lease, broken | |
 
-`Submit` of kind `trial` has `trial`, `best_seconds`, `check`, `fresh` (in a new process) and the module as its blob; of
-kind `call` it has `call`, see `measure.kernel_call`, with `module` (the digest of one that was uploaded) and `timeout`,
+`Submit` of kind `trial` has `trial`, `best_seconds`, `check`, `fresh` (in a new process) and the module as its blob.
+`Submit` of kind `call` has `call`, see `measure.kernel_call`, with `module` (digest of an uploaded one) and `timeout`,
 and the bytes of arrays as its blob.
 
-A session is a client's claim to its jobs. Every call renews it, and when it has not been heard of for `lease` seconds
-its jobs are killed and forgotten. A job has an id of the client's making; submitting it twice is submitting it once.
-Its answer stays until a later `Submit` names the job in `fetched`, or makes room for itself, or the session ends.
+A session is a client's claim to its jobs. Every call renews it. A worker kills and forgets the jobs of a session that
+made no call for `lease` seconds. The client chooses a job's id; submitting a job again has no effect. Its answer is
+kept until a later `Submit` names the job in `fetched` or needs its place, or the session ends.
 
-A tracker knows the devices that register again and again, every `lease / 3` seconds. Who asks gets a lease on one, or
-waits in a queue, in the order of priority and then of asking; `request` is of the asker's making, so that asking twice
-is asking once. Leases are renewed all together; those `recalled` should be released soon, those `lost` are no more.
+A tracker knows the devices that register again and again, every `lease / 3` seconds. An asker gets a lease on one, or
+waits in a queue, in the order of priority and then of asking. The asker chooses the id `request`; asking again has no
+effect. All leases are renewed together; those `recalled` should be released soon, those `lost` have ended.
 """
 
 from __future__ import annotations
@@ -43,54 +43,54 @@ from typing import Any, TypeVar
 from measure.wire import unpack
 
 VERSION = 2
-"""Of the protocol; client and server must have the same."""
+"""Version of the protocol; client and server must have the same."""
 
 SERVICE = "autotune.Measure"
 TOKEN_METADATA = "authorization"
 VERSION_METADATA = "autotune-protocol"
 
 MAX_MESSAGE = 64 << 20
-"""Bytes of a message, either way."""
+"""Maximum bytes of a message, either way."""
 MAX_HEADER = 4 << 20
-"""Bytes of the JSON in a message."""
-MAX_SESSIONS = 64
+"""Maximum bytes of the JSON in a message."""
+MAX_SESSIONS = 64  # of a worker
 MAX_HOST_SESSIONS = 16
-"""Sessions of clients on one host, so that no host keeps all others out."""
+"""Maximum sessions of clients on one host, so that no host keeps all others out."""
 MAX_JOBS = 4
-"""Jobs of a session, under way or answered; a new one takes the place of the oldest that was answered."""
+"""Maximum jobs of a session, under way or answered; a new one replaces the oldest that was answered."""
 MAX_MODULES = 64
-"""Modules that a session has uploaded."""
+"""Maximum number of modules that a session has uploaded."""
 MAX_HELD = 512 << 20
-"""Bytes of modules, inputs and answers that a worker keeps for all its sessions."""
+"""Maximum bytes of modules, inputs and answers that a worker keeps for all its sessions."""
 MAX_CALLS = 256
-"""Calls that a server attends to at a time."""
+"""Maximum number of calls that a server handles at a time."""
 MAX_WAIT = 5.0
-"""Seconds for which a server holds a call back that waits for something."""
+"""Maximum seconds for which a server delays its reply to a call that waits for an event."""
 MAX_LEASE = 120.0
-"""Seconds for which a silent client keeps its session."""
+"""Maximum seconds for which a silent client keeps its session."""
 MAX_TIMEOUT = 3600.0
-"""Seconds that a job may take."""
+"""Maximum seconds that a job may take."""
 MAX_TOKEN = 1024
-"""Characters of a token."""
+"""Maximum number of characters of a token."""
 MAX_NAME = 200
-"""Characters of names, keys and ids."""
+"""Maximum number of characters of names, keys and ids."""
 MAX_DESCRIPTION = 8192
-"""Bytes of JSON in which a worker describes its machine, which stand in every record."""
+"""Maximum bytes of JSON in which a worker describes its machine; every record contains it."""
 
-_LARGE = 1 << 63
+_LARGE = 1 << 63  # integers of records have 64 bits, with sign
 
 T = TypeVar("T")
 
 
 class ProtocolError(ValueError):
-    """A message that does not follow the protocol; one sentence that says how."""
+    """A message that breaks the protocol; the text is one sentence that says how."""
 
 
 def read(frame: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and blob of a frame from the network.
+    """Reads header and blob of a frame from the network.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: the frame is malformed.
     """
     if len(frame) < 4:
         raise ProtocolError(f"a message must have at least 4 bytes, but got {len(frame)}")
@@ -109,11 +109,11 @@ def read(frame: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def get(header: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """Field of a header.
+    """Reads a field of a header.
 
     Raises:
-        ProtocolError: it is missing or of another type, an infinite number, or a text that is too long or not to be
-            shown.
+        ProtocolError: the field is missing or of another type, an infinite number, or a text that is too long or not
+            printable.
     """
     value = header.get(name)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -130,10 +130,10 @@ def get(header: Mapping[str, Any], name: str, kind: type[T]) -> T:
 
 
 def check_description(description: Mapping[str, Any]) -> None:
-    """Refuses a description of a machine that could not stand in each of its records.
+    """Refuses a description of a machine that its records cannot contain.
 
     Raises:
-        ProtocolError: it is too long, or holds something that JSON does not know.
+        ProtocolError: the description is too long, or is not JSON.
     """
     try:
         size = len(json.dumps(description, allow_nan=False, ensure_ascii=False).encode())
@@ -146,7 +146,7 @@ def check_description(description: Mapping[str, Any]) -> None:
 
 
 def _largest(value: Any) -> float:
-    """Size of the largest integer in plain data, as far as it matters."""
+    """Returns the magnitude of the largest integer in plain data, at most `_LARGE`."""
     if isinstance(value, Mapping):
         return max(map(_largest, value.values()), default=0.0)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Keeps the devices of workers and trackers in a fleet: connects, and connects again when they come back."""
+"""Provider of the devices of workers and trackers: connects, and reconnects when they come back."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from search_space.operators.checks import nearest
 log = logging.getLogger(__name__)
 
 _PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Seconds before the next attempt with a device that was lost soon after it came, by number of such attempts."""
-_SOON = 10.0
+"""Seconds before the next attempt with a device that was lost within `_SOON` seconds, by number of such losses."""
+_SOON = 10.0  # seconds within which a loss counts as soon, see `_PAUSES`
 _SHOWN = 20
-"""Keys of a tracker that are shown."""
+"""Maximum number of a tracker's keys that are shown."""
 
 
 class RpcProvider:
-    """Brings the devices at some addresses, each of a worker or of a tracker.
+    """A provider of the devices at some addresses, each of a worker or of a tracker.
 
     Args:
-        addresses: where to ask, and for what.
+        addresses: addresses of workers and trackers, and the devices wanted of them.
         settings: token, patience.
     """
 
     def __init__(self, addresses: Sequence[RpcAddress], settings: RpcSettings) -> None:
         self.addresses, self.settings = tuple(addresses), settings
         self.client = uuid.uuid4().hex
-        self.refused: set[str] = set()  # places of workers that were not believed, whatever they call themselves now
+        self.refused: set[str] = set()  # addresses of refused workers, even under new names
         self._reached = self._joined = False
-        self._absent: dict[tuple[str, str], float] = {}  # place and key of no device there → since when
+        self._absent: dict[tuple[str, str], float] = {}  # (place, key) without a device → since when
 
     async def provide(self, fleet: Fleet) -> None:
         """Keeps devices joined until it is cancelled.
 
         Raises:
-            PoolError: a server refuses us, or none of them has answered within `settings.connect_timeout`.
+            PoolError: a server refuses this client, or no server has answered within `settings.connect_timeout`.
         """
         await _all(*(self._serve(fleet, address) for address in self.addresses))
 
@@ -69,7 +69,7 @@ class RpcProvider:
                 connection.close()
             losses = losses + 1 if time.monotonic() - joined < _SOON else 0
             await asyncio.sleep(_PAUSES[min(losses, len(_PAUSES) - 1)])
-        await asyncio.Event().wait()  # there is nothing to be had here any more
+        await asyncio.Event().wait()  # this address has no usable device any more
 
     async def _greet(self, connection: Connection, address: RpcAddress) -> Mapping[str, Any]:
         start, warned, patience = time.monotonic(), False, WaitNotice()
@@ -106,27 +106,27 @@ class RpcProvider:
             self.refused.add(address.place)
 
     def join(self, fleet: Fleet, device: RpcDevice) -> None:
-        """Has a device join."""
+        """Adds a device to the fleet."""
         self._joined = True
         fleet.join(device)
 
     def note_keys(self, fleet: Fleet, place: str, key: str, keys: Sequence[str] | None) -> None:
-        """Takes note of the keys that a tracker knows where it has no device of the wanted one; None: it has one.
+        """Notes that a tracker has no device of a wanted key, but devices of the keys `keys`; None: it has one.
 
         Raises:
-            PoolError: for as long as `settings.patience` no tracker has had a key that is asked for, though all have
-                others, and no device has ever joined.
+            PoolError: trackers have had devices for `settings.patience` seconds, but none of any wanted key, and no
+                device has ever joined.
         """
         source, now = (place, key), time.monotonic()
         if keys is None:
             fleet.lacks.pop(f"{place} {key}", None)
             self._absent.pop(source, None)
             return
-        known = f"devices of key={', '.join(keys)} alone" if keys else "no device"
+        available = f"devices of key={', '.join(keys)} alone" if keys else "no device"
         wanted = f", and key={key} is asked for" if key else ""
-        fleet.lacks[f"{place} {key}"] = f"the tracker at {place} has {known}{wanted}"
+        fleet.lacks[f"{place} {key}"] = f"the tracker at {place} has {available}{wanted}"
         if not keys:
-            self._absent.pop(source, None)  # they may be about to come
+            self._absent.pop(source, None)  # devices may be about to register
             return
         self._absent.setdefault(source, now)
         asked = sum(len(address.keys) or 1 for address in self.addresses)
@@ -139,14 +139,14 @@ class RpcProvider:
 
 
 class _Leases:
-    """Devices that a tracker has given us.
+    """Devices that a tracker has leased to this client.
 
     Args:
-        provider: whose they are.
-        fleet: that they join.
-        address: of the tracker, and what to ask it for.
-        connection: to the tracker.
-        lease: seconds for which the tracker lets us keep silent.
+        provider: provider of the devices.
+        fleet: fleet that they join.
+        address: address of the tracker, and the devices wanted of it.
+        connection: connection to the tracker.
+        lease: seconds after which the tracker takes the devices of a silent client back.
     """
 
     def __init__(
@@ -168,11 +168,11 @@ class _Leases:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _ask(self, key: str) -> None:
-        """Asks for one device after the other."""
+        """Asks for one device after another."""
         request = uuid.uuid4().hex
         wait = min(MAX_WAIT, max(self._lease / 2, 0.1))
         wish = {"client": self._provider.client, "key": key, "priority": self._address.priority}
-        patient = False  # the first answer comes at once: a key that nothing has is to be known early
+        patient = False  # the first answer comes at once, to detect an unknown key early
         while True:
             try:
                 limit = wait + self._settings.call_timeout
@@ -194,12 +194,12 @@ class _Leases:
                 request = uuid.uuid4().hex
 
     async def _use(self, lease: str, place: str) -> None:
-        """Keeps a device joined until it is lost, and then gives the lease back."""
+        """Keeps a device joined until it is lost, and then releases the lease."""
         broken = False
         try:
             if place in self._provider.refused:
                 raise PoolError("it was not believed")
-            check_place(place, "place")  # a tracker may say anything
+            check_place(place, "place")  # the tracker's answer is not trusted
             device = await RpcDevice.connect(place, self._settings, self._address.check)
             self._held[lease] = device
             self._provider.join(self._fleet, device)
@@ -213,23 +213,23 @@ class _Leases:
             broken = True
         finally:
             self._held.pop(lease, None)
-            with suppress(CallError):  # else it runs out
+            with suppress(CallError):  # if this fails, the lease expires
                 await self._connection.call("Release", {"lease": lease, "broken": broken}, timeout=1.0)
 
     async def _renew(self) -> None:
-        """Tells the tracker that we are alive, and hears what it wants back."""
+        """Extends the leases, and releases devices that the tracker recalls."""
         while True:
             await asyncio.sleep(self._lease / 3)
             if not self._held:
                 continue
-            with suppress(CallError):  # then the next time; the devices do not need the tracker
+            with suppress(CallError):  # retried at the next turn; devices do not need the tracker
                 names = {"client": self._provider.client, "leases": list(self._held)}
                 reply, _ = await self._connection.call("Renew", names)
                 for lease in (*get(reply, "recalled", list), *get(reply, "lost", list)):
                     self._give_back(str(lease))
 
     def _give_back(self, lease: str) -> None:
-        """Lets a device go after the trial that it has."""
+        """Releases a device after its current trial."""
         device = self._held.get(lease)
         if device is None or device.recalled:
             return
@@ -244,7 +244,7 @@ class _Leases:
 
 
 async def _all(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Runs them side by side until one raises; the others are cancelled then."""
+    """Runs coroutines concurrently until one raises, which cancels the others."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""The processes of a worker and of a tracker: serve until a signal ends them."""
+"""Processes of a worker and of a tracker: they serve until a signal ends them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from measure.rpc.transport import Busy, CallError, Connection, Unreachable
 
 log = logging.getLogger(__name__)
 
-_RETRY = 1.0
+_RETRY = 1.0  # seconds between registrations while the tracker does not answer
 _WILDCARDS = ("0.0.0.0", "[::]", "*")
 
 
@@ -35,26 +35,27 @@ async def serve_device(
     """Serves a device until the process gets SIGTERM or SIGINT.
 
     Args:
-        device: what to serve.
-        listen: where and for whom.
-        key: by which clients ask for it.
-        tracker: `HOST:PORT` to register at; None: none.
-        announce: `HOST:PORT` by which clients reach the device; None: where it listens, or as the tracker sees it.
+        device: device to serve.
+        listen: address and credentials of the server.
+        key: key by which clients ask for the device.
+        tracker: `HOST:PORT` of a tracker to register at, or None.
+        announce: `HOST:PORT` by which clients reach the device; None: the address that it listens on, or that the
+            tracker sees.
         settings: token and certificates of the tracker; None: the token of `listen`.
-        say: is called with one line when it serves.
+        say: function that is called with one line when it serves.
 
     Raises:
-        PoolError: the address cannot be had, the device cannot work, or the tracker refuses it.
+        PoolError: the address is not available, the device cannot work, or the tracker refuses it.
     """
     stop = ending()
     server = RpcServer(device, listen, key)
     try:
-        place = await server.start()
-        say(f"serving {device.spec}{f' as {key}' if key else ''} on {place}")
+        address = await server.start()
+        say(f"serving {device.spec}{f' as {key}' if key else ''} on {address}")
         duties: list[Coroutine[Any, Any, Any]] = [stop.wait()]
         if tracker is not None:
             settings = settings or RpcSettings(listen.token)
-            duties.append(_register(Connection(tracker, settings), server.instance, key, announce or place))
+            duties.append(_register(Connection(tracker, settings), server.instance, key, announce or address))
         tasks = [asyncio.ensure_future(duty) for duty in duties]
         done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in others:
@@ -70,12 +71,12 @@ async def serve_tracker(listen: Listen, lease: float = 10.0, say: Callable[[str]
     """Serves a tracker until the process gets SIGTERM or SIGINT.
 
     Args:
-        listen: where and for whom.
+        listen: address and credentials of the server.
         lease: seconds after which silent workers and clients are forgotten.
-        say: is called with one line when it serves.
+        say: function that is called with one line when it serves.
 
     Raises:
-        PoolError: the address cannot be had.
+        PoolError: the address is not available.
     """
     stop = ending()
     tracker = Tracker(listen, lease)
@@ -87,10 +88,10 @@ async def serve_tracker(listen: Listen, lease: float = 10.0, say: Callable[[str]
 
 
 async def _register(connection: Connection, instance: str, key: str, place: str) -> None:
-    """Keeps a device registered; a tracker that is away is tried again.
+    """Keeps a device registered; tries again while the tracker does not answer.
 
     Raises:
-        PoolError: the tracker refuses us.
+        PoolError: the tracker refuses this worker.
     """
     host, _, port = place.rpartition(":")
     entry = {"instance": instance, "key": key, "host": "" if host in _WILDCARDS else host, "port": int(port)}

@@ -1,4 +1,4 @@
-"""The server of one device: sessions with leases, jobs with ids, and answers that wait until they are fetched."""
+"""The server of one device: sessions with leases, jobs with ids, and answers that are kept until they are fetched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from measure.rpc.service import Full, Handler, Listen, NotFound, Request, Servic
 from measure.rpc.settings import Check
 from measure.supervisor import Answer, Supervisor
 
-_ROOM = 64 << 10  # bytes of a message that are not its blob
+_ROOM = 64 << 10  # bytes reserved for a message's header
 _TRIAL_FIELDS = {
     "workload_key": str,
     "trace_key": str,
@@ -47,16 +47,16 @@ Use = Callable[[Supervisor], Awaitable[Answer]]
 
 @dataclass
 class _Job:
-    """Something to do on the device, until its answer is forgotten."""
+    """A piece of work for the device, kept until its answer is forgotten."""
 
-    held: int  # bytes that came with it, then of its answer
+    held: int  # bytes of its request, then of its answer
     task: asyncio.Task[Answer] | None = None
     running: bool = False
 
 
 @dataclass
 class _Session:
-    """A client's claim."""
+    """A client's claim to its jobs and modules."""
 
     client: str
     host: str
@@ -69,29 +69,31 @@ class _Session:
         self.expires = time.monotonic() + self.lease
 
     def forget(self, name: str) -> None:
-        """Lets go of a job, which is killed if it is under way; nothing where it is not known."""
+        """Forgets a job, and kills it if it is under way; does nothing if it is unknown."""
         job = self.jobs.pop(name, None)
         if job is not None and job.task is not None:
             job.task.cancel()
 
 
 class RpcServer(Service):
-    """Serves one device to clients that have the token; jobs of all sessions take turns, first come, first served.
+    """A server of one device for clients that have the token.
+
+    Jobs of all sessions run one at a time, first come, first served.
 
     Args:
-        device: what runs the jobs.
-        listen: where and for whom.
-        key: by which clients ask for the device.
+        device: device that runs the jobs.
+        listen: address and credentials of the server.
+        key: key by which clients ask for the device.
 
     Attributes:
-        instance: random name of this server's life; another one after a restart.
+        instance: random name of this server's life; a restart changes it.
     """
 
     def __init__(self, device: LocalDevice, listen: Listen, key: str = "") -> None:
         self.device, self.key = device, key
         self.instance = uuid.uuid4().hex
         self._sessions: dict[str, _Session] = {}
-        self._turn = asyncio.Lock()  # wakes its waiters in the order in which they came
+        self._turn = asyncio.Lock()  # wakes its waiters in the order of arrival
         handlers: dict[str, Handler] = {
             "Hello": self._hello,
             "Submit": self._submit,
@@ -104,10 +106,10 @@ class RpcServer(Service):
         super().__init__(listen, handlers)
 
     async def start(self) -> str:
-        """Begins to serve; `HOST:PORT` with the port that it got.
+        """Begins to serve; returns `HOST:PORT` with the actual port.
 
         Raises:
-            PoolError: the address cannot be had, or the device has no process.
+            PoolError: the address is not available, or the device's process cannot start.
         """
         await self.device.start()
         return await super().start()
@@ -147,13 +149,13 @@ class RpcServer(Service):
         name = request.get("job", str)
         for fetched in request.get("fetched", list):
             session.forget(str(fetched))
-        if name in session.jobs:  # the reply to the first time was lost on its way
+        if name in session.jobs:  # the reply to the first submission was lost
             return {}, b""
         if len(session.jobs) >= MAX_JOBS:
             answered = [name for name, job in session.jobs.items() if job.task is not None and job.task.done()]
             if not answered:
                 raise Full(f"a session must have at most {MAX_JOBS} jobs under way, but got one more")
-            del session.jobs[answered[0]]  # who has not fetched it by now does not want it
+            del session.jobs[answered[0]]  # an answer that is not fetched by now is not wanted
         self._make_room(len(request.blob))
         kind = request.get("kind", str)
         if kind == "trial":
@@ -180,7 +182,7 @@ class RpcServer(Service):
         error = job.task.exception()
         if error is not None:
             if not isinstance(error, PoolError | EndpointLost):
-                traceback.print_exception(error)  # a fault of our own: the client goes elsewhere, the log has it
+                traceback.print_exception(error)  # our own fault: the client goes elsewhere, so log it here
             return {"state": "broken", "message": str(error)}, b""
         answer = job.task.result()
         return {"state": "done", "header": answer.header}, answer.blob
@@ -274,12 +276,12 @@ class RpcServer(Service):
         return session.jobs[name]
 
     def _make_room(self, wanted: int) -> None:
-        held = sum(
+        used = sum(
             sum(job.held for job in session.jobs.values()) + sum(map(len, session.modules.values()))
             for session in self._sessions.values()
         )
-        if held + wanted > MAX_HELD:
-            raise Full(f"a worker must hold at most {MAX_HELD} bytes for its clients, but got {held + wanted}")
+        if used + wanted > MAX_HELD:
+            raise Full(f"a worker must hold at most {MAX_HELD} bytes for its clients, but got {used + wanted}")
 
     def _drop(self, name: str) -> None:
         session = self._sessions.pop(name, None)
@@ -288,7 +290,7 @@ class RpcServer(Service):
                 session.forget(job)
 
     def expire(self) -> None:
-        """Kills the jobs of clients that were not heard of for their lease."""
+        """Kills the jobs of clients whose lease has run out."""
         now = time.monotonic()
         for name in [name for name, session in self._sessions.items() if session.expires < now]:
             self._drop(name)

@@ -34,7 +34,7 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two servers on one port would share its clients
     ("grpc.max_metadata_size", 8 << 10),
     ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.max_connection_idle_ms", 60_000),  # of one without a call, as a stranger's; a client connects again
+    ("grpc.max_connection_idle_ms", 60_000),  # closes idle connections, such as a stranger's; a client reconnects
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 )
@@ -42,12 +42,12 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Listen:
-    """Where and for whom a server listens.
+    """Address and credentials of a server.
 
     Attributes:
         place: `HOST:PORT`; port 0: the system chooses one.
-        token: that clients must have.
-        certificate, key: PEM of the server's certificate and its key; None: not encrypted.
+        token: token that clients must have.
+        certificate, key: PEM of the server's certificate and its key; None: connections are not encrypted.
     """
 
     place: str
@@ -62,16 +62,16 @@ class Listen:
 
 
 class NotFound(Exception):
-    """What a request is about is not known here (any more)."""
+    """The server does not know the subject of a request, or has forgotten it."""
 
 
 class Full(Exception):
-    """A limit is reached; later there may be room."""
+    """A limit is reached; the client may try again later."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A call's content.
+    """Content of a call.
 
     Attributes:
         header: plain data.
@@ -85,7 +85,7 @@ class Request:
 
     @property
     def host(self) -> str:
-        """The client's address without its port; empty where none is seen.
+        """The client's address without its port; empty if gRPC does not show it.
 
         gRPC writes `ipv4:127.0.0.1:4711` and `ipv6:%5B::1%5D:4711`.
         """
@@ -93,7 +93,7 @@ class Request:
         return unquote(rest.rpartition(":")[0]) if kind in ("ipv4", "ipv6") else ""
 
     def get(self, name: str, kind: type[Any]) -> Any:
-        """Field of the header; a `ProtocolError` where it is missing or of another type."""
+        """Reads a field of the header; raises `ProtocolError` if it is missing or of another type."""
         return get(self.header, name, kind)
 
 
@@ -101,11 +101,11 @@ Handler = Callable[[Request], Awaitable[tuple[Mapping[str, Any], bytes]]]
 
 
 class Service:
-    """Listens, authenticates, and lets handlers answer.
+    """A server that listens, authenticates, and passes calls to handlers.
 
     Args:
-        listen: where and for whom.
-        handlers: by name of the call.
+        listen: address and credentials.
+        handlers: handler of each call, by name.
         period: seconds between calls of `expire`.
 
     Attributes:
@@ -121,13 +121,13 @@ class Service:
         self.place = ""
 
     def expire(self) -> None:
-        """Ends what the other side was not heard of for too long to keep; by default nothing."""
+        """Ends claims whose lease has run out; does nothing by default."""
 
     async def start(self) -> str:
-        """Begins to listen; `HOST:PORT` with the port that it got.
+        """Begins to listen; returns `HOST:PORT` with the actual port.
 
         Raises:
-            PoolError: the address cannot be had.
+            PoolError: the address is not available.
         """
         self._server = grpc.aio.server(
             interceptors=(_Authentication(self._listen.token),), options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS
@@ -148,7 +148,7 @@ class Service:
         return self.place
 
     async def close(self) -> None:
-        """Hangs up on everybody; may be called twice."""
+        """Closes all connections; may be called twice."""
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
@@ -162,21 +162,21 @@ class Service:
 
 
 class _Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
-    """Lets in who has the token and the version.
+    """Interceptor that lets only calls with the right token and version pass.
 
-    What is refused gets a handler for a stream of messages, so that none is read: the system's buffers are all that a
-    stranger can fill.
+    A refused call gets a handler for a stream of messages, so that no message is read: a stranger can fill only the
+    system's buffers.
     """
 
     def __init__(self, token: str) -> None:
         self._expected = f"Bearer {token}".encode()
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        given = dict(details.invocation_metadata or ())
-        token = given.get(TOKEN_METADATA, "")
+        metadata = dict(details.invocation_metadata or ())
+        token = metadata.get(TOKEN_METADATA, "")
         if not hmac.compare_digest(token.encode() if isinstance(token, str) else token, self._expected):
             return _refusal(grpc.StatusCode.UNAUTHENTICATED, "the token must be that of the server, but is another one")
-        version = given.get(VERSION_METADATA, "none")
+        version = metadata.get(VERSION_METADATA, "none")
         if version != str(VERSION):
             sentence = f"the version of the protocol must be {VERSION}, but got {str(version)[:20]}"
             return _refusal(grpc.StatusCode.FAILED_PRECONDITION, sentence)
@@ -208,7 +208,7 @@ def _answering(handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
 
 
 def ending() -> asyncio.Event:
-    """Is set when this process is asked to end, by SIGTERM or SIGINT; in the main thread."""
+    """Returns an event that is set when SIGTERM or SIGINT asks this process to end; call it in the main thread."""
     signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

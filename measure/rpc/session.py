@@ -1,4 +1,4 @@
-"""A device programmed from elsewhere: upload a module, run it on arrays, time it, get its output."""
+"""A remote device programmed by hand: upload a module, run it on arrays, time it, get its output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RpcSession(Closing):
         settings: token, patience.
 
     Raises:
-        PoolError: the worker refuses us, does not answer, or is none.
+        PoolError: the worker refuses this client, or does not answer, or the server is not a worker.
     """
 
     def __init__(self, place: str, settings: RpcSettings) -> None:
@@ -57,16 +57,16 @@ class RpcSession(Closing):
     def open(
         cls, url: str, token_file: str | os.PathLike[str], tls_ca: str | os.PathLike[str] | None = None
     ) -> RpcSession:
-        """Session at the worker `rpc://HOST:PORT`.
+        """Opens a session at the worker `rpc://HOST:PORT`.
 
         Args:
-            url: of the worker.
+            url: address of the worker.
             token_file: file with its token.
-            tls_ca: PEM file that signs its certificate; None: not encrypted.
+            tls_ca: PEM file of certificates that sign the worker's; None: connections are not encrypted.
 
         Raises:
             ValueError: `url` is not of this form, or names several places.
-            PoolError: see the class, or a file that cannot be read.
+            PoolError: see the class, or a file cannot be read.
         """
         addresses = parse_addresses(url)
         if len(addresses) != 1:
@@ -76,19 +76,19 @@ class RpcSession(Closing):
 
     @property
     def target(self) -> str:
-        """What the device runs, as `targets.registry.get` takes it."""
+        """Target that the device runs, as `targets.registry.get` takes it."""
         return self._jobs.greeting.target
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """Of the machine."""
+        """Description of the machine."""
         return self._jobs.greeting.description
 
     def upload(self, module: Module | bytes) -> RemoteKernel:
-        """Brings a built module to the device, where it stays as long as the session.
+        """Uploads a built module to the device, which keeps it as long as the session.
 
         Raises:
-            PoolError: it does not arrive.
+            PoolError: the module did not arrive.
         """
         data = module if isinstance(module, bytes) else module.to_bytes()
         kernel = RemoteKernel(self, self._jobs, data)
@@ -96,7 +96,7 @@ class RpcSession(Closing):
         return kernel
 
     def close(self) -> None:
-        """Ends the session; its modules are forgotten. May be called twice."""
+        """Ends the session, whose modules are forgotten. May be called twice."""
         if self._closed:
             return
         self._alive.cancel()
@@ -121,11 +121,11 @@ class RpcSession(Closing):
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(self.settings.lease / 3)
-            with suppress(CallError):  # the next job finds out
+            with suppress(CallError):  # the next job reports it
                 await self._jobs.renew()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Result of a coroutine in the session's loop."""
+        """Runs a coroutine in the session's loop and returns its result."""
         if self._closed:
             coroutine.close()
             raise PoolError("a session must be open to work, but got closed=True")
@@ -142,7 +142,7 @@ class RpcSession(Closing):
 
 
 class RemoteKernel:
-    """A module on a device; made by `RpcSession.upload`.
+    """A module on a device; `RpcSession.upload` makes it.
 
     Attributes:
         digest: SHA-256 of the module.
@@ -151,15 +151,15 @@ class RemoteKernel:
     def __init__(self, session: RpcSession, jobs: JobClient, module: bytes) -> None:
         self.digest = sha256(module).hexdigest()
         self._session, self._jobs, self._module = session, jobs, module
-        self._brought: str | None = None  # name of the session that has it
+        self._brought: str | None = None  # name of the session that has the module
 
     def run(self, *inputs: NDArray[Any], threads: int | None = None, timeout: float = 10.0) -> NDArray[Any]:
-        """Runs the kernel once on given inputs.
+        """Runs the kernel once on inputs.
 
         Args:
-            inputs: as the module's `sources` say.
-            threads: that it runs on; None: all.
-            timeout: seconds until it is killed.
+            inputs: inputs as the module's `sources` describe them.
+            threads: number of threads that it runs on; None: all.
+            timeout: seconds until the kernel is killed.
 
         Returns:
             The output.
@@ -173,23 +173,23 @@ class RemoteKernel:
     def run_seeded(
         self, workload: Workload, seed: int, threads: int | None = None, timeout: float = 10.0
     ) -> NDArray[Any]:
-        """The same on the workload's random inputs of a seed, which are made on the device."""
+        """Runs the kernel as `run`, on the workload's random inputs of a seed, which are made on the device."""
         return self._call(None, workload, seed, 0, threads, timeout)[0]
 
     def time(
         self, *inputs: NDArray[Any], iterations: int = 10, threads: int | None = None, timeout: float = 10.0
     ) -> NDArray[np.float64]:
-        """Seconds of each of `iterations` executions, `(iterations,)`, timed on the device after one that is not."""
+        """Measures the seconds of `iterations` executions, `(iterations,)`, on the device, after one to warm up."""
         return self._call(list(inputs), None, 0, iterations, threads, timeout)[1]
 
     def time_seeded(
         self, workload: Workload, seed: int, iterations: int = 10, threads: int | None = None, timeout: float = 10.0
     ) -> NDArray[np.float64]:
-        """The same on the workload's random inputs of a seed."""
+        """Measures as `time`, on the workload's random inputs of a seed, which are made on the device."""
         return self._call(None, workload, seed, iterations, threads, timeout)[1]
 
     async def bring(self, session: str) -> None:
-        """Uploads the module to a session that does not have it."""
+        """Uploads the module to a session, unless the session has it."""
         if self._brought != session:
             await self._jobs.upload(session, self.digest, self._module)
             self._brought = session

@@ -1,4 +1,4 @@
-"""Settings of RPC clients and servers: tokens, certificates, addresses, patience."""
+"""Settings of RPC clients and servers: tokens, certificates, addresses, time-outs."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from measure.errors import PoolError
 from measure.rpc.protocol import MAX_LEASE, MAX_NAME, MAX_TOKEN
 
 Check = Literal["device", "client"]
-"""Where a kernel's output is compared with the reference."""
+"""Side that compares a kernel's output with the reference."""
 
 SCHEME = "rpc"
 _HOST = 253
-"""Characters of a host's name at most."""
+"""Maximum number of characters of a host's name."""
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?")
-"""Labels with dots between, those of decimal addresses included."""
+"""Labels separated by dots, including decimal addresses."""
 
 
 @dataclass(frozen=True)
 class RpcSettings:
-    """How a client talks to workers and trackers.
+    """Settings of a client of workers and trackers.
 
     Attributes:
         token: shared secret.
-        ca: certificates, PEM, by one of which servers are signed; None: connections are not encrypted.
-        check: where outputs are compared with the reference, `device` or `client`.
-        lease: seconds after which a server takes back what a silent client held.
+        ca: certificates, PEM, that sign those of the servers; None: connections are not encrypted.
+        check: side that compares outputs with the reference, `device` or `client`.
+        lease: seconds after which a server releases what a silent client holds.
         patience: seconds for which a device that does not answer is asked again before it counts as lost.
         call_timeout: seconds until a call counts as not answered.
         retry_pause: seconds between attempts.
         connect_timeout: seconds for the first of the workers and trackers to answer.
-        executor: import path of the code that makes references, where the client checks.
+        executor: import path of the code that makes references, if the client compares.
         task_bytes: most memory for references that are kept.
     """
 
@@ -65,12 +65,12 @@ class RpcSettings:
 
 @dataclass(frozen=True)
 class RpcAddress:
-    """A worker or a tracker, and what is wanted of it.
+    """A worker or a tracker, and the devices wanted of it.
 
     Attributes:
         place: `HOST:PORT`.
-        keys: of wanted devices; empty: of any key.
-        priority: at a tracker; the higher is served first.
+        keys: keys of wanted devices; empty: any key.
+        priority: priority at a tracker, which serves higher ones first.
         check: see `RpcSettings`.
     """
 
@@ -81,10 +81,10 @@ class RpcAddress:
 
 
 def parse_addresses(spec: str) -> list[RpcAddress]:
-    """Addresses of `rpc://HOST:PORT?key=NAME&priority=1,rpc://...`.
+    """Parses addresses of the form `rpc://HOST:PORT?key=NAME&priority=1,rpc://...`.
 
     Raises:
-        ValueError: not of this form.
+        ValueError: `spec` is not of this form.
     """
     return [_address(part.strip(), spec) for part in spec.split(",")]
 
@@ -94,7 +94,7 @@ def _address(part: str, spec: str) -> RpcAddress:
     if url.scheme != SCHEME or url.path.strip("/") or url.fragment or "@" in url.netloc:
         rule = f"{SCHEME}://HOST:PORT?key=NAME, several with commas between"
         raise ValueError(f"`pool` must be {rule}, but got pool={spec!r}")
-    place = check_place(url.netloc, "pool")
+    host_and_port = check_place(url.netloc, "pool")
     keys: list[str] = []
     priority, check = 0, "device"
     for name, value in parse_qsl(url.query, keep_blank_values=True):
@@ -109,14 +109,14 @@ def _address(part: str, spec: str) -> RpcAddress:
                 f"`pool` must have key=NAME, priority=INTEGER or check=device|client after the question mark, "
                 f"but got {name}={value}"
             )
-    return RpcAddress(place, tuple(keys), priority, check)  # type: ignore[arg-type]
+    return RpcAddress(host_and_port, tuple(keys), priority, check)  # type: ignore[arg-type]
 
 
 def check_place(text: str, name: str, any_port: bool = False) -> str:
-    """`HOST:PORT`, with brackets around an IPv6 address; `any_port` allows port 0.
+    """Returns `HOST:PORT` after validation; an IPv6 address needs brackets; `any_port` allows port 0.
 
     Raises:
-        ValueError: not of this form.
+        ValueError: `text` is not of this form.
     """
     host, _, port = text.rpartition(":")
     number = int(port) if re.fullmatch(r"\d{1,5}", port, re.ASCII) else -1
@@ -126,7 +126,7 @@ def check_place(text: str, name: str, any_port: bool = False) -> str:
 
 
 def _is_host(host: str) -> bool:
-    """Says that a text is a name, an address, or `*` for all addresses."""
+    """Tells whether a text is a name, an address, or `*` for all addresses."""
     if host.startswith("[") and host.endswith("]"):
         try:
             return bool(IPv6Address(host[1:-1]))
@@ -136,10 +136,10 @@ def _is_host(host: str) -> bool:
 
 
 def check_key(key: str) -> str:
-    """A device's key as it is.
+    """Returns a device's key after validation.
 
     Raises:
-        ValueError: characters that would not survive in a URL, or too many.
+        ValueError: the key is too long, empty, or has characters that a URL would change.
     """
     if not 0 < len(key) <= MAX_NAME or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in key):
         raise ValueError(f"`key` must be 1 to {MAX_NAME} letters, digits and -_., but got key={key!r}")
@@ -147,7 +147,7 @@ def check_key(key: str) -> str:
 
 
 def read_token(path: str | os.PathLike[str]) -> str:
-    """The token in a file, surrounding blanks aside.
+    """Reads the token in a file, without surrounding blanks.
 
     Raises:
         PoolError: the file cannot be read or holds no token.
@@ -164,10 +164,10 @@ def read_token(path: str | os.PathLike[str]) -> str:
 
 
 def check_token(token: str, what: str) -> str:
-    """A token as it is.
+    """Returns a token after validation.
 
     Raises:
-        ValueError: it is empty, too long, or holds what cannot stand in a header; the message does not show it.
+        ValueError: the token is empty, too long, or not allowed in a header; the message does not show it.
     """
     if not 0 < len(token) <= MAX_TOKEN or not all(33 <= ord(c) < 127 for c in token):
         raise ValueError(
@@ -178,10 +178,10 @@ def check_token(token: str, what: str) -> str:
 
 
 def read_certificates(path: str | os.PathLike[str], name: str) -> bytes:
-    """Content of a PEM file.
+    """Reads a PEM file.
 
     Raises:
-        PoolError: it cannot be read or is no PEM file.
+        PoolError: the file cannot be read or is not a PEM file.
     """
     try:
         data = Path(path).read_bytes()

@@ -1,4 +1,4 @@
-"""The tracker: devices register under keys; clients ask by key and priority and get leases, which the dead lose."""
+"""The tracker: devices register under keys; clients ask by key and priority and get leases, which expire."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 MAX_DEVICES = 10_000
 MAX_KEYS = 50
-"""Keys that a client is told whose own is not among them."""
+"""Maximum number of keys that a reply lists if the wanted key is not among them."""
 MAX_REQUESTS = 10_000
 MAX_HOST_REQUESTS = 2500
-"""Requests of clients on one host."""
+"""Maximum number of requests of clients on one host."""
 
 Reply = tuple[Mapping[str, Any], bytes]
 
@@ -36,13 +36,13 @@ class _Device:
     place: str
     expires: float  # monotonic seconds
     lease: _Lease | None = None
-    broken: bool = False  # as its last client found; until it registers again
+    broken: bool = False  # reported by its last client; reset when it registers again
     freed: float = 0.0  # monotonic seconds
 
 
 @dataclass(eq=False)
 class _Lease:
-    """A device in a client's hands."""
+    """A device lent to a client."""
 
     name: str
     device: _Device
@@ -61,19 +61,19 @@ class _Wish:
     key: str
     priority: int
     expires: float
-    recalls: _Lease | None = None  # what is to be given back for it
+    recalls: _Lease | None = None  # lease that was recalled for it
     granted: asyncio.Event = field(default_factory=asyncio.Event)
     lease: _Lease | None = None
 
 
 class Tracker(Service):
-    """Gives out devices.
+    """A server that lends devices to clients.
 
-    The highest priority is served first, among equals who asked first. When no device is free, one is recalled from a
-    client of lower priority, or from one of the same priority that has at least two more devices than the asker.
+    The highest priority is served first, equal ones in the order of asking. If no device is free, one is recalled. It
+    comes from a client of lower priority, or of the same priority with at least two more devices than the asker.
 
     Args:
-        listen: where and for whom.
+        listen: address and credentials.
         lease: seconds after which a silent worker is forgotten and a silent client's devices are free again.
     """
 
@@ -83,7 +83,7 @@ class Tracker(Service):
         self.lease = lease
         self._devices: dict[str, _Device] = {}  # instance -> device
         self._leases: dict[str, _Lease] = {}
-        self._wishes: dict[str, _Wish] = {}  # request -> in the order of asking
+        self._wishes: dict[str, _Wish] = {}  # request -> wish, in the order of asking
         handlers: dict[str, Handler] = {
             "Hello": self._hello,
             "Register": self._register,
@@ -103,7 +103,7 @@ class Tracker(Service):
         if not host:
             raise ProtocolError(f"`host` must be given by a worker whose address is not seen, but got {request.peer!r}")
         try:
-            place = check_place(f"{host}:{port}", "host:port")
+            address = check_place(f"{host}:{port}", "host:port")
             check_key(key or "any")
         except ValueError as error:
             raise ProtocolError(str(error)) from None
@@ -111,10 +111,10 @@ class Tracker(Service):
         if device is None:
             if len(self._devices) >= MAX_DEVICES:
                 raise Full(f"a tracker must have at most {MAX_DEVICES} devices, but got one more")
-            for other in [other for other in self._devices.values() if other.place == place]:
-                self._forget(other)  # it was started anew
-            device = self._devices[instance] = _Device(instance, key, place, 0.0)
-            log.info("%s registers as %r", place, device.key)
+            for other in [other for other in self._devices.values() if other.place == address]:
+                self._forget(other)  # the worker was restarted
+            device = self._devices[instance] = _Device(instance, key, address, 0.0)
+            log.info("%s registers as %r", address, device.key)
         device.expires = time.monotonic() + self.lease
         device.broken = False
         self._match()
@@ -167,7 +167,7 @@ class Tracker(Service):
         return {}, b""
 
     def _match(self) -> None:
-        """Gives free devices to those who wait, and recalls devices for those who deserve one."""
+        """Assigns free devices to waiting clients, and recalls devices for clients that have a claim to one."""
         waiting = [wish for wish in self._wishes.values() if wish.lease is None]
         for wish in sorted(waiting, key=lambda wish: -wish.priority):  # stable: in the order of asking
             fitting = [device for device in self._devices.values() if wish.key in ("", device.key)]
@@ -183,7 +183,7 @@ class Tracker(Service):
                 wish.recalls = self._recall(wish, [device.lease for device in fitting if device.lease is not None])
 
     def _recall(self, wish: _Wish, leases: list[_Lease]) -> _Lease | None:
-        """Asks the client that is best off for a device back."""
+        """Asks the client with the lowest priority and the most devices to return one; returns its lease, or None."""
         counts: dict[str, int] = {}
         for lease in leases:
             counts[lease.client] = counts.get(lease.client, 0) + (not lease.recalled)
@@ -216,7 +216,7 @@ class Tracker(Service):
             self._end(device.lease)
 
     def expire(self) -> None:
-        """Forgets workers and clients that are not heard of any more."""
+        """Forgets workers and clients whose lease has run out."""
         now = time.monotonic()
         for device in [device for device in self._devices.values() if device.expires < now]:
             log.info("%s is silent", device.place)

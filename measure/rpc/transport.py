@@ -1,4 +1,4 @@
-"""The client's end of a connection: calls with token and deadline, and what their failures mean."""
+"""The client's end of a connection: calls with token and deadline, and the classes of their failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from measure.wire import pack
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", MAX_MESSAGE),
-    ("grpc.enable_http_proxy", 0),  # devices are asked directly, whatever the shell says of web proxies
+    ("grpc.enable_http_proxy", 0),  # devices are asked directly, even if the shell defines web proxies
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -35,31 +35,31 @@ _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.St
 
 
 class CallError(Exception):
-    """A call that was not answered as hoped; the text is one sentence."""
+    """A call that failed; the text is one sentence."""
 
 
 class Unreachable(CallError):
-    """Nobody answers; later somebody may."""
+    """The peer is unreachable; retrying may help."""
 
 
 class Forgotten(CallError):
-    """The server does not know what the call is about: it was started anew, or our lease has run out."""
+    """The server does not know the subject of the call: it was restarted, or the client's lease has run out."""
 
 
 class Refused(CallError):
-    """The server does not deal with this client: another token or another version."""
+    """The server refuses this client for its token or its version."""
 
 
 class Garbled(CallError):
-    """What the server says is none of the protocol."""
+    """An answer of the server that breaks the protocol."""
 
 
 class Rejected(CallError):
-    """The server does not accept this request, and would not accept it again."""
+    """The server refuses this request, and would refuse it again."""
 
 
 class Busy(CallError):
-    """The server has reached one of its limits; later it may have room."""
+    """The server has reached one of its limits; retrying may help."""
 
 
 _MEANING = {
@@ -76,7 +76,7 @@ Reply = tuple[dict[str, Any], bytes]
 
 
 class Connection:
-    """Calls to one server; made anew underneath when it breaks. Threads may share it.
+    """Calls to one server; reconnects when the connection breaks. Threads may share it.
 
     Args:
         place: `HOST:PORT`.
@@ -97,16 +97,16 @@ class Connection:
     async def call(
         self, method: str, header: Mapping[str, Any], blob: bytes = b"", timeout: float | None = None
     ) -> Reply:
-        """One call; others may be under way.
+        """Performs a call; several may be under way.
 
         Args:
             method: name of the call.
-            header: of the request.
-            blob: of the request.
-            timeout: seconds; None: that of the settings.
+            header: header of the request.
+            blob: bytes of the request.
+            timeout: seconds; None: as in the settings.
 
         Raises:
-            CallError: one of its kinds.
+            CallError: the call failed; its subclass says why.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -116,7 +116,7 @@ class Connection:
                 done.set_result(None)
 
         def finished(_call: Any) -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile, and nobody waits
+            with suppress(RuntimeError):  # the loop was closed meanwhile, so that the result is not needed
                 loop.call_soon_threadsafe(settle)
 
         call = self._begin(method, header, blob, timeout)
@@ -128,17 +128,17 @@ class Connection:
         return self._reply(method, call)
 
     def ask(self, method: str, header: Mapping[str, Any], blob: bytes = b"", timeout: float | None = None) -> Reply:
-        """The same as a plain call, which blocks."""
+        """Performs a call as `call`, but blocks."""
         return self._reply(method, self._begin(method, header, blob, timeout))
 
     def tell(self, method: str, header: Mapping[str, Any]) -> None:
-        """A call whose answer nobody waits for."""
+        """Performs a call without waiting for its answer."""
         call = self._begin(method, header, b"", None)
-        self._unanswered.add(call)  # a call that is forgotten is cancelled
+        self._unanswered.add(call)  # gRPC cancels a call without references
         call.add_done_callback(self._unanswered.discard)
 
     def close(self) -> None:
-        """Hangs up; the next call connects again."""
+        """Closes the connection; the next call connects again."""
         with self._lock:
             channel, self._channel = self._channel, None
         if channel is not None:
@@ -170,6 +170,6 @@ class Connection:
         except ProtocolError as error:
             raise Garbled(f"{self.place} must speak the protocol, but: {error}") from None
         if code in _GONE:
-            self.close()  # a connection that was cut silently would stay silent
+            self.close()  # a connection that was cut silently never recovers
         kind = _MEANING.get(code, CallError)
         raise kind(f"{method} at {self.place}: {details or code.name}")

@@ -15,10 +15,10 @@ ESTIMATORS: dict[str, str] = {
 
 
 def get(kind: str) -> Estimator:
-    """The estimator for machines of a kind.
+    """Returns the estimator for machines of a kind.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the kind is unknown.
     """
     if kind not in ESTIMATORS:
         raise ValueError(f"`kind` must be one of {', '.join(ESTIMATORS)}, but got kind={kind!r}")

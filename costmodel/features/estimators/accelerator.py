@@ -1,8 +1,8 @@
-"""The estimate for machines whose memories programs fill: what computes, what is copied, and how much of it overlaps.
+"""The estimate for machines whose memories are filled by the program: computation, copies, and their overlap.
 
 Products and element-wise work run one after another on one unit, copies on another. With virtual threads one works
-while the other copies, so that the longer of both counts; but the first copies always come before any work, and what is
-copied outside of virtual threads has nobody beside it.
+while the other copies, so that the longer of both counts. The first copies always precede any work, and copies
+outside of virtual threads overlap with nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, co
 
 
 def _terms(nest: Nest, hardware: Hardware) -> Terms:
-    """The terms of one statement; of a copy, `traffic` are its bytes and `misses` cycles of the copying unit."""
+    """Computes one statement's terms; of a copy, `traffic` are its bytes and `misses` cycles of the copying unit."""
     tape, statement = nest.tape, nest.statement
     nothing, one = tape.const(0), tape.const(1)
     tensor = nest.extent_of("tensor")
@@ -48,7 +48,7 @@ def _terms(nest: Nest, hardware: Hardware) -> Terms:
 
 
 def _seconds(nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware) -> Value:
-    """Terms of a whole program."""
+    """Computes the seconds of a whole program."""
     tape = nests[0].tape
     threads = tape.const(1)
     work, hidden, exposed, first = (tape.const(0) for _ in range(4))
@@ -70,7 +70,7 @@ def _seconds(nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware) 
 
 
 def _copied(nest: Nest) -> Value | None:
-    """Bytes that a statement moves between memory and a memory on the chip; None where it moves none."""
+    """Returns the bytes that a statement copies from memory to a memory on the chip; None if it copies none."""
     output, inputs = nest.statement.output.buffer, [access.buffer for access in nest.statement.inputs]
     coming = output.scope != "global" and bool(inputs) and all(buffer.scope == "global" for buffer in inputs)
     if not coming:
@@ -79,7 +79,7 @@ def _copied(nest: Nest) -> Value | None:
 
 
 def _run(nest: Nest) -> Value:
-    """Elements that follow each other in memory."""
+    """Returns the number of consecutive elements in memory that a copy reads."""
     tape = nest.tape
     source = nest.statement.inputs[0]
     run, going = tape.const(1), tape.const(1)

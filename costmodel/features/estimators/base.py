@@ -1,4 +1,4 @@
-"""What an estimator of any kind of machine gives: quantities of every statement, and the seconds of the program."""
+"""Interface of the estimators: quantities of every statement, and the seconds of the program."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from search_space.ir.tape import Value
 
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
 COST = {name: row.cost for name, row in (BINARY | FUNCTIONS).items() if row.cost > 1}
-"""Vector instructions that an operation counts for: those of the functions' code, and how long units are kept by
-divisions."""
+"""Vector instructions that an operation counts for: those of a function's code, or the time that a division keeps its
+unit busy."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """A statement's analytic quantities; cycles are of one core doing all the work.
+    """A statement's analytic quantities; cycles are those of one core doing all the work.
 
     Attributes:
         instructions: vector executions of the statement.
@@ -29,10 +29,10 @@ class Terms:
         body: executions in one pass of the innermost runtime loop.
         loads: vector loads and stores of a body.
         arithmetic, loading, overhead: cycles.
-        traffic: bytes brought into each cache level.
-        misses: cycles to bring them.
+        traffic: bytes loaded into each cache level.
+        misses: cycles to load them.
         balance: share of the cores that the parallel loops keep busy.
-        seconds: the estimate.
+        seconds: estimated time.
     """
 
     instructions: Value
@@ -51,11 +51,11 @@ class Terms:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a program.
+    """Estimate of a program.
 
     Attributes:
-        terms: of each statement, in order.
-        seconds: of all of them together.
+        terms: terms of each statement, in order.
+        seconds: estimated time of all statements together.
     """
 
     terms: list[Terms]
@@ -63,16 +63,16 @@ class Estimate:
 
 
 class Estimator(Protocol):
-    """Estimates programs for one kind of machine, as columns over the candidates of a sketch."""
+    """A function that estimates programs for one kind of machine, as columns over the candidates of a sketch."""
 
     def __call__(
         self, program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool
     ) -> Estimate:
-        """The estimate.
+        """Estimates a program.
 
         Args:
-            program: symbolic or concrete.
-            nests: its statements.
+            program: symbolic or concrete program.
+            nests: nests of its statements.
             hardware: limits of the machine.
             cold_constants: whether constants come from memory at each execution (the cache state `network`).
         """

@@ -1,7 +1,7 @@
-"""Cache sets: lines a multiple of a way apart share a set, and push each other out long before a cache is full.
+"""Conflicts in cache sets: lines a multiple of a way apart share a set, and evict each other before a cache is full.
 
-Where pixels lie 4 KiB apart (1,024 channels of float32), a first-level cache of 64 sets holds as many of them as it has
-ways, however few bytes are read of each.
+If pixels are 4 KiB apart (1,024 channels of float32), a cache of 64 sets holds only as many of them as it has ways.
+This does not depend on how many bytes of each are read.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from search_space.ir.tape import Value
 
 
 def crowding(nest: Nest, access: Access, way_bytes: int) -> list[Value] | None:
-    """Bytes of a cache that an access occupies beyond its footprint, by level; None where it is spread over all sets.
+    """Returns the bytes of a cache that an access wastes beyond its footprint, by level; None if it uses all sets.
 
-    The lines of a level fall on some of the sets. What they need there beyond one way, and beyond what as many lines
-    would need if they were spread evenly, is lost to everything.
+    The lines of a level fall on some of the sets. Their demand there, beyond one way and beyond that of as many lines
+    spread evenly, is lost to everything else.
 
     Args:
-        access: to an array of a known shape; the places of others are left to chance.
+        access: access to an array; one of unknown shape is assumed to use the sets evenly.
         way_bytes: bytes of one way: sets times the bytes of a line.
     """
     shape = access.buffer.shape
@@ -46,17 +46,17 @@ def crowding(nest: Nest, access: Access, way_bytes: int) -> list[Value] | None:
         for (counts, _), period in zip(dims[:-1], periods[:-1], strict=True):
             reached = reached * counts[level].least(period[level])
             together = together.most((counts[level] <= 1).otherwise(row, row * period[level]))
-        reached = reached.least(together)  # dimensions whose steps share a factor fall on the same sets
+        reached = reached.least(together)  # dimensions whose strides share a factor use the same sets
         lines = footprint[level] / LINE
         reached = reached.least(sets).least(lines).most(1)
-        alone = lines / reached  # ways that the sets it falls on need
+        alone = lines / reached  # ways that these sets need
         even = (lines / sets).most(1)
         out.append((alone - even).most(0) * way_bytes)
     return out
 
 
 def _periods(nest: Nest, index: Expr, stride: int, way_bytes: int) -> list[int]:
-    """By level: after how many positions of an index the sets repeat."""
+    """Returns by level after how many positions of an index the sets repeat."""
     steps = [(nest.inside(var), content(index, var)) for var in variables(index) if nest.runs(var)]
     out = []
     for level in range(len(nest.trips)):
@@ -66,7 +66,7 @@ def _periods(nest: Nest, index: Expr, stride: int, way_bytes: int) -> list[int]:
 
 
 def content(e: Expr, var: str) -> int:
-    """A number that divides each step of `e` when `var` goes on by one; 0 where `e` does not change."""
+    """Returns a number that divides each step of `e` when `var` increases by one; 0 if `e` does not change."""
     if e.op == "load":
         return 1
     if var not in variables(e):

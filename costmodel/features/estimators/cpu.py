@@ -1,8 +1,8 @@
 """The estimate for CPUs, statement by statement: arithmetic, loads, loop overhead and the traffic of each cache level.
 
-Cycles, and what a core starts in each, are those of `Hardware.rates`, which the target has probed or describes; as
-many multiply-adds as it starts in a cycle make `Hardware.peak_flops`. The constants below are of the code that is
-emitted, not of a processor: how many instructions something takes, or which share of a term others hide.
+Cycles, and the number of instructions that a core starts in each, are those of `Hardware.rates`, which the target has
+probed or describes. Multiply-adds at that rate make `Hardware.peak_flops`. The constants below describe the emitted
+code, not a processor: how many instructions something takes, or which share of a term is hidden by others.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from search_space.ir.tape import Value
 
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides: its branch is predicted
-DIVISION = 20.0  # cycles of a quotient of two numbers of 64 bits that are not known when code is written
+DIVISION = 20.0  # cycles of a quotient of two numbers of 64 bits that are unknown when the code is emitted
 SPILL = 3.0  # cycles to reload and store an accumulator that has no register, mostly hidden
 LIBRARY = (1.15, 20.0, 12.0, 10.0)
-"""Time of a library's product (m, n, k) by that of its multiply-adds at peak: the first, and so much / m, / n and / k,
-for constants laid out anew are used m times, the other operand n times, and results come and go every k. Packing is
-vector instructions, too, so that the ratio is much the same on all processors."""
-LIBRARY_TILE = 24  # vectors of results that it keeps in registers
+"""Time of a library's product (m, n, k) relative to its multiply-adds at peak: a constant, and coefficients of 1 / m, 1
+/ n and 1 / k. A repacked constant is used m times, the other operand n times, and results are loaded and stored every
+k. Packing is vector instructions, too, so that the ratio is similar on all processors."""
+LIBRARY_TILE = 24  # vectors of results that a library keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
 ELEMENTS = (2, 4)  # bytes of elements whose neighbours in rows are loaded at once
 ACROSS = 0.5  # loads that each lane of 4 bytes then counts for: a quarter of one, and as many shuffles
-GUARD = 3.0  # instructions that choose the address of an element that may not be there
+GUARD = 3.0  # instructions that choose the address of an element that may be out of range
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
 WAIT = 40.0
-"""Cycles until the result of that is in all lanes of what waits for it; others combined meanwhile share them."""
+"""Cycles until that result is in all lanes of its user; vectors that are combined meanwhile share them."""
 INTEGER = 3.0  # instructions of a product of bytes that is added up in 32 bits: widened, multiplied, added
-LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
+LOOP_SECONDS = 1.4e-6  # of a parallel loop after its start: lines in other cores' caches, and late threads
 REACHED = (0.5, 1.0, 1.0)
-"""Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from
-the loads of those that are there already, which whoever reads each line once does not feel."""
+"""Share of a level's bandwidth that tiles reach. Lines from the second level take cycles of the first from loads of
+lines that are there already. This has no effect on code that reads each line once."""
 KEPT = 0.75
-"""Share of a cache up to which what is touched again is still there: lines are not spread evenly over its sets."""
-WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
+"""Share of a cache up to which its content is reused: lines are not spread evenly over its sets."""
+WRITTEN = 2.0  # times that written lines pass between caches: they are fetched first, and written back
 CONTENDED = 0.19
-"""Share of its time that is added where multiply-adds and loads both keep their ports busy all the time, as tiles do
-that read an operand for each product: 2 ** (1 / 4) - 1, and by the fourth power of the lesser's share otherwise."""
+"""Share of the time that is added if multiply-adds and loads both keep their ports busy all the time: 2 ** (1 / 4) - 1.
+Tiles that read an operand for each product do so. Otherwise it falls with the fourth power of the lesser's share."""
 
 
 def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
-    """See `base.Estimator`; statements run one after another."""
+    """Estimates a program whose statements run one after another, see `base.Estimator`."""
     key = ("cpu", hardware, cold_constants)
     terms = [nest.once(key, partial(_terms, nest, hardware, cold_constants)) for nest in nests]
     return Estimate(terms, nests[0].tape.total(of.seconds for of in terms))
 
 
 def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
-    """The terms of one statement.
+    """Computes the terms of one statement.
 
     Args:
         cold: whether constants come from memory each time, as weights do within a network.
@@ -81,16 +81,16 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     if call is not None:
         tile, loads, stores = tape.const(LIBRARY_TILE), tape.const(0), tape.const(0)
         elements = tape.const(0)
-    kept = [_kept(nest, a) for a in statement.inputs if nest.over_lanes(a)]
-    if len(kept) > 1:
-        # Of two vectors that are multiplied one comes from memory as it is used: the one that is used less.
-        kept = [kept[0].least(kept[1]), *kept[2:]]
-    registers = tile + tape.total(kept) + 1
+    operands = [_kept(nest, a) for a in statement.inputs if nest.over_lanes(a)]
+    if len(operands) > 1:
+        # One of two multiplied vectors is loaded from memory by its use: the one with fewer uses.
+        operands = [operands[0].least(operands[1]), *operands[2:]]
+    registers = tile + tape.total(operands) + 1
     slid = window(statement)
-    if slid is not None:  # its weights, and as many vectors of data
+    if slid is not None:  # the window's weights, and as many vectors of data
         registers = registers.most(tile + nest.product(lambda loop: loop is slid) * 2 + 1)
     registers = registers if statement.reducing else tape.const(4)
-    # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
+    # Cycles per instruction: ports, then the wait for the sum so far, then spills.
     costs = COST | _byte_dots(hardware)
     work = sum(n * costs.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
     if statement.output.buffer.dtype == "int32" and not any(loop.kind == "tensor" for loop in statement.loops):
@@ -103,8 +103,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     started, latency = _rates_of(statement, rates)
     arithmetic = tape.const(work / started)
     if statement.reducing:
-        # Sums that are as many as hide each other's latency, and no more, never catch up with what delays one of them.
-        # What dots of bytes add up begins anew with each step, and only the last sum waits for the one before.
+        # If just enough sums hide each other's latency, they never make up for a delay of one of them.
+        # Dots of bytes start a new sum in each step, so that only the last addition waits for the one before.
         waits = 1.0 if statement.operations.get("bytedot") else max(1.0, work)
         arithmetic = _together(arithmetic, tape.const(latency * waits) / tile.most(1))
         excess = (registers - hardware.vector_registers).most(0).least(tile)
@@ -152,32 +152,32 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
 
 
 def _divisions(statement: Statement) -> int:
-    """Quotients of the parallel loop's index and what sizes say, which no multiplication stands for."""
+    """Counts quotients of the parallel loop's index by open sizes, which cannot become multiplications."""
     parallel = {loop.var for loop in statement.loops if loop.kind == "parallel"}
-    found = {
+    divisions = {
         node.args
         for access in statement.accesses
         for index in access.indices
         for node in walk(index)
         if node.op in ("floordiv", "mod") and is_sized(node.args[1]) and variables(node.args[0]) & parallel
     }
-    return len(found)
+    return len(divisions)
 
 
 def _byte_dots(hardware: Hardware) -> dict[str, float]:
-    """What four products of bytes in each lane count for, where an instruction of the processor adds them up."""
+    """Returns the cost of four byte products in each lane, if the processor has an instruction that adds them up."""
     feature = "avx512vnni" if hardware.float_lanes == 16 else "avxvnni"
     return {"bytedot": hardware.rates.fma / hardware.rates.dots_of({"int8"})[0]} if feature in hardware.features else {}
 
 
 def _rates_of(statement: Statement, rates: CpuRates) -> tuple[float, float]:
-    """Instructions of a statement's kind that are started in a cycle, and cycles until a result can be used."""
+    """Returns how many instructions of a statement's kind start in a cycle, and the cycles until a result is ready."""
     inside = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
     return rates.dots_of({a.buffer.dtype for a in statement.inputs}) if inside else (rates.fma, rates.fma_latency)
 
 
 def _together(arithmetic: Value, loading: Value) -> Value:
-    """Cycles of two that each could be hidden behind the other: more than the greater where they are alike."""
+    """Combines two terms that hide behind each other, in cycles: more than the greater if they are similar."""
     greater = arithmetic.most(loading)
     share = arithmetic.least(loading) / greater.most(1e-9)
     square = share * share
@@ -185,7 +185,7 @@ def _together(arithmetic: Value, loading: Value) -> Value:
 
 
 def _lanes(nest: Nest, hardware: Hardware) -> Value:
-    """Elements computed by one instruction: a longer vector loop takes several."""
+    """Returns the elements that one instruction computes: a longer vector loop takes several."""
     vector = nest.extent_of("vectorize").most(1)
     widest = max(dtype_bytes(a.buffer.dtype) for a in nest.statement.accesses)
     held = hardware.vector_bytes // widest
@@ -211,7 +211,7 @@ def _transfers(nest: Nest, access: Access) -> Value:
             scattered = nest.extent_of("vectorize")
             together = _permuted(nest, access) if permutes(access, loop.var) else nest.tape.const(1)
             if rows := taken_in_turns(access, loop.var):
-                times = times * (2 * rows - 1)  # a load of each, and as many permutations as join them
+                times = times * (2 * rows - 1)  # a load of each, and the permutations that join them
                 continue
             if wraps(access, loop):
                 times = times * scattered
@@ -223,7 +223,7 @@ def _transfers(nest: Nest, access: Access) -> Value:
 
 
 def _across(nest: Nest, access: Access) -> float:
-    """Loads that a lane counts for which lies in a row of its own: fewer where its neighbours are read, too."""
+    """Returns the loads that a lane in a row of its own counts for: fewer if the row's neighbours are read, too."""
     together = columns_of(access.buffer.dtype)
     if dtype_bytes(access.buffer.dtype) not in ELEMENTS or not access.indices:
         return 1.0
@@ -237,14 +237,14 @@ def _across(nest: Nest, access: Access) -> float:
 
 
 def window(statement: Statement) -> Loop | None:
-    """The unrolled loop of a reduction that runs inside those of the tile, whose positions share what they read."""
+    """Finds the unrolled reduction loop inside the loops of the tile, whose positions share loads; None if absent."""
     unrolled = [loop for loop in statement.loops if loop.kind == "unroll"]
     tiled = any(statement.output.depends(loop.var) for loop in unrolled)
     return unrolled[-1] if tiled and statement.is_reduction(unrolled[-1]) else None
 
 
 def _shared(nest: Nest, access: Access, slid: Loop) -> Value:
-    """Share of distinct elements among those that the positions of a window read along a row of the tile."""
+    """Returns the share of distinct elements among those that a window's positions read along a row of the tile."""
     output, share = nest.statement.output, nest.tape.const(1)
     for index in access.indices:
         names = variables(index)
@@ -258,20 +258,20 @@ def _shared(nest: Nest, access: Access, slid: Loop) -> Value:
 
 
 def permutes(access: Access, var: str, lanes: int = 0) -> bool:
-    """Whether neighbouring lanes read elements close to each other, but not side by side, as groups of channels do.
+    """Tells whether neighbouring lanes read elements close to each other, but not adjacent, as with groups of channels.
 
     Args:
-        lanes: of an instruction that takes what all of them read from one place; 0: it is permuted all the same.
+        lanes: lanes of an instruction that broadcasts an element that all of them read; 0: lanes are permuted anyway.
     """
     divisions = [n for index in access.indices for n in walk(index) if n.op == "floordiv" and var in variables(n)]
     return any(not lanes or not n.args[1].is_const or int(n.args[1].value) % lanes != 0 for n in divisions)
 
 
 def wraps(access: Access, loop: Loop) -> bool:
-    """Whether lanes of some vectors go on at the beginning of a row: all are then gathered.
+    """Tells whether some vectors continue at the beginning of a row, so that all vectors are gathered.
 
-    So are the constants of a row where vectors run over all elements of an array whose rows are no whole vectors; the
-    array itself lies one element after the other.
+    This applies to a row's constants if vectors run over all elements of an array whose rows are not a multiple of a
+    vector. The array itself is contiguous.
     """
     if not any(n.op == "mod" and loop.var in variables(n) for index in access.indices for n in walk(index)):
         return False
@@ -285,8 +285,7 @@ def wraps(access: Access, loop: Loop) -> bool:
 
 
 def taken_in_turns(access: Access, var: str) -> int:
-    """Of how many rows neighbouring lanes read elements in turns, as pairs of 16-bit floats and words of bytes do; 0
-    where of none."""
+    """Returns between how many rows neighbouring lanes alternate, as in pairs of 16-bit floats and words of bytes."""
     if not access.indices or dtype_bytes(access.buffer.dtype) > 2:
         return 0
     *rows, last = access.indices
@@ -299,7 +298,7 @@ def taken_in_turns(access: Access, var: str) -> int:
 
 
 def _permuted(nest: Nest, access: Access) -> Value:
-    """Loads that a vector counts for whose lanes are put in order in a register; more where blocks begin anywhere."""
+    """Returns the loads that a vector with permuted lanes counts for; more if blocks begin at any offset."""
     cost = nest.tape.const(PERMUTED)
     for loop, extent in zip(nest.levels, nest.level_extents, strict=True):
         if content(access.indices[-1], loop.var) == 1:
@@ -308,7 +307,7 @@ def _permuted(nest: Nest, access: Access) -> Value:
 
 
 def _kept(nest: Nest, access: Access) -> Value:
-    """Vectors of an operand that stay in registers while a tile is updated."""
+    """Counts the vectors of an operand that stay in registers while a tile is updated."""
     statement = nest.statement
     return nest.product(
         lambda loop: loop.kind == "unroll" and access.depends(loop.var) and statement.output.depends(loop.var)
@@ -316,7 +315,7 @@ def _kept(nest: Nest, access: Access) -> Value:
 
 
 def _loop_passes(nest: Nest) -> Value:
-    """Passes through the ends of all runtime loops; a loop that runs once is no loop."""
+    """Counts the passes through the ends of all runtime loops; a loop that runs once has no end in the code."""
     passes = nest.tape.const(0)
     for extent, trips in zip(nest.level_extents, nest.trips[1:], strict=True):
         passes = passes + (extent <= 1).otherwise(0, trips)
@@ -331,14 +330,14 @@ def _traffic(
     ways: int,
     busy: Value | None,
 ) -> Value:
-    """Bytes brought into a cache; none if it holds all there is, which an earlier statement or run has left there.
+    """Returns the bytes loaded into a cache; 0 if all data fits, as an earlier statement or run has left it there.
 
-    A private cache holds, of what stands outside the parallel loop, a share a core. Accesses whose lines crowd on few
-    sets, of `ways` lines each, need more room than their bytes; 0 ways: lines are spread evenly.
+    Of data that is reused outside the parallel loop, each private cache holds its core's share. Accesses whose lines
+    crowd on few sets, of `ways` lines each, need more room than their bytes; 0 ways: lines are spread evenly.
 
     Args:
-        carried: by access and level, see `Nest.carried`.
-        occupied: by level, bytes of a cache that the working set takes.
+        carried: bytes loaded, by access and level, see `Nest.carried`.
+        occupied: bytes of a cache that the working set takes, by level.
     """
     parallel = [i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"]
     last = len(nest.trips) - 1
@@ -348,17 +347,17 @@ def _traffic(
         capacities.append(
             nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity)
         )
-    held = [taken <= room for taken, room in zip(occupied, capacities, strict=True)]
+    fits_level = [taken <= room for taken, room in zip(occupied, capacities, strict=True)]
     brought = []
     for access, footprint, loaded in zip(nest.accesses, nest.footprints, carried, strict=True):
         lost = crowding(nest, access, capacity // ways) if ways else None
         out = footprint[last] * nest.trips[last]
-        if lost is not None:  # what one body reads again has been pushed out by what it reads in between
+        if lost is not None:  # lines that a body reads again were evicted in between
             fits = nest.working_sets[last] + lost[last] <= capacities[last]
             out = fits.otherwise(out, out.most(_transfers(nest, access) * LINE * nest.trips[last]))
         for i in range(last, -1, -1):
             here = loaded[i] if i else nest.tape.const(0)
-            fits = held[i]
+            fits = fits_level[i]
             if lost is not None:
                 fits = occupied[i].most(nest.working_sets[i] + lost[i]) <= capacities[i]
             out = fits.otherwise(here, out)
@@ -367,25 +366,25 @@ def _traffic(
 
 
 def _everywhere(nest: Nest, rounds: Sequence[Sequence[Value]], busy: Value) -> list[Value]:
-    """Bytes, by level, that private caches hold in each core beside what one has: all cores go through them.
+    """Returns the bytes, by level, of further copies in private caches, as several cores pass through the same data.
 
     Args:
-        rounds: by access and runtime loop, see `Nest.rounds`.
-        busy: cores.
+        rounds: number of passes, by access and runtime loop, see `Nest.rounds`.
+        busy: number of busy cores.
     """
     parallel = next((i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"), None)
-    found = [nest.tape.const(0)] * len(nest.trips)
+    replicated = [nest.tape.const(0)] * len(nest.trips)
     if parallel is None:
-        return found
+        return replicated
     for footprint, again in zip(nest.footprints, rounds, strict=True):
         others = (again[parallel] - 1).least(busy - 1).most(0)
         for level in range(parallel + 1):
-            found[level] = found[level] + footprint[level] * others
-    return found
+            replicated[level] = replicated[level] + footprint[level] * others
+    return replicated
 
 
 def _constants(nest: Nest) -> Value:
-    """Bytes of the constants that are read, each once."""
+    """Returns the bytes of the constants that are read, each counted once."""
     pairs = zip(nest.accesses, nest.footprints, strict=True)
     return nest.tape.total(footprint[0] for access, footprint in pairs if access.buffer.constant)
 
@@ -395,13 +394,13 @@ def _parallel(nest: Nest) -> Value:
 
 
 def _balance(nest: Nest, hardware: Hardware) -> Value:
-    """Useful share of the cores' time when the parallel iterations are dealt out evenly."""
+    """Returns the useful share of the cores' time if the parallel iterations are dealt out evenly."""
     count = _parallel(nest)
     return count / (count.ceildiv(hardware.cores) * hardware.cores)
 
 
 def _starts(nest: Nest) -> Value:
-    """How often a parallel loop is started."""
+    """Returns how often a parallel loop is started."""
     for i, loop in enumerate(nest.levels):
         if loop.kind == "parallel":
             return (nest.level_extents[i] <= 1).otherwise(0, nest.trips[i])

@@ -1,9 +1,9 @@
-"""The estimate for GPUs: what each kernel computes and moves, how well it fills the machine, what nothing hides.
+"""The estimate for GPUs: computation and traffic of each kernel, its utilisation of the machine, exposed latencies.
 
-Traffic is counted where it goes through: wavefronts of shared memory with their bank conflicts, sectors from the
-second-level cache by what a warp reads at once, and what a kernel must bring from memory once. The slowest of these
-sets the pace, as far as the blocks are many enough to keep all multiprocessors busy and their threads enough to hide
-latency; every step that waits for its own copies adds the time of the way to memory.
+Traffic is counted at each level. Shared memory has wavefronts with bank conflicts. The second-level cache has sectors
+by a warp's simultaneous reads. Memory has the bytes that a kernel must load once. The slowest of these sets the pace,
+if there are enough blocks to keep all multiprocessors busy and enough threads to hide latency. Every step that waits
+for its own copies adds the latency of memory.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ from search_space.ir.tape import Value
 from search_space.lower.blocks import PIPELINE, kernels, shared_bytes
 
 LATENCY_CYCLES = 800.0
-"""From a multiprocessor to memory and back."""
+"""Latency of memory, as seen by a multiprocessor."""
 SHARED_CYCLES = 32.0
-"""From a load of shared memory to its value."""
+"""Latency of a load of shared memory."""
 ADDRESS = 2.0
-"""Instructions by which the address of an access to device memory is made."""
+"""Instructions that compute the address of an access to device memory."""
 GUARD = 1.5
-"""Instructions of a comparison by which it is decided whether an element is there."""
+"""Instructions of a comparison that decides whether an element exists."""
 WRITTEN_OUT = 256.0
-"""Multiply-adds up to which the emitter writes a step's loops out."""
+"""Multiply-adds up to which the emitter unrolls a step's loops."""
 MMA_CYCLES = 8.0
-"""From one instruction of the tensor cores of a quarter of a multiprocessor to the next."""
+"""Cycles between two instructions of the tensor cores in a quarter of a multiprocessor."""
 MMA_SHARE = 0.63
-"""Of the peak of compute capability 9.0, what instructions of one warp reach; those of four reach it."""
+"""Share of the peak of compute capability 9.0 that instructions of one warp reach; those of four reach the peak."""
 HINDERED = 0.15
 """Share of the lesser of instructions, shared memory and traffic that the greatest of them does not hide."""
 BLOCK_SECONDS = 0.5e-9
-"""From the start of one block to that of the next, somewhere on the device."""
+"""Seconds between the starts of two blocks, anywhere on the device."""
 STEP_CYCLES = 60.0
-"""What a step costs besides, in barriers and in starting its copies."""
+"""Additional cycles of a step, for barriers and for starting its copies."""
 DRAIN_CYCLES = 60.0
-"""From the last product of a step that warpgroups wait for to the first of the next, besides; an assumption."""
+"""Additional cycles between the products of two steps if warpgroups wait in between; an assumption."""
 FLIGHT_BYTES = 32768.0
-"""Bytes on their way to one multiprocessor that keep the memory busy."""
+"""Bytes in flight to one multiprocessor that keep the memory busy."""
 MOST_IN_FLIGHT = 128.0
-"""Bytes that one thread asks for at once at most."""
+"""Maximum bytes that one thread requests at once."""
 LOADS_TOGETHER, LOADS_LONG = 32.0, 4.0
-"""Steps of a loop of loads that the emitter writes out as a whole, and those of a longer one."""
+"""Steps up to which the emitter unrolls a loop of loads fully, and the unrolling factor of a longer one."""
 FMA_IN_FLIGHT = 512.0
-"""Multiply-adds of one multiprocessor that keep its pipelines busy."""
+"""Multiply-adds in flight in one multiprocessor that keep its pipelines busy."""
 LANES = 128
-"""Multiply-adds a multiprocessor starts in a cycle."""
+"""Multiply-adds that a multiprocessor starts in a cycle."""
 ISSUE = 128
-"""Instructions of threads that it issues in a cycle."""
+"""Instructions of threads that a multiprocessor issues in a cycle."""
 REGISTERS = 24
-"""Those that a thread needs besides its arrays."""
+"""Registers that a thread needs besides its arrays."""
 MATRIX_ROW = 16
-"""Bytes of a row of the matrices that the tensor cores are given."""
+"""Bytes of a row of the matrices that the tensor cores read."""
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """One kernel: its statements, and what its blocks take.
+    """One kernel: its statements, and the resources of its blocks.
 
     Attributes:
-        nests: of its statements.
-        shared: bytes of shared memory of a block; registers: 32-bit ones of a thread's arrays.
-        steps: how often a block waits for copies.
-        stages: steps whose tiles are there at once; 0: none waits.
-        by_groups: whether warpgroups multiply, whose products of two steps go on at once where there are more stages
-            than two.
+        nests: indices of its statements.
+        shared: bytes of shared memory of a block.
+        registers: 32-bit registers of a thread's arrays.
+        steps: number of times that a block waits for copies.
+        stages: steps whose tiles are in shared memory at once; 0: no step waits.
+        by_groups: whether warpgroups multiply; their products of two steps overlap if there are more than two stages.
     """
 
     nests: tuple[int, ...]
@@ -83,9 +83,10 @@ class _Kernel:
     by_groups: bool
 
     def waiting(self, step: Value) -> Value:
-        """Cycles of a step of a block that it waits in, where it would work for so many if it had all it needs.
+        """Returns the cycles that a block waits in a step, which takes `step` cycles of work when all data is ready.
 
-        Copies are asked for some steps ahead, so in each of these steps a part of the way to memory remains.
+        Copies are requested some steps ahead. So each step waits for an equal part of the latency of memory, as far as
+        its work does not hide it.
         """
         tape = step.tape
         if self.stages < 2:
@@ -93,15 +94,15 @@ class _Kernel:
         overlapping = self.by_groups and self.stages > 2
         ahead = self.stages - 2 if overlapping else self.stages - 1
         late = (tape.const(LATENCY_CYCLES / ahead) - step).most(0)
-        if overlapping:  # products of the step before go on at the barrier
+        if overlapping:  # products of the previous step continue at the barrier
             return late
         return late + STEP_CYCLES + (DRAIN_CYCLES if self.by_groups else 0.0)
 
 
 def _terms(nest: Nest, hardware: Hardware) -> Terms:
-    """The terms of one statement.
+    """Computes the terms of one statement.
 
-    Traffic is in bytes: through shared memory, from the second-level cache, from memory; misses and arithmetic are
+    Traffic is in bytes: through shared memory, from the second-level cache, from memory. Misses and arithmetic are
     cycles of one multiprocessor doing all of it.
     """
     tape, statement, gpu = nest.tape, nest.statement, _gpu(hardware)
@@ -161,7 +162,7 @@ def _terms(nest: Nest, hardware: Hardware) -> Terms:
 
 
 def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
-    """See `base.Estimator`; the terms have their kernel's share of the machine in them."""
+    """Estimates a program, see `base.Estimator`; each statement's seconds are its share of its kernel's time."""
     terms = [_terms(nest, hardware) for nest in nests]
     gpu, tape = _gpu(hardware), nests[0].tape
     done, seconds = list(terms), tape.const(0)
@@ -171,7 +172,7 @@ def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, co
             continue
         blocks, threads = (_largest([nests[i] for i in kernel.nests], kinds) for kinds in (BLOCKS, THREADS))
         taken = (kernel.registers + REGISTERS).least(gpu.registers_thread) * threads
-        # What runs out first says how many blocks are resident; of shared memory the system takes 1 KiB for each.
+        # The scarcest resource limits the resident blocks; the system takes 1 KiB of shared memory for each.
         resident = (tape.const(gpu.threads_sm) // threads).least(gpu.blocks_sm)
         resident = resident.least(tape.const(gpu.registers_sm) // taken.most(1))
         resident = resident.least(tape.const(gpu.shared_sm) // (kernel.shared + 1024)).most(1)
@@ -197,15 +198,15 @@ def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, co
             slowest = slowest.most(part)
         slowest = slowest.most(blocks * (BLOCK_SECONDS * hertz))
         cycles = slowest + (tape.total(parts) - slowest).most(0) * HINDERED
-        if not kernel.stages:  # a block loads and then computes: while the next ones load, where there are some
+        if not kernel.stages:  # a block computes after its loads, while the next blocks load, if there are any
             cycles = cycles + (parts[0] + parts[1]).least(parts[2].most(parts[3])) / blocks.ceildiv(gpu.sms)
-        together = blocks.ceildiv(gpu.sms).least(resident)  # blocks of a multiprocessor, which work while one waits
+        together = blocks.ceildiv(gpu.sms).least(resident)  # resident blocks, which work while one waits
         working = cycles / hardware.cores / together
         waits = waves * kernel.steps * kernel.waiting(working / (waves * kernel.steps))
         alone = working + waits
         waiting = (alone - cycles / hardware.cores).most(waits / 4) + LATENCY_CYCLES
-        whole = cycles / hertz + waiting / hardware.clock_hz + gpu.launch_seconds
-        seconds = seconds + whole
+        kernel_seconds = cycles / hertz + waiting / hardware.clock_hz + gpu.launch_seconds
+        seconds = seconds + kernel_seconds
         total = tape.total(t.seconds for t in mine).most(1e-12)
         for i in kernel.nests:
             share = terms[i].seconds / total
@@ -214,20 +215,20 @@ def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, co
                 registers=kernel.registers,
                 overhead=waiting * hardware.cores * share,
                 balance=computing,
-                seconds=whole * share,
+                seconds=kernel_seconds * share,
             )
     return Estimate(done, seconds)
 
 
 def _hidden(nest: Nest, active: Value) -> Value:
-    """Share of the time in which warps that read tiles of shared memory compute rather than wait for it.
+    """Returns the share of the time in which warps that read tiles of shared memory compute rather than wait for it.
 
-    A schedule of instructions begins with loads, once in every body that is written out; the others of the `active`
-    threads of a multiprocessor work meanwhile.
+    Scheduled instructions begin with loads, once per unrolled body; meanwhile the other `active` threads of a
+    multiprocessor work.
     """
     tape, statement = nest.tape, nest.statement
     if not statement.reducing or statement.output.memory or _by_groups(statement):
-        return tape.const(1)  # warpgroups leave it to the tensor cores to read tiles
+        return tape.const(1)  # for warpgroups the tensor cores read the tiles
     body = nest.product(_unrolled)
     if any(loop.kind == "tensor" for loop in statement.loops):
         body = body * MMA_CYCLES
@@ -245,7 +246,7 @@ def _gpu(hardware: Hardware) -> GpuLimits:
 
 
 def _kernels(program: LoopProgram, nests: Sequence[Nest], gpu: GpuLimits) -> list[_Kernel]:
-    """What each kernel takes; statements are known by the loops around them."""
+    """Lists the kernels with their resources; a kernel's statements are those inside its loops."""
     columns, tape = nests[0].columns, nests[0].tape
     bodies = list(kernels(program.body))
     out = []
@@ -269,13 +270,13 @@ def _kernels(program: LoopProgram, nests: Sequence[Nest], gpu: GpuLimits) -> lis
 
 
 def _copies_in(stmt: Stmt) -> bool:
-    """Whether a loop's body begins with a buffer in shared memory."""
+    """Tells whether a loop's body begins with a buffer in shared memory."""
     return isinstance(stmt, Allocate) and stmt.buffer.scope == "shared"
 
 
 def _registers(stmt: Stmt, nest: Nest, gpu: GpuLimits) -> list[Value]:
-    """32-bit registers of the arrays that each thread has, those of virtual threads included."""
-    found: list[Value] = []
+    """Lists the 32-bit registers of each thread's arrays, those of virtual threads included."""
+    counts: list[Value] = []
 
     def visit(node: Stmt, times: Value) -> None:
         if isinstance(node, For):
@@ -283,17 +284,17 @@ def _registers(stmt: Stmt, nest: Nest, gpu: GpuLimits) -> list[Value]:
             return
         if isinstance(node, Allocate) and node.buffer.scope in HELD:
             size = nest.tape.product(nest.columns(e) for e in node.buffer.shape)
-            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / HELD[node.buffer.scope]))
+            counts.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / HELD[node.buffer.scope]))
         body = getattr(node, "body", ())
         for child in body if isinstance(body, tuple) else (body,):
             visit(child, times)
 
     visit(stmt, nest.tape.const(1))
-    return found
+    return counts
 
 
 def _largest(nests: Sequence[Nest], kinds: tuple[str, ...]) -> Value:
-    """The most blocks, or threads, of the statements of a kernel."""
+    """Returns the maximum number of blocks, or threads, among the statements of a kernel."""
     out = nests[0].tape.const(1)
     for nest in nests:
         out = out.most(nest.extent_of(*kinds))
@@ -301,7 +302,7 @@ def _largest(nests: Sequence[Nest], kinds: tuple[str, ...]) -> Value:
 
 
 def _thread_loops(nest: Nest, access: Access) -> list[tuple[Loop, Value, Value]]:
-    """The loops of threads, x first: each with its extent and how far an access moves along it."""
+    """Lists the loops of threads, x first, each with its extent and the stride of an access along it."""
     found = {loop.kind: (loop, e) for loop, e in _threads(nest)}
     return [(*found[kind], nest.stride(access, found[kind][0].var)) for kind in THREADS if kind in found]
 
@@ -311,7 +312,7 @@ def _threads(nest: Nest) -> list[tuple[Loop, Value]]:
 
 
 def _vector(nest: Nest, access: Access) -> tuple[Value, Value]:
-    """Elements of an access that a thread moves at once, and how many such moves one execution of the vector takes."""
+    """Returns the elements of an access that a thread moves at once, and the number of moves per vector execution."""
     one = nest.tape.const(1)
     for loop, extent in zip(nest.statement.loops, nest.extents, strict=True):
         if loop.kind == "vectorize":
@@ -323,18 +324,18 @@ def _vector(nest: Nest, access: Access) -> tuple[Value, Value]:
 
 
 def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
-    """Cycles of the pipeline of shared memory that all executions take, each of one 4-byte value for every lane.
+    """Returns the cycles of the pipeline of shared memory for all executions; a cycle moves one 4-byte value per lane.
 
-    A vector of n values takes n cycles, each for a part of the lanes, and more where these meet in banks; half of them
-    where neighbours in pairs read the same, as those of a tile do (`targets.cuda.lanes`).
+    A vector of n values takes n cycles, each for a part of the lanes, and more if these conflict in banks. It takes
+    half of them if lanes in pairs read the same, as in tiles (`targets.cuda.lanes`).
     """
     tape = nest.tape
     if any(loop.kind == "tensor" for loop in nest.statement.loops):
         return _matrices(nest, access, gpu)
     width, moves = _vector(nest, access)
     words = (width * (dtype_bytes(access.buffer.dtype) / 4)).most(1)
-    places = tape.const(gpu.banks) / words  # vectors that the banks hold, and lanes of a part
-    lanes, conflict = places, tape.const(1)
+    vectors = tape.const(gpu.banks) / words  # vectors that the banks hold, and lanes of a part
+    lanes, conflict = vectors, tape.const(1)
     for _, extent, stride in _thread_loops(nest, access):
         along = extent.least(lanes)
         lanes = (lanes // along).most(1)
@@ -342,15 +343,15 @@ def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
         apart = stride / width
         met = tape.const(1)
         for power in (2, 4, 8, 16, 32):
-            met = _divides(power, apart).otherwise(places.least(power), met)
-        conflict = conflict * still.otherwise(1, along.ceildiv(places / met))
+            met = _divides(power, apart).otherwise(vectors.least(power), met)
+        conflict = conflict * still.otherwise(1, along.ceildiv(vectors / met))
     halved = (tape.const(1) < words).otherwise(_in_pairs(nest, access), 0).otherwise(2, 1)
     warps = nest.iterations / nest.extent_of("vectorize").most(1) / gpu.warp
     return warps * moves * (words / halved).most(1) * conflict / _reused(nest, access)
 
 
 def _in_pairs(nest: Nest, access: Access) -> Value:
-    """Whether lanes whose numbers differ in bit 0, or those that differ in bit 1, read the same: 1 or 0."""
+    """Returns 1 if all lanes whose numbers differ only in bit 0, or only in bit 1, read the same elements, else 0."""
     tape, one = nest.tape, nest.tape.const(1)
     found = {loop.kind: (e, nest.stride(access, loop.var) <= 0) for loop, e in _threads(nest)}
     (x, still), (y, below) = (found.get(kind, (one, tape.const(1))) for kind in THREADS[:2])
@@ -364,21 +365,21 @@ def _divides(n: int, value: Value) -> Value:
 
 
 def _matrices(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
-    """The same of fragments: rows of 16 bytes, eight of which are read at once unless they begin in the same banks."""
+    """Returns the cycles of fragments: rows of 16 bytes, eight of which are read at once unless banks conflict."""
     tape, size = nest.tape, dtype_bytes(access.buffer.dtype)
     pitch = tape.const(1)
     for loop in nest.statement.loops:
         if loop.kind == "tensor":
             pitch = pitch.most(nest.stride(access, loop.var))
     rows, met = pitch * size / MATRIX_ROW, tape.const(1)
-    for power in () if _by_groups(nest.statement) else (2, 4, 8):  # whose tiles are swizzled
+    for power in () if _by_groups(nest.statement) else (2, 4, 8):  # warpgroups' tiles are swizzled
         met = _divides(power, rows).otherwise(power, met)
     again = nest.product(lambda loop: loop.kind == "tensor" and not access.depends(loop.var))
     return nest.iterations / again * met * size / (gpu.banks * 4)
 
 
 def _requested(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
-    """Bytes of the sectors that all executions ask for."""
+    """Returns the bytes of the sectors that all executions request."""
     tape, size = nest.tape, dtype_bytes(access.buffer.dtype)
     width, _ = _vector(nest, access)
     run, lanes, shared = width, tape.const(gpu.warp), tape.const(1)
@@ -394,14 +395,14 @@ def _requested(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
 
 
 def _reused(nest: Nest, access: Access) -> Value:
-    """Executions of an unrolled body for which one read serves."""
+    """Returns how many executions of an unrolled body share one read."""
     if access.writes and access.reads:
         return nest.tape.const(1)
     return nest.product(lambda loop: loop.kind in ("unroll", "vectorize") and not access.depends(loop.var))
 
 
 def _in_flight(nest: Nest) -> Value:
-    """Bytes that a thread asks memory for before it waits; of a tile, all that it copies."""
+    """Returns the bytes that a thread requests from memory before it waits; for a tile, all that it copies."""
     statement = nest.statement
     reads = [a for a in statement.inputs if a.buffer.scope == "global"]
     if not reads:
@@ -416,17 +417,17 @@ def _in_flight(nest: Nest) -> Value:
 
 
 def _by_warps(statement: Statement) -> bool:
-    """Whether single warps multiply."""
+    """Tells whether single warps multiply."""
     return statement.output.buffer.scope == "warp"
 
 
 def _by_groups(statement: Statement) -> bool:
-    """Whether four warps multiply together."""
+    """Tells whether four warps multiply together."""
     return statement.output.buffer.scope == "warpgroup"
 
 
 def _tensor_rate(nest: Nest, gpu: GpuLimits) -> float:
-    """Operations a second of the tensor cores for the statement's operands."""
+    """Returns the operations per second of the tensor cores for the statement's operands."""
     rates = dict(gpu.tensor_flops)
     dtypes = [a.buffer.dtype for a in nest.statement.inputs]
     found = [rates.get("tfloat32" if d == "float32" else d) for d in dtypes]

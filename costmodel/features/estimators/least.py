@@ -1,8 +1,8 @@
-"""What the estimate of any schedule of a definition must be at least: known before a sketch of it is lowered.
+"""Lower bound of the estimates of all schedules of a definition, computed without lowering a sketch of it.
 
-Of a product of matrices or a convolution all multiply-adds are done, at most as many a cycle as a processor starts, and
-its constants come from memory at least once where nothing has kept them. Algorithms differ in both: Winograd's multiply
-less and have larger weights. What else a schedule costs is not known without it, and counts nothing here.
+A product of matrices or a convolution executes all its multiply-adds, at most at the rate of the processor. If its
+constants are cold, it loads them from memory at least once. Algorithms differ in both: Winograd's multiplies less and
+has larger weights. Other costs depend on the schedule, and are not included.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from search_space.tags import Tag
 from search_space.tensor import Operation, Tensor
 
 WIDE = "float32"
-"""The type whose products one instruction makes a vector of; instructions for narrow ones make several a lane."""
+"""Type whose products one instruction computes in each lane; instructions for narrow types compute several per lane."""
 
 
 def least_seconds(tensors: Sequence[Tensor], hardware: Hardware, cold_constants: bool) -> float:
-    """A lower bound of the CPU's estimate (`cpu.estimate`), in seconds, of all schedules of a definition.
+    """Returns a lower bound of the CPU's estimate (`cpu.estimate`), in seconds, for all schedules of a definition.
 
     Args:
-        tensors: the definition, its output last.
-        hardware: the machine; 0 where it is no CPU, as of others nothing is known here.
+        tensors: tensors of the definition, its output last.
+        hardware: limits of the machine; the bound is 0 unless it is a CPU.
         cold_constants: whether constants come from memory at each execution.
     """
     if hardware.kind != "cpu":
@@ -36,7 +36,7 @@ def least_seconds(tensors: Sequence[Tensor], hardware: Hardware, cold_constants:
 
 
 def _of_stage(op: Operation, hardware: Hardware, cold: bool) -> float:
-    """Of one sum of products in float32; 0 of all else."""
+    """Returns the bound of one sum of products in float32; 0 for any other operation."""
     assert op.body is not None
     extents = {axis.name: axis.extent for axis in (*op.axis, *op.reduce_axis)}
     reads = [node for node in walk(op.body) if node.op == "load"]
@@ -48,19 +48,19 @@ def _of_stage(op: Operation, hardware: Hardware, cold: bool) -> float:
 
 
 def _constants(reads: Sequence[Expr], extents: dict[str, int]) -> int:
-    """Bytes of the constants of which every element is read: each index is an axis as long as the dimension."""
-    whole = {}
+    """Returns the bytes of constants whose elements are all read: each index is an axis as long as the dimension."""
+    sizes = {}
     for node in reads:
         source: Operation = node.args[0].op
         indices = [str(index.args[0]) if index.op == "var" else "" for index in node.args[1:]]
         if source.constant or source.tag == Tag.CONSTANT:
             if len(set(indices)) == len(indices) and [extents.get(i) for i in indices] == list(source.shape):
-                whole[source] = prod(source.shape) * dtype_bytes(source.dtype)
-    return sum(whole.values())
+                sizes[source] = prod(source.shape) * dtype_bytes(source.dtype)
+    return sum(sizes.values())
 
 
 def _bandwidth(hardware: Hardware) -> float:
-    """Bytes a second from memory that a kernel reaches at most, on one core or on all."""
+    """Returns the bytes per second from memory that a kernel reaches at most, on one core or on all."""
     rates = hardware.rates
     hertz = hardware.peak_flops / (hardware.cores * 2 * rates.fma * hardware.float_lanes)
     return max(rates.one[-1], rates.each[-1] * hardware.cores) * hertz
