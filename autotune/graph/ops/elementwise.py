@@ -22,13 +22,13 @@ def elementwise(
     compute: Callable[..., Array] | None = None,
     attributes: Checker | None = None,
 ) -> GraphOp:
-    """Defines an operation on the elements that broadcasting brings together.
+    """Defines an operation on elements aligned by broadcasting.
 
     Args:
-        name: as nodes call it.
+        name: name that nodes refer to.
         expression: attributes and an element of each input → the element of the output.
         compute: attributes and arrays → the output in NumPy.
-        attributes: checker of the attributes; by default there are none.
+        attributes: checker of the attributes; no attributes by default.
     """
 
     def define(attrs: Attributes, tensors: Tensors) -> te.Tensor:
