@@ -70,7 +70,7 @@ class GraphOp:
         """Infers the type of the output.
 
         Raises:
-                ValueError, TypeError: types of the inputs do not fit together.
+            ValueError, TypeError: types of the inputs do not fit together.
         """
         return _inferred(self, tuple(attrs.items()), tuple(types))
 
@@ -188,7 +188,7 @@ def broadcast(types: Types) -> tuple[int, ...]:
     """Computes the shape that arrays broadcast to, as in NumPy.
 
     Raises:
-            ValueError: extents differ and are not 1.
+        ValueError: extents differ and are not 1.
     """
     rank = max((len(kind.shape) for kind in types), default=0)
     extents = []
@@ -227,6 +227,6 @@ def find(name: str) -> GraphOp:
     """Looks up an operation by its name.
 
     Raises:
-            ValueError: no operation has the name.
+        ValueError: no operation has the name.
     """
     return OPS[choice("op", name, OPS)]

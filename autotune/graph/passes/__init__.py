@@ -58,7 +58,7 @@ def find_pass(name: str) -> GraphPass:
     """Looks up a pass by its name.
 
     Raises:
-            ValueError: no pass has the name.
+        ValueError: no pass has the name.
     """
     known = {**PASSES, **OPTIONAL}
     if name not in known:
@@ -70,7 +70,7 @@ def optimiser(passes: Iterable[str] | None = None) -> Repeat:
     """Builds the pass that `optimise` applies.
 
     Raises:
-            ValueError: a name is unknown.
+        ValueError: a name is unknown.
     """
     return Repeat(tuple(find_pass(name) for name in (PASSES if passes is None else passes)), ROUNDS)
 

@@ -46,7 +46,7 @@ class GraphPass(ABC):
         """Rewrites a graph, which is not modified; returns the same object if there is nothing to do.
 
         Raises:
-                ValueError: the graph does not admit the options of the pass.
+            ValueError: the graph does not admit the options of the pass.
         """
 
     def __call__(self, graph: Graph) -> Graph:
@@ -176,7 +176,7 @@ def check_step(before: Graph, after: Graph) -> None:
     """Verifies the graph that a pass returned, and compares its outputs with those of the graph before.
 
     Raises:
-            GraphError: the graph is invalid, or its outputs have other names or types.
+        GraphError: the graph is invalid, or its outputs have other names or types.
     """
     verify(after)
     wanted, got = ([*zip(g.output_names, map(g.type, g.outputs), strict=True)] for g in (before, after))

@@ -31,7 +31,7 @@ def evaluate_program(
         watched: names of nodes whose values are returned, too.
 
     Raises:
-            RuntimeError: PyTorch lacks a kernel of an operator in another dtype.
+        RuntimeError: PyTorch lacks a kernel of an operator in another dtype.
     """
     types, constants = types or {}, constants_of(program)
     arguments: list[Any] = []

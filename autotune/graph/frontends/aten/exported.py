@@ -31,7 +31,7 @@ def import_exported(program: ExportedProgram, name: str = "network") -> Graph:
         name: name of the network.
 
     Raises:
-            ModelError: the program has unsupported operators, all of which are named, or changes its own state.
+        ModelError: the program has unsupported operators, all of which are named, or changes its own state.
     """
     return import_lowered(lower(program), name)
 
@@ -75,7 +75,7 @@ def import_lowered(
         watched: names of nodes whose values become further outputs.
 
     Raises:
-            ModelError: unsupported operators, all of which are named, or shapes that depend on data.
+        ModelError: unsupported operators, all of which are named, or shapes that depend on data.
     """
     constants = constants_of(program)
     graph = program.graph if shapes is None else _specialised(program, constants, shapes)
@@ -94,7 +94,7 @@ def inputs_of(program: ExportedProgram) -> list[str]:
     """Lists the placeholders for which a caller passes tensors; numbers are part of the program.
 
     Raises:
-            ModelError: an input is not a tensor, parameter or number.
+        ModelError: an input is not a tensor, parameter or number.
     """
     names = []
     for spec in program.graph_signature.input_specs:
@@ -120,7 +120,7 @@ def outputs_of(program: ExportedProgram) -> Iterator[tuple[str, str]]:
     """Yields the public name of each output and its node: `output`, `output_1` of a tuple, or keys of a mapping.
 
     Raises:
-            ModelError: an output is a number.
+        ModelError: an output is a number.
     """
     args = [spec.arg for spec in program.graph_signature.output_specs if spec.kind is OutputKind.USER_OUTPUT]
     spec: Any = program.call_spec.out_spec
@@ -160,7 +160,7 @@ def _specialised(
     """Specialises the program's graph to static shapes.
 
     Raises:
-            ModelError: the shape of a result depends on data.
+        ModelError: the shape of a result depends on data.
     """
     arguments: list[Any] = []
     for node in program.graph.find_nodes(op="placeholder"):
