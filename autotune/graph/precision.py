@@ -33,7 +33,7 @@ LAYERS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose", "matmul", "batch_mat
 """Operations that multiply 16-bit floats and sum in float32."""
 
 FEW_CHANNELS = 4
-"""Maximum channels of an input that is multiplied in float32, such as an image: pairs of channels would be mostly padding.
+"""Maximum channels of an input that is multiplied in float32, such as an image: channel pairs would be mostly padding.
 
 Channels of a group are paired if their number is even."""
 
