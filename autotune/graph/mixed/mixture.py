@@ -40,7 +40,7 @@ class Mixture:
         full: kernels in float32, by name.
         narrow: kernels in 16 bits.
         wanted: minimum ratio of signal to noise of every output, dB.
-        asked: the configuration's bound: the ratio, or the name of a peer whose error is the bound.
+        asked: the configuration's bound: the ratio in dB, or "as openvino" for the error of that peer.
         predicted: ratio of signal to noise of the worst output, dB, with the noise of all places summed.
         measured: measured ratio with all places rounded together, on the same inputs.
         inputs: number of sets of inputs.

@@ -1,6 +1,6 @@
 """Attention: softmax of the products of queries and keys, times the values, without the softmax in memory.
 
-In bfloat16 the exponents are rounded before they are summed up and multiplied, as the softmax by itself would be.
+In bfloat16 the exponents are rounded before they are summed up and multiplied, as in a separate softmax.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _attention(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     If `causal` is not 0, each `causal` consecutive rows of queries belong to one position and see the keys up to it.
 
     The weighted sums of a row are divided by its total; dividing its scores takes more divisions. Weights in bfloat16
-    are multiplied in pairs where the machine has such an instruction; the last of an odd number is added separately.
+    are multiplied in pairs if the machine has such an instruction; the last of an odd number is added separately.
     """
     queries, keys, values, *more = tensors
     if any(len(t.shape) != 3 for t in (queries, keys, values)):

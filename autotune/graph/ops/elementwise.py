@@ -48,7 +48,7 @@ def from_function(
 
 
 def _integer(name: str, expression: Callable[..., Any], function: Callable[..., Array], *dtypes: str) -> GraphOp:
-    """Defines an operation on inputs that have one of these types, the same for all."""
+    """Defines an operation on inputs that share one of these dtypes."""
 
     def attributes(given: Attributes, types: Types) -> dict[str, Any]:
         found = {kind.dtype for kind in types}

@@ -79,7 +79,7 @@ class _AsBytes(GraphOp):
 
 
 register(
-    # The bytes of floats (n, c, h, w), rounded as `quantise_linear` does, as `quantise` where the scale is `inverse`;
+    # The bytes of floats (n, c, h, w), rounded as in `quantise_linear`, or as in `quantise` if the scale is `inverse`;
     # the last input has the bytes of the channels beyond theirs.
     GraphOp("image_words", Kind.compute, _attributes, _image_words, compute=_computed),
     _AsBytes("as_bytes", Kind.view, _bytes_attributes),

@@ -196,14 +196,14 @@ register(
         lambda attrs, x, inverse, zero: quantised(x, inverse, zero, attrs["dtype"]),
         _quantise_attributes,
     ),
-    elementwise(  # the same by a quotient, as ONNX has it
+    elementwise(  # rounding by a quotient, as in ONNX
         "quantise_linear",
         lambda attrs, x, scale, zero: rounded_steps(x / scale, zero, attrs["dtype"]).astype(attrs["dtype"]),
         lambda attrs, x, scale, zero: quantised_linear(x, scale, zero, attrs["dtype"]),
         _quantise_attributes,
     ),
     from_function("dequantise", _dequantise, dequantised, _dequantise_attributes),
-    from_function(  # what bytes stand for, added to a float
+    from_function(  # the numbers of bytes, added to a float
         "add_dequantised",
         _add_dequantised,
         lambda x, q, scale, zero: x + dequantised(q, scale, zero),
@@ -232,7 +232,7 @@ register(
         lambda q: (q.astype(np.int16) + 128).astype(np.uint8),
         typed("int8"),
     ),
-    from_function(  # bytes brought to the scale of a sum, a part of theirs
+    from_function(  # bytes on the finer scale of a sum
         "widen",
         lambda q, factor: q.astype("int32") * factor,
         lambda q, factor: q.astype(np.int32) * factor,

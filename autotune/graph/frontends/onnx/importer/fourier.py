@@ -42,7 +42,7 @@ def whole(extent: int, parts: int, length: int, inverse: bool, onesided: bool) -
 def stages(digits: Digits, parts: int, inverse: bool) -> Iterator[Array]:
     """Yields the matrices of each stage, (batch, frequencies, parts of outputs, parts of inputs, places).
 
-    The batch are the frequency digits of earlier stages, the first one outermost. The inverse is scaled.
+    The batch consists of the frequency digits of earlier stages, the first one outermost. The inverse is scaled.
     """
     sign = 1 if inverse else -1
     done = np.zeros(1, np.int64)  # frequencies of the batch

@@ -28,7 +28,7 @@ SHAPES = ("Shape", "Size")
 SHAPELESS = ("NonMaxSuppression", "NonZero", "Unique")
 """Operators whose output shapes depend on elements."""
 MOST_FOLDED = 1 << 24
-"""Maximum elements of the constant inputs of a node that is evaluated at import; larger ones stay in the graph."""
+"""Maximum elements of constants that are evaluated at import; nodes on larger ones stay in the graph."""
 
 
 def import_nodes(context: ModelContext, nodes: Iterable[onnx.NodeProto]) -> None:
