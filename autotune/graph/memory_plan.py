@@ -15,6 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 ALIGNMENT = 64
+"""Default alignment of offsets in bytes."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ _LEVELS = {
 VARIANTS = ("all", "extended", "blocked")
 """Variants of a graph: fully optimised (to blocked channels and back), without layout changes, or blocked."""
 MOST_SESSIONS = 256
+"""Maximum number of sets of weights, each of which needs a session of its own."""
 REFUSALS = (state.NotImplemented, state.InvalidGraph, state.InvalidArgument, state.Fail)
 
 

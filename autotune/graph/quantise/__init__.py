@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 TEST_INPUTS = 2
+"""Sets of inputs that are reserved for the measurement of accuracy."""
 MODES = {"int8": quantise, "shift8": quantise_shift}
 """Quantisation methods by the names of `network.quantise`."""
 

@@ -15,7 +15,9 @@ from autotune.graph.quantise.formats import TINIEST_SCALE, Format, Weights, quan
 FURTHEST = 2.0**20
 """Maximum ratio of an operand's or the output's scale to a sum's."""
 LARGEST_BIAS = 2.0**28
+"""Maximum bias in steps of a sum, which leaves most of int32 to the products."""
 LARGEST = 2**31 - 1
+"""Greatest int32."""
 FINE = 64
 """Minimum number of a sum's steps per step of an operand or the output: the bias is whole steps of the sum."""
 WIDENED = 2**14

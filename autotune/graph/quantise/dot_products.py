@@ -17,6 +17,7 @@ from autotune.graph.quantise.products import DEPTH, with_zero_channels
 from search_space.operators.windows import both_sides
 
 ZERO = 128
+"""Offset from int8 to uint8."""
 _PLAIN = {"shift_conv2d": "conv2d", "shift_matmul": "matmul"}
 
 

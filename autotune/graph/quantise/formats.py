@@ -21,6 +21,7 @@ FINER = 4
 """Number of exponents that are tried, from that of the largest value down."""
 LEAST_SCALE = 2.0**-100
 TINIEST = -64
+"""Least exponent of a power-of-two scale; a tensor of zeros gets it."""
 TINIEST_SCALE = 2.0**TINIEST
 MOST_DECIBELS = 999.0
 """Decibels that are reported without any noise."""

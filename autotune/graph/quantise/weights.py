@@ -26,6 +26,7 @@ LEAST_ROWS = 16
 CLIPPED = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 """Shares of a group's range that are tried."""
 TINIEST = 2.0**-100
+"""Least scale of a group, so that a group of zeros has one, too."""
 
 
 class Groups(Format):

@@ -56,7 +56,7 @@ def interpolated(call: AtenCall) -> str:
         coordinate_transformation_mode=b"align_corners" if corners else b"half_pixel",
         antialias=int(anti),
         exclude_outside=int(anti),
-        cubic_coeff_a=-0.5 if anti else -0.75,
+        cubic_coeff_a=-0.5 if anti else -0.75,  # PyTorch's coefficients
     )
 
 

@@ -86,7 +86,7 @@ def _moved(call: Call, value: str, zero: str | None, dtype: str) -> tuple[str, s
     if was == dtype:
         array = None if zero is None else call.context.builder.array(zero)
         return value, None if array is not None and not array.any() else wide
-    by = 128 if dtype == "uint8" else -128
+    by = 128 if dtype == "uint8" else -128  # the offset between the ranges of int8 and uint8
     value = call.cast(with_number(call, "add", call.cast(value, "int32"), by), dtype)
     return value, call.constant(np.full(1, by, np.int32)) if wide is None else with_number(call, "add", wide, by)
 

@@ -41,6 +41,7 @@ def _number(call: Call, place: str, extent: int, padding: str, aligned: bool) ->
     """Returns the pixel (float32) of a whole position along an axis, and whether it counts; None: all count."""
     if padding == "reflection":
         ends = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
+        # Reflections of whole numbers are whole up to rounding, which must not lead to the pixel below.
         place = call.add("floor", [with_number(call, "add", _reflected(call, place, *ends), 0.25)])
     inside = None
     if padding == "zeros":
