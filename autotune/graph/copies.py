@@ -1,7 +1,7 @@
 """Copies that a graph needs before compilation: separate outputs, and parts of concatenations.
 
 Kernels of the inputs write a concatenation in place if possible (`autotune.graph.views`). An input elsewhere in memory
-is copied to its position, a loop at the speed of memory; one kernel for the whole would select among all inputs for
+is copied to its position, a loop at the speed of memory. One kernel for the whole would select among all inputs for
 each element.
 """
 

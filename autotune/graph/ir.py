@@ -183,7 +183,7 @@ class Builder:
     def constant(self, array: Array, name: str = "constant") -> str:
         """Adds a weight and returns its name, which is `name` if that is free.
 
-        A large one that is dense in another order of its axes is not copied: kernels pack weights in orders of their
+        A large one that is dense in another order of its axes is not copied. Kernels pack weights in orders of their
         own, and intermediate copies would take longer than all other work.
         """
         name = self._fresh(name)
@@ -244,7 +244,7 @@ def rewrite(graph: Graph, visit: Rewrite) -> Graph:
     Args:
         graph: graph to rewrite.
         visit: called for each node in order with the builder of the new graph, the node, and the new names of its
-            inputs; adds nodes and returns the new name of the node's value, or None to leave the node unchanged.
+            inputs. It adds nodes and returns the new name of the node's value, or None to leave the node unchanged.
 
     Constants that are no longer read are removed; unread nodes stay until `passes.dead_code` removes them.
     """

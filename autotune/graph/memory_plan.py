@@ -1,8 +1,8 @@
 """Static memory planning: offsets of activations in one arena; values that never live together share memory.
 
-Placement of intervals with the smallest arena is NP-hard. Placement by decreasing size, each at the lowest offset that
-is free throughout its life, is within a few per cent of the lower bound on networks (Pisarchyk and Lee, "Efficient
-Memory Management for Deep Neural Net Inference", 2020).
+Placement of intervals with the smallest arena is NP-hard. Intervals are placed by decreasing size, each at the lowest
+offset that is free throughout its life. On networks this is within a few per cent of the lower bound (Pisarchyk and
+Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Fusion: grouping of nodes into kernels, and the workload that each kernel computes.
 
-A group is a node that begins a kernel and the element-wise nodes that end it: each reads the group's value so far, at
-its own index, and is its only reader. If an element-wise node could end several groups (the two sides of a residual
-addition), it ends the one computed last, as the others exist by then. Nothing is fused into kernels of an accelerator.
+A group is a node that begins a kernel and the element-wise nodes that end it. Each of these reads the group's value so
+far, at its own index, and is its only reader. If an element-wise node could end several groups (both sides of a
+residual addition), it ends the last one, as the others exist by then. Nothing is fused into kernels of an accelerator.
 
-Element-wise nodes whose only reader is a product or 1x1 convolution that reads them as its data begin its kernel: a
-normalisation's, or the gates of channels. Larger convolutions would compute them more than once.
+Element-wise nodes that only one product or 1x1 convolution reads, as its data, begin its kernel: a normalisation's, or
+the gates of channels. Larger convolutions would compute them more than once.
 
-A transposition of few channels that only convolutions read, as of a channels-first image, has no kernel either: these
+A transposition of few channels that only convolutions read, as of a channels-first image, has no kernel either. These
 convolutions read single elements in any order.
 
 Workloads are independent of a graph's names: equal structures in different networks are the same workload.

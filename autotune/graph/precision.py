@@ -1,7 +1,7 @@
 """Networks in 16-bit floats: the values that are stored and multiplied in them, and those that stay in float32.
 
 A 16-bit float is a storage type: an operation that computes widens its inputs to float32 and returns float32
-(`GraphOp.stored`), products of two 16-bit operands are summed in float32, and a `cast` rounds. So the graph states
+(`GraphOp.stored`). Products of two 16-bit operands are summed in float32, and a `cast` rounds. So the graph states
 where values are rounded, its evaluation in NumPy rounds at the same points, and a kernel rounds once, when it writes.
 
 Values between kernels are rounded if they are computed from a layer with weights. Inputs, embeddings, masks and the
@@ -9,7 +9,7 @@ like stay as they are, as do the network's outputs. So do the scores that a soft
 their rounding, and the sums that a transformer carries from layer to layer.
 
 Kernels may stay in float32 individually. A value is stored in 16 bits if its own kernel, or a layer that multiplies it,
-is in 16 bits: other readers widen it as they read it, at no cost, whereas a second copy would cost a kernel. Between
+is in 16 bits. Other readers widen it as they read it, at no cost, whereas a second copy would cost a kernel. Between
 kernels in float32 it stays float32.
 """
 

@@ -1,7 +1,7 @@
 """Loops unrolled to nodes of the graph, step by step, for passes and targets without loops.
 
-Elements of sequences become slices, and stacked outputs parts of one concatenation, both along the first axis, so
-that they are read and written in place, see `autotune.graph.views`.
+Elements of sequences become slices, and stacked outputs parts of one concatenation, both along the first axis. So they
+are read and written in place, see `autotune.graph.views`.
 """
 
 from __future__ import annotations

@@ -150,9 +150,9 @@ def _lies_in(locations: Mapping[str, Location], name: str, whole: Node) -> bool:
 def _written_in_place(graph: Graph, computed: Collection[str], apart: Collection[str]) -> dict[str, tuple[Node, int]]:
     """Maps each value that is written into a concatenation to that one and the offset along its axis.
 
-    Either all inputs of a concatenation are written into it, or no input. Each must be computed by a kernel of its own,
-    be no output of the graph, be no part of another concatenation, and not be reshaped, which strided memory does not
-    allow. Concatenations in `apart` are excluded.
+    Either all inputs of a concatenation are written into it, or no input. An input must be computed by a kernel of its
+    own, and be neither an output of the graph nor a part of another concatenation. It must not be reshaped, which
+    strided memory does not allow. Concatenations in `apart` are excluded.
     """
     consumers = graph.consumers()
     targets: dict[str, tuple[Node, int]] = {}

@@ -2,13 +2,13 @@
 
 Types are numbered from 0, float32, to the narrowest. A place (`Place`) is a set of numbers that are stored or
 multiplied in a narrow type if any of some kernels is in it. This saves time, or costs time for conversions, and adds
-noise. Seconds and noise are thus sums over places that are narrow, and a choice is a multiple-choice knapsack (Sinha
-and Zoltners, "The Multiple-Choice Knapsack Problem", 1979) whose items share weights and values. HiGHS solves it
-exactly as a mixed-integer linear program (Huangfu and Hall, "Parallelizing the dual revised simplex method", 2018).
+noise. Seconds and noise are thus sums over places that are narrow. A choice is a multiple-choice knapsack whose items
+share weights and values (Sinha and Zoltners, "The Multiple-Choice Knapsack Problem", 1979). HiGHS solves it exactly as
+a mixed-integer linear program (Huangfu and Hall, "Parallelizing the dual revised simplex method", 2018).
 
 A choice depends on the problem alone: the solver draws no random numbers, and is bounded by nodes of its search, not by
 time. Among choices that save the same within `TIE`, kernels are brought to the widest type without loss, one after the
-other: a kernel that gains nothing stays in float32.
+other. So a kernel that gains nothing stays in float32.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def _widened(problem: Problem, choice: Choice, noise: float) -> Choice:
 def _fastest(problem: Problem, noise: float) -> Choice:
     """Solves the integer program of a problem within a bound; returns all in float32 if the solver has no choice.
 
-    Unknowns are `x`, (kernels, types), 1 if a kernel is in a type, and `y`, (places,), 1 if a place is active, which
-    follows from `x`. Places of the same kernels in the same types are merged.
+    The unknown `x`, (kernels, types), is 1 if a kernel is in a type. The unknown `y`, (places,), is 1 if a place is
+    active, which follows from `x`. Places of the same kernels in the same types are merged.
     """
     from scipy import sparse  # its import is slow, and most networks have one type
     from scipy.optimize import Bounds, LinearConstraint, milp

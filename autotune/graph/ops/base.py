@@ -49,8 +49,8 @@ class GraphOp:
         kind: class that decides how fusion treats it.
         attributes: attributes as written and types of the inputs → all attributes, checked and in canonical form.
         define: attributes and input tensors → the tensor expression; the output's shape and dtype are the node's type.
-        workload: attributes, input types and which inputs are weights → the workload of the operator library that
-            computes the operation from the same inputs in the same order; without one, the expression itself is tuned.
+        workload: attributes, input types and flags of inputs that are weights → the operator library's workload for the
+            same inputs in the same order. Without one, the expression itself is tuned.
         compute: attributes and arrays → the output in NumPy, if that is faster than to evaluate the expression.
         narrow: whether its workload takes 16-bit floats if all inputs have one such dtype; otherwise inputs are
             widened as they are read.

@@ -1,15 +1,15 @@
 """A loop with a static number of steps over a body graph, and its results.
 
-A node has one value, but a loop has several results: they lie one after another in the bytes that `loop` returns, each
-at a multiple of `ALIGNMENT`, and `loop_result` is a view of one result.
+A node has one value, but a loop has several results. They lie one after another in the bytes that `loop` returns, each
+at a multiple of `ALIGNMENT`. `loop_result` is a view of one result.
 
-A loop has the inputs of its body: first the initial states; then sequences, of which each step reads one element along
-the first axis; then inputs shared by all steps. Some outputs of the body are `stacked`: their result holds the outputs
-of all steps along a new first axis. The result of any other output is that of the last step. A step's state is an
-output of the step before. ONNX's `Scan` and JAX's `scan` are defined in this way.
+A loop has the inputs of its body: initial states, sequences, and inputs shared by all steps. Each step reads one
+element of a sequence along its first axis. Some outputs of the body are `stacked`: their result holds the outputs of
+all steps along a new first axis. The result of any other output is that of the last step. A step's state is an output
+of the step before. ONNX's `Scan` and JAX's `scan` are defined in this way.
 
-A step reads the states of the previous step while it writes its own, so both need separate memory: a stacked state is
-read from the stack, any other state has two buffers that steps write alternately.
+A step reads the states of the previous step while it writes its own, so both need separate memory. A stacked state is
+read from the stack. Any other state has two buffers that steps write alternately.
 """
 
 from __future__ import annotations

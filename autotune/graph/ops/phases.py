@@ -1,9 +1,9 @@
 """Gradients of the data of a strided convolution, separately for each phase of the data.
 
-Elements of the data at distances of a stride meet the same filter taps: they form a phase, whose gradient is a
+Elements of the data at distances of a stride meet the same filter taps. They form a phase, whose gradient is a
 convolution of the output gradients with these taps alone. Nothing is multiplied by zeros between gradients, and no
-gradient is moved (sub-pixel convolution: Shi et al., "Is the deconvolution layer the same as a convolutional layer?",
-2016).
+gradient is moved. This is sub-pixel convolution (Shi et al., "Is the deconvolution layer the same as a convolutional
+layer?", 2016).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A byte q represents the number (q - zero) * scale. Scales and zeros are inputs, like weights, so that layers that differ
 only in them share a workload. Bytes are unsigned for processors with unsigned dot products, or int8 with a zero of 0
-for accelerators. One float32 product, which all targets compute alike, or a shift turns a sum into a byte; the product
+for accelerators. One float32 product, which all targets compute alike, or a shift turns a sum into a byte. The product
 is rounded to nearest, ties to even.
 """
 

@@ -46,8 +46,8 @@ def _cast(attrs: Attributes, x: Expr) -> Expr:
 def _power(x: Expr, y: Expr) -> Expr:
     """Computes x ** y by logarithms: for x < 0 the sign of an odd y, and NaN if y is not whole.
 
-    As in C's `pow`, 1 ** y is 1 for every y, (-1) ** y is 1 for infinite y, and minus infinity behaves like infinity
-    if y is not whole.
+    As in C's `pow`, `1 ** y` is 1 for every y, and `(-1) ** y` is 1 for infinite y. Minus infinity behaves like
+    infinity if y is not whole.
     """
     size, one = te.abs(x), const(1, x.dtype)
     size = te.if_then_else(eq(size, one), one, te.exp(te.log(size) * y))

@@ -1,7 +1,7 @@
 """Matrix products without the rows and columns of a constant factor whose results are never read.
 
-A slice behind a product, with only transpositions and reshapes between them, as of the real parts of a Fourier
-transform, is traced back to the product. If it selects rows that come from a constant left factor, or columns from a
+A slice behind a product, with only transpositions and reshapes between them, is traced back to the product. An example
+is a slice of the real parts of a Fourier transform. If it selects rows from a constant left factor, or columns from a
 constant right factor, the constant is cut instead, and the slice disappears.
 """
 

@@ -1,6 +1,6 @@
 """Convolutions without the filter taps that meet only padding.
 
-A 3x3 window dilated and padded by 24 over 14x14 pixels meets the image with its middle tap alone: all other products
+A 3x3 window dilated and padded by 24 over 14x14 pixels meets the image with its middle tap alone. All other products
 are with zeros, and the layer is a 1x1 convolution.
 """
 

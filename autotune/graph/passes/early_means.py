@@ -1,7 +1,7 @@
 """Window means moved from behind 1x1 convolutions to before them, which leaves fewer pixels to convolve.
 
 Both are linear: a mean weights pixels, the convolution weights channels. DenseNet's transitions end so. A mean of
-several results averages their rounding errors, while a mean of data does not: the error becomes that of a convolution
+several results averages their rounding errors, while a mean of data does not. The error becomes that of a convolution
 without a mean behind it. So the pass runs only on request.
 """
 

@@ -16,8 +16,8 @@ GROWTH = 16
 def fold_constants(graph: Graph) -> Graph:
     """Replaces nodes that read only constants by constants.
 
-    A node that would turn small constants into a large one (more than `GROWTH` times the bytes, and more than `LIMIT`)
-    stays: to compute it costs less than to read the result.
+    A node stays if its constant would exceed both `LIMIT` and `GROWTH` times the bytes of its inputs. To compute it
+    costs less than to read it.
     """
 
     def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 Floats are not associative: (x + 1.5 * 2^23) - 1.5 * 2^23 rounds to whole numbers, and x * 1e38 * 1e-38 is infinite for
 most x. Element-wise chains therefore stay unchanged except for exact steps: signs, and a sum behind a product as one
-operation. Weights and biases of layers do take constants, such as those of batch normalisation: a sum of products is
+operation. Weights and biases of layers do take constants, such as those of batch normalisation. A sum of products is
 rounded many times anyway, and moderate constants do not add to that.
 """
 

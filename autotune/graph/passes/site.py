@@ -14,7 +14,7 @@ from search_space.dtypes import is_float_exact, numpy_dtype
 class Site:
     """A sweep over a graph. Rules match on the old graph, and add nodes that read new names.
 
-    A rule must replace a node by an equal value: then any old value may be read under its new name, however the nodes
+    A rule must replace a node by an equal value. Then any old value may be read under its new name, however the nodes
     between were rewritten.
 
     Attributes:

@@ -1,11 +1,11 @@
 """Convolutions whose products are mostly with padding, split into parts without these products.
 
-A 3x3 window dilated and padded by 12 over 14x14 pixels meets the image with its middle tap everywhere, with a side
-tap in two rows or columns, with a corner tap in four pixels: 324 of 1764 products. Along each axis the window is split
-in one of two ways:
+An example is a 3x3 window dilated and padded by 12 over 14x14 pixels. Its middle tap meets the image everywhere, a side
+tap in two rows or columns, a corner tap in four pixels: 324 of 1764 products. Along each axis the window is split in
+one of two ways:
 
 - by taps: each part has some taps and the outputs that they reach. Each weight is read once, as before, and outputs
-  that several parts reach are summed;
+  that several parts reach are summed.
 - by outputs: each part has some outputs and the taps that reach them. No sums are needed, but taps that reach several
   parts are read once for each.
 

@@ -65,7 +65,7 @@ def plan_layer(
 ) -> tuple[Weights, Sum]:
     """Plans the weights and the end of a layer.
 
-    A residual is added without rounding: its scale is a whole multiple of the sum's, so the weights' scales become
+    A residual is added without rounding, as its scale is a whole multiple of the sum's. This makes the weights' scales
     coarser by at most one part in `FINE`.
 
     Args:

@@ -1,6 +1,6 @@
 """Layers that only shift, computed bit-exactly on CPUs by dot products of unsigned bytes and signed weights.
 
-The data q become q + 128, and -128 times the weights' sum is added to the bias, which is shifted with the sum:
+The data q become q + 128, and -128 times the weights' sum is added to the bias. The bias is shifted with the sum:
 `(sum >> shift) + bias` is `(sum + (bias << shift)) >> shift`.
 """
 

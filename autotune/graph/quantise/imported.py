@@ -1,8 +1,8 @@
 """Models quantised elsewhere: layers between `dequantise` and `quantise_linear` as sums of byte products.
 
-A layer whose data are bytes and whose weights are multiples of a scale (`multiples`) sums its products in int32, where
-the model's floats would round each sum. The nodes behind it stay as in the model, in float32 and in its order; a bias
-of whole steps, limits and the rounding to bytes become `requantise`. Operations that only move bytes stay on bytes.
+A layer on bytes whose weights are multiples of a scale (`multiples`) sums its products in int32. The model's floats
+would round each sum. The nodes behind it stay as in the model, in float32 and in its order. A bias of whole steps,
+limits and the rounding to bytes become `requantise`. Operations that only move bytes stay on bytes.
 
 int8 data and their zeros are stored as uint8 with 128 added, as dot products need them.
 """

@@ -18,7 +18,7 @@ SAMPLE = 256
 def multiples(weight: Array) -> Weights | None:
     """Returns int8 weights and float32 scales, by channel, whose products are exactly these floats, or None.
 
-    The quantiser's own numbers are not needed: the largest weight is a number of steps up to 128, so one of 128
+    The quantiser's own numbers are not needed. The largest weight is a number of steps up to 128, so one of 128
     quotients is the scale except for its last bits. The result reproduces the floats bit by bit, so it is lossless
     whatever the origin of the weights.
 

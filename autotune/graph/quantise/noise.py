@@ -12,7 +12,7 @@ from autotune.graph.quantise.formats import decibels, quantise_weights, squared_
 def layer_decibels(graph: Graph, node: Node, calibration: Calibration, method: str, per_channel: bool) -> float:
     """Estimates the ratio of a layer's output to the errors from bytes of its data and weights, in dB.
 
-    Both errors are assumed independent: an output channel has the sum of its squared weights times the data's squared
+    Both errors are assumed independent. A channel's noise is the sum of its squared weights times the data's squared
     error, plus its weights' squared errors times the data's mean square. Nothing is evaluated, as the calibration has
     samples of data and output.
 

@@ -1,9 +1,9 @@
 """Quantisation for accelerators that only shift: int8, one scale per tensor, `clip((sum >> shift) + bias)`.
 
-Fixed-point inference of VTA's measured layers (Moreau et al., "VTA: An Open Hardware-Software Stack for Deep
-Learning", 2018). All scales are powers of two. A layer's shift truncates downwards and its bias, in steps of the
-output, is added afterwards; so the bias includes half a step, the mean of the truncated part. The last layer stays in
-floats if its output is read as floats: 8 bits would cost more accuracy than they save time.
+Fixed-point inference of VTA's measured layers (Moreau et al., "VTA: An Open Hardware-Software Stack for Deep Learning",
+2018). All scales are powers of two. A layer's shift truncates downwards and its bias, in steps of the output, is added
+afterwards. So the bias includes half a step, the mean of the truncated part. The last layer stays in floats if its
+output is read as floats: 8 bits would cost more accuracy than they save time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Quantisation of product weights to 4 or 8 bits, for the memory-bound decoders of language models.
 
-No calibration is needed: each group of weights along the sum gets the scale and zero with the least squared error
+No calibration is needed. Each group of weights along the sum gets the scale and zero with the least squared error,
 among a few that clip its ends differently.
 """
 
@@ -59,8 +59,8 @@ def quantise_weights(weight: Array, bits: int, group: int, symmetric: bool = Tru
 
     Returns:
         uint8 (groups, group * bits / 8, n), scales (groups, n), and uint8 (groups, n). Scales of 4-bit weights are
-        float16, as float32 scales would be a fifth of the memory traffic, unless one exceeds float16's normal numbers;
-        scales of 8-bit weights are float32.
+        float16, as float32 scales would be a fifth of the memory traffic, unless one exceeds float16's normal numbers.
+        Scales of 8-bit weights are float32.
     """
     depth, columns = weight.shape
     groups, top = -(-depth // group), (1 << bits) - 1

@@ -1,7 +1,7 @@
 """Specialisation of graphs that PyTorch traced for open shapes to the sizes of a call.
 
 Such a graph has sizes among its inputs, operations on them, and fake tensors with symbolic extents. Given the inputs of
-one call, each node is evaluated again with fake tensors of these sizes: numbers replace operations on sizes, and the
+one call, each node is evaluated again with fake tensors of these sizes. Numbers replace operations on sizes, and the
 other nodes get static shapes. Extents that depend on data, such as the number of nonzero elements, stay symbols.
 """
 

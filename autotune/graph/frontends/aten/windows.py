@@ -2,7 +2,7 @@
 
 Weights change with each step of training, so no kernel has them packed. Convolutions, and gradients of their data, use
 kernels for channels-last data with weights as they are. Gradients of weights, and convolutions with few channels or
-with weights larger than the data, are matrix products: the elements of all windows are laid out side by side (im2col:
+with weights larger than the data, are matrix products. The elements of all windows are laid out side by side (im2col:
 Chellapilla et al., "High performance convolutional neural networks for document processing", 2006).
 """
 

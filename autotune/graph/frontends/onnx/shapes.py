@@ -49,8 +49,9 @@ def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> None:
 def infers_otherwise(node: onnx.NodeProto) -> bool:
     """Tells whether ONNX's inference may deviate from the operator's definition.
 
-    It counts windows of pools that begin beyond the input, adds `output_padding` to extents that `auto_pad` fixes, and
-    treats `output_shape` as the shape of all dimensions. For `STFT` it always applies the default of all frequencies.
+    It counts windows of pools that begin beyond the input. It adds `output_padding` to extents that `auto_pad` fixes,
+    and treats `output_shape` as the shape of all dimensions. For `STFT` it always applies the default of all
+    frequencies.
     """
     attrs = {item.name: item for item in node.attribute}
     if node.op_type in ("MaxPool", "AveragePool", "LpPool"):

@@ -2,7 +2,7 @@
 
 Values that depend on constants alone, such as counters, are computed at import, step by step. This gives the number of
 steps, and these values become sequences for the other nodes. If a body needs a constant that differs from step to step,
-or has a state whose shape changes, there is no such loop, and `control_flow` adds each step's nodes.
+or the shape of a state changes, `control_flow` adds each step's nodes instead.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Fourier transforms as matrix products: one product, or for composite lengths a short one for each factor.
 
-Cooley and Tukey's method for a length that is a product of digits d1, d2, ..., dL: positions are
-`t = a1 * P1 + a2 * P2 + ...` with `Pj` the length divided by the product `Dj` of the first j digits, and frequencies
-`k = k1 + D1 * k2 + D2 * k3 + ...`. As `Pj * Dj` is the length, digit j of the position interacts only with the first j
-digits of the frequency: a stage replaces `aj` by `kj`. Its matrices, one for each `(k1, ..., k(j-1))`, include the
-twiddle factors. Signals lie side by side behind the digits, so that no stage copies its input; digits are reordered
-once, at the end.
+Cooley and Tukey's method applies to a length that is a product of digits d1, d2, ..., dL. Positions are
+`t = a1 * P1 + a2 * P2 + ...`, where `Pj` is the length divided by the product `Dj` of the first j digits. Frequencies
+are `k = k1 + D1 * k2 + D2 * k3 + ...`. As `Pj * Dj` is the length, digit j of the position interacts only with the
+first j digits of the frequency. A stage replaces `aj` by `kj`. Its matrices, one for each `(k1, ..., k(j-1))`, include
+the twiddle factors. Signals lie side by side behind the digits, so that no stage copies its input; digits are
+reordered once, at the end.
 """
 
 from __future__ import annotations

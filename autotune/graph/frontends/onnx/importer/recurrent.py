@@ -1,7 +1,7 @@
 """Recurrent layers with a static number of steps: one product for all inputs, then a loop over the steps.
 
-Each direction is a separate loop. Its states are carried from step to step, the products of the inputs are its
-sequence, and its outputs are stacked, by a reverse loop from the last one on.
+Each direction is a separate loop. Its states are carried from step to step, and the products of the inputs are its
+sequence. Its outputs are stacked, by a reverse loop from the last one on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Seeded weights for models without weights: the model zoo's graphs fill theirs with one value.
 
 Values keep their magnitude through the network, so that logits stay within tens. Weights are scaled as in He et al.,
-"Delving Deep into Rectifiers", 2015, and by the variances that the model has for a batch normalisation behind them. A
-normalisation that ends a residual branch has scales around a half, so that branches add little.
+"Delving Deep into Rectifiers", 2015, and by the variances of a batch normalisation behind them. A normalisation that
+ends a residual branch has scales around a half, so that branches add little.
 """
 
 from __future__ import annotations
