@@ -74,6 +74,6 @@ register(
         lambda attrs, x: np.clip(x, attrs["low"], attrs["high"]),
         exactly(low=0.0, high=6.0),
     ),
-    # As batch normalisation is once its statistics are constants.
+    # Batch normalisation with constant statistics.
     from_function("affine", lambda x, scale, shift: x * scale + shift, lambda x, scale, shift: x * scale + shift),
 )

@@ -115,13 +115,13 @@ def _log_softmax(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     largest = te.compute((rows,), lambda i: te.max(x[i, r], axis=r), name="maximum")
     total = te.compute((rows,), lambda i: te.sum(te.exp(x[i, q] - largest[i]), axis=q), name="total")
     logarithm = te.compute((rows,), lambda i: te.log(total[i]), name="logarithm")
-    # Not x less the sum of both: where rows are large, that leaves no digit of the logarithm.
+    # Not x minus the sum of both: for large rows, that would cancel all digits of the logarithm.
     return te.compute((rows, columns), lambda i, j: (x[i, j] - largest[i]) - logarithm[i], name="log_softmax")
 
 
 def _log_softmax_computed(attrs: Attributes, x: Array) -> Array:
     wide = x.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # of infinities less each other
+    with np.errstate(invalid="ignore"):  # from differences of infinities
         wide = wide - wide.max(1, keepdims=True)
     return np.asarray(wide - np.log(np.exp(wide).sum(1, keepdims=True)))
 

@@ -221,7 +221,7 @@ register(
         lambda attrs, x, bias, by, zero=None: requantised(x, bias, by, attrs["low"], attrs["high"], zero),
         _limits,
     ),
-    # Bytes between two others.
+    # Bytes clipped by two others.
     from_function("limit", lambda q, low, high: te.minimum(te.maximum(q, low), high), np.clip, _limit_attributes),
     from_function(
         "shift_left", lambda x, shift: x << shift, lambda x, shift: x << (shift & 31), typed("int32", "int32")

@@ -29,7 +29,7 @@ LEAST_BYTES = 1 << 16
 """Minimum bytes of weights that stay in the file; shapes are never computed from so many."""
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _GRAPH, _INITIALIZER = 7, 5  # fields of a model, and of a graph
-_RAW_DATA, _DATA_LOCATION = 9, 14  # of a tensor
+_RAW_DATA, _DATA_LOCATION = 9, 14  # fields of a tensor
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _STAMP = "stamp"
 

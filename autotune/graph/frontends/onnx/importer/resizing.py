@@ -72,8 +72,8 @@ def _axes(call: Call) -> dict[int, Axis]:
     else:
         given = call.attrs.get("scales")
         ratios = [float(s) for s in (given if given is not None else call.known(1 if old else 2, "scales"))]
-        # Exact products, as in ONNX's inference of shapes. ONNX Runtime rounds them to float32: of 10 elements and the
-        # scale 3.3, whose float32 is less than that, it makes 33 and warns that the model has 32.
+        # Exact products, as in ONNX's shape inference. ONNX Runtime rounds them to float32: from 10 elements and the
+        # scale 3.3, whose float32 is less than 3.3, it makes 33 and warns that the model has 32.
         sizes = [int(shape[axis] * ratio) for axis, ratio in zip(axes, ratios, strict=True)]
     call.require(min(sizes, default=1) > 0, "must leave elements", f"sizes={sizes}")
     final = [dict(zip(axes, sizes, strict=True)).get(axis, extent) for axis, extent in enumerate(shape)]
