@@ -193,11 +193,11 @@ def broadcast(types: Types) -> tuple[int, ...]:
     rank = max((len(kind.shape) for kind in types), default=0)
     extents = []
     for place in range(-rank, 0):
-        extents_here = {kind.shape[place] for kind in types if -place <= len(kind.shape)} - {1}
-        if len(extents_here) > 1:
+        sizes = {kind.shape[place] for kind in types if -place <= len(kind.shape)} - {1}
+        if len(sizes) > 1:
             shown = " and ".join(str(list(kind.shape)) for kind in types)
             raise ValueError(f"shapes must be equal or 1 in each dimension, but got {shown}")
-        extents.append(extents_here.pop() if extents_here else 1)
+        extents.append(sizes.pop() if sizes else 1)
     return tuple(extents)
 
 

@@ -56,11 +56,11 @@ def _conv_filters(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 def _computed(attrs: Attributes, data: Array, slope: Array) -> Array:
     window, groups = window_over(data.shape, attrs), attrs["groups"]
     slopes = slope.astype(np.float64).reshape(-1, groups, slope.shape[-1] // groups)
-    taps_of_kernel = []
+    products = []
     for _, tap in taps(padded(data.astype(np.float64), window), window):
         met = tap.reshape(prod(tap.shape[:-1]), groups, -1)
-        taps_of_kernel.append(np.einsum("pgc,pgk->cgk", met, slopes))
-    return np.stack(taps_of_kernel).reshape(*window.kernel, -1, slope.shape[-1])
+        products.append(np.einsum("pgc,pgk->cgk", met, slopes))
+    return np.stack(products).reshape(*window.kernel, -1, slope.shape[-1])
 
 
 register(GraphOp("conv_filters", Kind.compute, _attributes, _conv_filters, compute=_computed))

@@ -29,7 +29,7 @@ def _cut(site: Site, node: Node) -> str | None:
     stride, dilation = (per_axis(node.attrs[name], rank) for name in ("stride", "dilation"))
     margins = list(both_sides(padding_of(rank, node.attrs["padding"])))
     extents, outputs = site.type(node.inputs[0]).shape[1:-1], node.type.shape[1:-1]
-    taps_of_axis = [range(size) for size in weight.shape[:rank]]
+    tap_ranges = [range(size) for size in weight.shape[:rank]]
     for axis, (before, after) in enumerate(margins):
         step, size = dilation[axis], weight.shape[axis]
         of = Axis(extents[axis], size, outputs[axis], before, stride[axis], step)
@@ -37,8 +37,8 @@ def _cut(site: Site, node: Node) -> str | None:
         margin = before - taps.start * step, after - (size - taps.stop) * step
         # Negative padding would be a slice of the image in front of the layer.
         if min(margin) >= 0:
-            taps_of_axis[axis], margins[axis] = taps, margin
-    filters = weight[tuple(slice(taps.start, taps.stop) for taps in taps_of_axis)]
+            tap_ranges[axis], margins[axis] = taps, margin
+    filters = weight[tuple(slice(taps.start, taps.stop) for taps in tap_ranges)]
     if filters.shape == weight.shape:
         return None
     spread = tuple(1 if size == 1 else step for size, step in zip(filters.shape[:rank], dilation, strict=True))

@@ -134,14 +134,14 @@ class _Walk(ByteWalk):
             "add": self._add,
         }
         if node.op in ON_BYTES:
-            done = self._layer(node)
+            handled = self._layer(node)
         elif node.op in (*MOVES, "pad"):
-            done = self._move(node)
+            handled = self._move(node)
         elif window_of_means(self.graph, node) is not None:
-            done = self._mean(node)
+            handled = self._mean(node)
         else:
-            done = node.op in rules and rules[node.op](node)
-        if done:
+            handled = node.op in rules and rules[node.op](node)
+        if handled:
             return
         if node.op in MULTIPLYING and node.name not in self.left_float:
             self.left_float[node.name] = self._reason(node)

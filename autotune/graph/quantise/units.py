@@ -141,10 +141,10 @@ def window_of_means(graph: Graph, node: Node) -> dict[str, Any] | None:
 def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, ...], room: bool) -> Unit:
     """Builds a unit of the first node and its end: constants, one residual if `room`, then limits."""
     bias: Array = np.zeros(())
-    nodes_of_unit = [nodes[0]]
+    members = [nodes[0]]
     low, high = -np.inf, np.inf
     for node in nodes[1:]:
-        value = nodes_of_unit[-1].name
+        value = members[-1].name
         others = [name for name in node.inputs if name != value]
         if node.op == "add" and len(others) == 1 and _floats(graph, node):
             constant = graph.constants.get(others[0])
@@ -161,9 +161,9 @@ def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, 
                 break
         elif node.op == "clip" or node.op in LIMITS:
             low, high = limits_of(node)
-            nodes_of_unit.append(node)
+            members.append(node)
             break
         else:
             break
-        nodes_of_unit.append(node)
-    return Unit(part, tuple(nodes_of_unit), data, bias, low, high)
+        members.append(node)
+    return Unit(part, tuple(members), data, bias, low, high)

@@ -258,7 +258,7 @@ def matmul(call: Call) -> str:
 
 def product(call: Call, left: str, right: str) -> str:
     """Multiplies values of the graph like `MatMul`; the last axis of a vector is summed."""
-    a, b = shapes_given = call.shape(left), call.shape(right)
+    a, b = operand_shapes = call.shape(left), call.shape(right)
     if len(a) == 1:
         left, a = call.add("reshape", [left], shape=(1, *a)), (1, *a)
     if len(b) == 1:
@@ -278,9 +278,9 @@ def product(call: Call, left: str, right: str) -> str:
             sides.append(call.add("reshape", [value], shape=(math.prod(batch), *shape[-2:])))
         out = call.add("batch_matmul", sides)
     shape = tuple(final)
-    if len(shapes_given[0]) == 1:
+    if len(operand_shapes[0]) == 1:
         shape = (*shape[:-2], shape[-1])
-    if len(shapes_given[1]) == 1:
+    if len(operand_shapes[1]) == 1:
         shape = shape[:-1]
     return call.reshaped(out, shape)
 
