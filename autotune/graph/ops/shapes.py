@@ -28,11 +28,11 @@ def _reshape(attrs: Attributes, tensors: Tensors) -> te.Tensor:
         flat: Any = lift(0)
         for i, extent in zip(index, shape, strict=True):
             flat = flat * extent + i
-        reversed_index = []
+        position = []
         for extent in reversed(source.shape):
-            reversed_index.append(flat % extent)
+            position.append(flat % extent)
             flat = flat // extent
-        return source[tuple(reversed(reversed_index))]
+        return source[tuple(reversed(position))]
 
     return te.compute(shape, body, name="reshape")
 
@@ -49,8 +49,8 @@ def _transpose(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     axes = attrs["axes"]
 
     def body(*index: Any) -> Expr:
-        reversed_index = dict(zip(axes, index, strict=True))
-        return source[tuple(reversed_index[a] for a in range(len(axes)))]
+        position = dict(zip(axes, index, strict=True))
+        return source[tuple(position[a] for a in range(len(axes)))]
 
     return te.compute([source.shape[a] for a in axes], body, name="transpose")
 
@@ -129,10 +129,10 @@ def _pad(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     shape = [b + e + a for b, e, a in zip(before, extents, attrs["after"], strict=True)]
 
     def body(*index: Any) -> Expr:
-        reversed_index = [i - b for i, b in zip(index, before, strict=True)]
+        position = [i - b for i, b in zip(index, before, strict=True)]
         sides = zip(index, before, extents, shape, strict=True)
         inside = [c for i, b, e, s in sides if s != e for c in (i >= b, i < b + e)]
-        return te.if_then_else(te.all(*inside), source[tuple(reversed_index)], value) if inside else source[index]
+        return te.if_then_else(te.all(*inside), source[tuple(position)], value) if inside else source[index]
 
     return te.compute(shape, body, name="pad")
 
