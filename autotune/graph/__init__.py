@@ -1,1 +1,1 @@
-"""Networks as ONNX graphs: reading them, finding their tasks, and ONNX Runtime on the same layers."""
+"""Networks as graphs: their import, passes and kernels, and ONNX Runtime on the same layers."""

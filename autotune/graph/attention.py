@@ -1,4 +1,4 @@
-"""Attention in one kernel: scores that would not stay in cache are made and used a block of rows at a time."""
+"""Attention in one kernel: scores that exceed caches are computed and used a block of rows at a time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from search_space.hardware import Hardware
 
 FLOAT_BYTES = 4
 OVERFLOW = 4
-"""Second-level caches that scores fill at least: fewer go through the caches from part to part at hardly a cost."""
+"""Minimum ratio of the scores' bytes to the second-level cache: smaller scores pass through caches cheaply."""
 
 
 def with_attention(graph: Graph, hardware: Hardware) -> Graph:
-    """The graph with products, softmax and products as one node, where the machine gains by it.
+    """Fuses products, softmax and products into one node, if that is faster on the machine.
 
-    Those of few scores remain as they are, as each part has more schedules by itself; so do all on GPUs and on machines
-    whose memories programs fill.
+    Attention with few scores stays separate, as each part has more schedules by itself. So does all attention on GPUs
+    and on machines whose memories are managed by programs.
     """
     if hardware.kind != "cpu":
         return graph
@@ -49,7 +49,7 @@ def _joined(site: Site, node: Node, hardware: Hardware) -> str | None:
 
 
 def _through_reshapes(site: Site, name: str, *ops: str) -> Node | None:
-    """The node that gives a value which nobody else reads, in whatever shape, where its operation is one of `ops`."""
+    """Returns the producer of a value without other readers, through reshapes, if its operation is one of `ops`."""
     while site.private(name):
         node = site.node(name, "reshape", *ops)
         if node is None or node.op != "reshape":
@@ -59,7 +59,7 @@ def _through_reshapes(site: Site, name: str, *ops: str) -> Node | None:
 
 
 def _addend(site: Site, node: Node, added: list[str]) -> Node | None:
-    """The scores that something is added to, which is noted; None where they have another shape by then."""
+    """Returns the scores of an addition and records the other operand; None if their shape has changed by then."""
     for scores, other in orders(node):
         found = site.node(scores, "batch_matmul", "add") if site.private(scores) else None
         if found is not None and found.type.shape == node.type.shape and len(node.type.shape) == 3:

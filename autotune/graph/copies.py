@@ -1,8 +1,8 @@
-"""Copies that a graph needs before it can be compiled: outputs of their own, and parts of concatenations.
+"""Copies that a graph needs before compilation: separate outputs, and parts of concatenations.
 
-A concatenation is written by its inputs' kernels where that is possible (`autotune.graph.views`). An input that lies
-elsewhere is copied to its place: that is a loop at the speed of memory, where one kernel for the whole would choose
-among all inputs for each element.
+Kernels of the inputs write a concatenation in place if possible (`autotune.graph.views`). An input elsewhere in memory
+is copied to its position, a loop at the speed of memory. One kernel for the whole would select among all inputs for
+each element.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from autotune.graph.views import free, locate, written_by_kernels
 from search_space.dtypes import numpy_dtype
 
 LEAST_BYTES = 32 << 10
-"""Bytes of a concatenation below which one kernel for all of it costs less than starting one for each input."""
+"""Minimum bytes of a concatenation for separate copies: a smaller one costs less as one kernel."""
 
 
 def executable_graph(graph: Graph, alignment: int = 1) -> Graph:
-    """The graph with a copy of each value that no kernel would write where it has to be.
+    """Adds a copy of each value that no kernel would write to its required position.
 
-    Those are outputs that are inputs, constants, views of them, results of loops, or given out twice; and inputs of
-    large concatenations that are constants, inputs of the graph, seen in another shape, or lie in another
-    concatenation. So it is in the bodies of loops.
+    Copied outputs are inputs, constants, views of these, results of loops, or repeated outputs. Copied inputs of large
+    concatenations are constants, inputs of the graph, seen in another shape, or part of another concatenation. Bodies
+    of loops get copies, too.
 
     Args:
-        graph: stays as it is.
-        alignment: bytes of which the place of every value must be a multiple, see `locate`.
+        graph: graph, not modified.
+        alignment: bytes to which every value must be aligned, see `locate`.
     """
     graph = over_bodies(graph, lambda body: executable_graph(body, alignment))
     return _with_outputs(_with_parts(graph, alignment))
@@ -39,12 +39,12 @@ def _with_outputs(graph: Graph) -> Graph:
     loops = {node.name for node in loops_of(graph)}
     seen: set[str] = set()
     copied = set()
-    for place, name in enumerate(graph.outputs):
+    for number, name in enumerate(graph.outputs):
         root = locations[name].root
-        # The caller's arrays and the weights are nobody's to give away, and each output is an array of its own, which
-        # that of a loop, with all of its results, is not.
+        # Arrays of the caller and weights must not be given away, and each output must be an array of its own, unlike
+        # those of a loop, which share memory with all of its results.
         if root in graph.inputs or root in graph.constants or root in seen or root in loops:
-            copied.add(place)
+            copied.add(number)
         seen.add(root)
     if not copied:
         return graph
@@ -66,7 +66,7 @@ def _with_parts(graph: Graph, alignment: int) -> Graph:
         inputs = list(node.inputs)
         if node.name in movable:
             for place, name in enumerate(inputs):
-                # A kernel writes its value to one place: the second time it is a copy.
+                # A kernel writes its value to one position: the second one needs a copy.
                 if name not in movable[node.name] or name in inputs[:place]:
                     inputs[place] = builder.add("copy", [name])
         builder.add(node.op, inputs, node.name, **node.attrs)

@@ -1,7 +1,7 @@
-"""What passes decide by how large values are, taken once for a graph that is made at several sizes.
+"""Decisions of passes by sizes of values, shared by graphs of one network at several sizes.
 
-A pass may fold a constant, fuse or copy something because it is small or large enough. Of a network of open sizes the
-graphs at all sizes have to be alike: there, what was decided first holds for all that are made after it.
+A pass may fold a constant, fuse or copy a value because it is small or large enough. The graphs of a network of open
+sizes must be alike at all sizes: there, the first decision holds for all later graphs.
 
     decisions = Decisions()
     with decisions.hold():
@@ -16,14 +16,14 @@ from contextvars import ContextVar
 
 
 class Decisions:
-    """Decisions by what they are about."""
+    """A store of decisions by their kind and value."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], bool] = {}
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Has `decided` go by these."""
+        """Makes `decided` use these decisions within the context."""
         token = _HELD.set(self)
         try:
             yield
@@ -31,7 +31,7 @@ class Decisions:
             _HELD.reset(token)
 
     def of(self, what: str, name: str, now: bool) -> bool:
-        """What was decided before, or `now`, which holds from here on."""
+        """Returns an earlier decision; without one, records and returns `now`."""
         return self._found.setdefault((what, name), now)
 
 
@@ -39,12 +39,12 @@ _HELD: ContextVar[Decisions | None] = ContextVar("decisions", default=None)
 
 
 def decided(what: str, name: str, now: bool) -> bool:
-    """Whether to do something to a value.
+    """Decides whether to treat a value in some way.
 
     Args:
         what: kind of the decision.
-        name: of the value.
-        now: what its size speaks for.
+        name: name of the value.
+        now: decision that the value's size suggests.
     """
     held = _HELD.get()
     return now if held is None else held.of(what, name, now)

@@ -1,10 +1,10 @@
-"""What making a graph and reading a model raise."""
+"""Errors of building a graph and reading a model."""
 
 from __future__ import annotations
 
 
 class GraphError(ValueError):
-    """A graph that cannot be made; the message names the node, states the rule and the value."""
+    """A graph that cannot be built; the message has the node, the rule and the value."""
 
 
 class ModelError(ValueError):

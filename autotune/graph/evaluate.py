@@ -1,4 +1,4 @@
-"""Graphs computed by NumPy, node by node: the reference that passes and executables are held against."""
+"""Evaluation of graphs in NumPy, node by node: the reference for passes and executables."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from autotune.graph.ops import find
 
 
 def evaluate(graph: Graph, inputs: Mapping[str, Array], given: Mapping[str, Array] | None = None) -> dict[str, Array]:
-    """Every value of a graph, by name.
+    """Computes every value of a graph, by name.
 
     Args:
-        graph: what to compute.
-        inputs: of the graph.
-        given: values of nodes that are taken as they are, in place of being computed.
+        graph: graph to evaluate.
+        inputs: inputs of the graph, by name.
+        given: values of nodes that are used instead of computed ones.
 
     Raises:
-        GraphError: inputs that are missing, too many, or of another type.
+        GraphError: inputs are missing, surplus, or of another type.
     """
     if set(inputs) != set(graph.inputs):
         raise GraphError(f"inputs must be {', '.join(graph.inputs)}, but got {', '.join(inputs) or 'none'}")
@@ -32,5 +32,5 @@ def evaluate(graph: Graph, inputs: Mapping[str, Array], given: Mapping[str, Arra
 
 
 def compute(node: Node, values: Mapping[str, Array]) -> Array:
-    """The value of one node, from those that it reads."""
+    """Computes the value of one node from its inputs."""
     return find(node.op).evaluate(node.attrs, [values[name] for name in node.inputs])

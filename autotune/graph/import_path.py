@@ -1,4 +1,4 @@
-"""Import paths of models, `package.module:function`: the function gives a module of PyTorch and its example inputs."""
+"""Import paths of models, `package.module:function`: the function returns a PyTorch module and its example inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def is_import_path(text: str) -> bool:
-    """Tells whether a model's name says where a function is imported from."""
+    """Tells whether a model's name is the import path of a function."""
     return _PATH.fullmatch(text) is not None
 
 
@@ -21,13 +21,13 @@ def call_path(path: str) -> tuple[Any, Any]:
     """Calls the function that a path names.
 
     Args:
-        path: `package.module:function`. The function takes no arguments.
+        path: `package.module:function` of a function without parameters.
 
     Returns:
         The module, a `torch.nn.Module`, and its example inputs, see `autotune.graph.frontends.aten.modules.export`.
 
     Raises:
-        ModelError: torch is missing, there is no such function, or it gives something else.
+        ModelError: torch is missing, there is no such function, or it returns something else.
     """
     if find_spec("torch") is None:
         raise ModelError(

@@ -1,8 +1,8 @@
-"""Graphs of operators: immutable, each node giving one value, every value with a known shape and dtype.
+"""Graphs of operators: immutable, one value per node, every value with a static shape and dtype.
 
-A graph holds its constants as arrays. Values are known by name; a node's name is the name of the value that it
-gives. Nodes stand in an order in which each reads only what stands before it. Passes are functions from graph to
-graph, and `Builder` is how they make one: it infers the type of every node that is added.
+A graph holds its constants as arrays. Values are identified by name; a node's name is that of its value. Nodes are in
+topological order. Passes are functions from graph to graph. They build graphs by `Builder`, which infers the type of
+every node.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ __all__ = [
 
 
 LARGE = 1 << 16
-"""Bytes of a constant from which on it is not copied to have its axes in order."""
+"""Minimum bytes of a constant that is not copied to make it C-contiguous."""
 
 
 def is_transposed(array: Array) -> bool:
-    """Whether an array is C-contiguous once its axes are put in another order."""
+    """Tells whether an array is C-contiguous after a permutation of its axes."""
     order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
     return bool(array.transpose(order).flags.c_contiguous)
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One operation of a graph.
+    """An operation of a graph.
 
     Attributes:
-        name: of the value it gives, unique in the graph.
+        name: name of its value, unique in the graph.
         op: a name of `autotune.graph.ops.OPS`.
         inputs: names of values.
-        attrs: of the operation, every one, in its one form: numbers, texts, truth values and tuples of them;
-            of a loop also its body.
-        type: of the value.
+        attrs: all attributes of the operation in canonical form: numbers, strings, truth values and tuples of them; for
+            a loop also its body.
+        type: type of its value.
     """
 
     name: str
@@ -70,16 +70,16 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in topological order.
+    """A graph: nodes in topological order.
 
     Attributes:
-        name: of the network.
-        inputs: activations that a caller gives, by name, in order.
+        name: name of the network.
+        inputs: activations that a caller passes, by name, in order.
         constants: weights by name, never written to: C-contiguous, or transpositions of such, see `Builder.constant`.
-        nodes: in topological order.
-        outputs: names of the values that a caller gets, in order.
-        output_names: what a caller knows the outputs by, in order; by default the names of the values. Passes rename
-            values, and leave these as they are.
+        nodes: nodes in topological order.
+        outputs: names of the values that a caller receives, in order.
+        output_names: public names of the outputs, in order; by default the names of the values. Passes rename values,
+            but not these.
     """
 
     name: str
@@ -116,32 +116,32 @@ class Graph:
         self._types[name] = type
 
     def type(self, name: str) -> TensorType:
-        """Type of a value."""
+        """Returns the type of a value."""
         return self._types[name]
 
     def node(self, name: str) -> Node | None:
-        """The node that gives a value; None for inputs and constants."""
+        """Returns the node that computes a value; None for inputs and constants."""
         return self._by_name.get(name)
 
     @property
     def _by_name(self) -> dict[str, Node]:
-        found = self.__dict__.get("_nodes_by_name")
-        if found is None:
-            found = {node.name: node for node in self.nodes}
-            object.__setattr__(self, "_nodes_by_name", found)
-        return found
+        nodes = self.__dict__.get("_nodes_by_name")
+        if nodes is None:
+            nodes = {node.name: node for node in self.nodes}
+            object.__setattr__(self, "_nodes_by_name", nodes)
+        return nodes
 
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
-        """Value → the nodes that read it, each once; values read by none have an empty tuple."""
-        found = self.__dict__.get("_consumers")
-        if found is None:
+        """Returns the nodes that read each value, each once; unread values have an empty tuple."""
+        readers = self.__dict__.get("_consumers")
+        if readers is None:
             lists: dict[str, list[Node]] = {name: [] for name in self._types}
             for node in self.nodes:
                 for name in dict.fromkeys(node.inputs):
                     lists[name].append(node)
-            found = MappingProxyType({name: tuple(nodes) for name, nodes in lists.items()})
-            object.__setattr__(self, "_consumers", found)
-        return found
+            readers = MappingProxyType({name: tuple(nodes) for name, nodes in lists.items()})
+            object.__setattr__(self, "_consumers", readers)
+        return readers
 
     def __str__(self) -> str:
         lines = [f"graph {self.name}({', '.join(f'{name}: {kind}' for name, kind in self.inputs.items())})"]
@@ -151,12 +151,12 @@ class Graph:
 
 
 class Builder:
-    """Makes a graph node by node.
+    """A builder of graphs, node by node.
 
     Args:
-        name: of the graph.
+        name: name of the graph.
         inputs: activations by name, in order.
-        output_names: what a caller knows the outputs by, in order; by default the names of the values.
+        output_names: public names of the outputs, in order; by default the names of the values.
     """
 
     def __init__(self, name: str, inputs: Mapping[str, TensorType], output_names: Sequence[str] = ()) -> None:
@@ -166,25 +166,25 @@ class Builder:
         self._constants: dict[str, Array] = {}
         self._nodes: dict[str, Node] = {}
         self._types: dict[str, TensorType] = dict(inputs)
-        self._numbers: dict[str, int] = {}  # below which none is free
+        self._numbers: dict[str, int] = {}  # name → lower bound of its free suffixes
 
     def type(self, name: str) -> TensorType:
-        """Type of a value so far."""
+        """Returns the type of a value so far."""
         return self._types[name]
 
     def array(self, name: str) -> Array | None:
-        """The constant of that name, or None."""
+        """Returns the constant of that name, or None."""
         return self._constants.get(name)
 
     def node(self, name: str) -> Node | None:
-        """The node that gives a value; None for inputs and constants."""
+        """Returns the node that computes a value; None for inputs and constants."""
         return self._nodes.get(name)
 
     def constant(self, array: Array, name: str = "constant") -> str:
-        """Adds a weight; the name under which it is known, which is `name` where that is free.
+        """Adds a weight and returns its name, which is `name` if that is free.
 
-        A large one that is dense in another order of its axes stays where it is: kernels have weights in orders of
-        their own, and a copy for each order between here and there takes longer than all else.
+        A large one that is dense in another order of its axes is not copied. Kernels pack weights in orders of their
+        own, and intermediate copies would take longer than all other work.
         """
         name = self._fresh(name)
         kept = array.nbytes >= LARGE and is_transposed(array)
@@ -193,10 +193,10 @@ class Builder:
         return name
 
     def add(self, op: str, inputs: Sequence[str], name: str = "", **attrs: Any) -> str:
-        """Adds a node; the name of its value, which is `name` where that is free.
+        """Adds a node and returns the name of its value, which is `name` if that is free.
 
         Raises:
-            GraphError: an unknown operation, or inputs and attributes that do not go together.
+            GraphError: the operation is unknown, or inputs and attributes do not fit together.
         """
         kinds = [self._types[i] for i in inputs]
         name = self._fresh(name or op)
@@ -212,7 +212,7 @@ class Builder:
         return name
 
     def keep(self, node: Node, graph: Graph, inputs: Sequence[str]) -> str:
-        """Adds a node of another graph; it is not inferred anew where it reads values of the same names and types."""
+        """Adds a node of another graph, without inference of its type if its inputs have the same names and types."""
         same = node.name not in self._types and tuple(inputs) == node.inputs
         if not same or any(self._types[name] != graph.type(name) for name in inputs):
             return self.add(node.op, inputs, node.name, **node.attrs)
@@ -220,7 +220,7 @@ class Builder:
         return node.name
 
     def finish(self, outputs: Iterable[str]) -> Graph:
-        """The graph."""
+        """Returns the graph."""
         return Graph(
             self.name, self._inputs, self._constants, tuple(self._nodes.values()), tuple(outputs), self._output_names
         )
@@ -239,14 +239,14 @@ Rewrite = Callable[[Builder, Node, list[str]], str | None]
 
 
 def rewrite(graph: Graph, visit: Rewrite) -> Graph:
-    """A graph in which nodes are replaced.
+    """Builds a graph in which nodes are replaced.
 
     Args:
-        graph: what to go over, in order.
-        visit: is given the builder of the new graph, a node of the old one and the new names of its inputs. It gives
-            the new name of the node's value, having added what it takes, or None to leave the node as it is.
+        graph: graph to rewrite.
+        visit: called for each node in order with the builder of the new graph, the node, and the new names of its
+            inputs. It adds nodes and returns the new name of the node's value, or None to leave the node unchanged.
 
-    Constants that nothing reads any more are left out; unread nodes stay until `passes.dead_code` removes them.
+    Constants that are no longer read are removed; unread nodes stay until `passes.dead_code` removes them.
     """
     builder = Builder(graph.name, graph.inputs, graph.output_names)
     names = {name: name for name in graph.inputs}
@@ -260,27 +260,29 @@ def rewrite(graph: Graph, visit: Rewrite) -> Graph:
 
 
 def without_unread_constants(graph: Graph) -> Graph:
-    """The same graph with the constants that a node or the caller reads."""
+    """Removes constants that neither a node nor an output reads."""
     read = {name for node in graph.nodes for name in node.inputs} | set(graph.outputs)
     kept = {name: array for name, array in graph.constants.items() if name in read}
     return replace(graph, constants=kept)
 
 
 def topological(nodes: Iterable[Node], known: Iterable[str]) -> Iterator[Node]:
-    """Nodes in an order in which each reads what stands before it; `known` are inputs and constants.
+    """Yields nodes in topological order; `known` are inputs and constants.
 
     Raises:
-        GraphError: nodes that wait for each other, or read a value that nothing gives.
+        GraphError: nodes depend on each other, or read a value that does not exist.
     """
     ready, waiting = set(known), list(nodes)
     while waiting:
-        held: list[Node] = []
+        blocked: list[Node] = []
         for node in waiting:
             if all(name in ready for name in node.inputs):
                 ready.add(node.name)
                 yield node
             else:
-                held.append(node)
-        if len(held) == len(waiting):
-            raise GraphError(f"nodes of a graph must have an order, but {held[0].name!r} waits for a value of its own")
-        waiting = held
+                blocked.append(node)
+        if len(blocked) == len(waiting):
+            raise GraphError(
+                f"nodes of a graph must have an order, but {blocked[0].name!r} waits for a value of its own"
+            )
+        waiting = blocked

@@ -1,4 +1,4 @@
-"""How much the import of a model may make: a file of a few bytes can ask for arrays of terabytes."""
+"""Limits of what the import of a model may create: a file of a few bytes can ask for arrays of terabytes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from autotune.graph.errors import ModelError
 from autotune.graph.types import TensorType
 
 MOST_CONSTANT_BYTES = 1 << 30
-"""Bytes of all constants together that are computed while a model with few weights is read."""
+"""Maximum bytes of all constants that are computed while a model with few weights is read."""
 
 GROWTH = 64
-"""How many times the bytes of its weights the constants of a large model may have: 4 bits become 32, in a few steps."""
+"""Maximum ratio of a large model's constants to its weights: 4 bits become 32, in a few steps."""
 
 MOST_NODES = 1 << 20
-"""Nodes of a model: a function that calls another twice, which calls a third one twice, has as many as one likes."""
+"""Maximum nodes of a model: nested functions that call others twice could have any number."""
 
 MOST_VALUE_BYTES = 1 << 36
-"""Bytes of a value that is computed when the network runs: scores of 32 heads over 16,384 words have half of that."""
+"""Maximum bytes of a value at run time: scores of 32 heads over 16,384 words take half of that."""
 
 
 @dataclass
 class Budget:
-    """Bytes that constants may still take.
+    """A budget of bytes for constants, and of nodes.
 
     Attributes:
-        most: bytes of all of them.
-        taken: bytes of those that were computed.
-        nodes: nodes that were imported, those of functions and of steps of loops each time.
+        most: maximum bytes of all constants.
+        taken: bytes of computed constants.
+        nodes: imported nodes; those of functions and of steps of loops count each time.
     """
 
     most: int = MOST_CONSTANT_BYTES
@@ -36,11 +36,11 @@ class Budget:
 
     @classmethod
     def of_weights(cls, nbytes: int) -> Budget:
-        """The budget of a model whose weights have so many bytes."""
+        """Returns the budget of a model whose weights have `nbytes` bytes."""
         return cls(max(MOST_CONSTANT_BYTES, GROWTH * nbytes))
 
     def take(self, title: str, kind: TensorType) -> None:
-        """Counts a constant, before it is made.
+        """Counts a constant before it is created.
 
         Raises:
             ModelError: all constants together would take more than `most`.
@@ -53,10 +53,10 @@ class Budget:
             )
 
     def count_node(self, title: str) -> None:
-        """Counts a node, before it is imported.
+        """Counts a node before it is imported.
 
         Raises:
-            ModelError: there are more than `MOST_NODES`.
+            ModelError: there are more than `MOST_NODES` nodes.
         """
         self.nodes += 1
         if self.nodes > MOST_NODES:
@@ -67,10 +67,10 @@ class Budget:
 
 
 def check_value(title: str, kind: TensorType) -> None:
-    """Checks a value that is computed when the network runs.
+    """Checks a value that is computed at run time.
 
     Raises:
-        ModelError: it takes more than `MOST_VALUE_BYTES`.
+        ModelError: the value takes more than `MOST_VALUE_BYTES`.
     """
     if kind.nbytes > MOST_VALUE_BYTES:
         raise ModelError(

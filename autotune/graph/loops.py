@@ -1,4 +1,4 @@
-"""Bodies of loops: a graph of its own for what each step does. See `autotune.graph.ops.loops` for the operation."""
+"""Bodies of loops: graphs of one step. See `autotune.graph.ops.loops` for the operation."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from autotune.graph.ops.loops import written
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """What a loop does in each step.
+    """The body of a loop: the computation of each step.
 
     Attributes:
-        graph: inputs are the states, elements of sequences, and what all steps see; outputs are those of a step.
+        graph: graph whose inputs are states, elements of sequences, and shared inputs; its outputs are those of a step.
             Weights are its constants.
-        carried: of each state the number of the output that it is in the next step.
-        sequences: how many inputs are elements of sequences.
-        stacked: of each output whether all steps are kept, or the last one alone.
+        carried: number of the output that becomes each state in the next step.
+        sequences: number of inputs that are elements of sequences.
+        stacked: whether each output is stacked over all steps; otherwise only the last one counts.
 
     Raises:
-        GraphError: states that are not of their outputs' types, or a loop within the body.
+        GraphError: states have other types than their outputs, or the body has a loop.
     """
 
     graph: Graph
@@ -47,16 +47,16 @@ class Body:
 
     @property
     def inputs(self) -> tuple[TensorType, ...]:
-        """States, elements of sequences, then what all steps see."""
+        """Types of states, then elements of sequences, then shared inputs."""
         return tuple(self.graph.inputs.values())
 
     @property
     def outputs(self) -> tuple[TensorType, ...]:
-        """Of a step."""
+        """Types of a step's outputs."""
         return tuple(self.graph.type(name) for name in self.graph.outputs)
 
     def step(self, arrays: Sequence[Array]) -> list[Array]:
-        """Outputs of a step of these inputs."""
+        """Computes the outputs of one step."""
         values = evaluate(self.graph, dict(zip(self.graph.inputs, arrays, strict=True)))
         return [values[name] for name in self.graph.outputs]
 
@@ -73,19 +73,19 @@ def add_loop(
     writes_back: Sequence[bool],
     name: str = "loop",
 ) -> list[str]:
-    """Adds a loop and views of its results; the names of these, in the order of the body's outputs.
+    """Adds a loop and views of its results; returns the names of these, in the order of the body's outputs.
 
     Args:
-        builder: of the graph.
-        body: of the loop.
-        inputs: first states, sequences, and what all steps see.
-        trips: steps.
-        reads_back: of each sequence whether its last element comes first.
-        writes_back: of each output whether the first step is the last of the stacked.
-        name: of the loop.
+        builder: builder of the graph.
+        body: body of the loop.
+        inputs: initial states, sequences, and shared inputs.
+        trips: number of steps.
+        reads_back: whether each sequence is read from its last element on.
+        writes_back: whether each stacked output begins with the last step.
+        name: name of the loop.
 
     Raises:
-        GraphError: inputs that do not go together with the body.
+        GraphError: inputs do not fit the body.
     """
     loop = builder.add(
         "loop", inputs, name, body=body, trips=trips, reads_back=tuple(reads_back), writes_back=tuple(writes_back)
@@ -99,11 +99,11 @@ def add_loop(
 
 
 def over_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """The graph in which the bodies of loops are changed; where `change` gives the same object, they stay.
+    """Rewrites the bodies of loops; bodies for which `change` returns the same object stay.
 
     Args:
-        graph: to go over.
-        change: gives a graph of the same inputs, and as many outputs of the same types.
+        graph: graph to rewrite.
+        change: function that returns a graph with the same inputs, and as many outputs of the same types.
     """
     changed: dict[str, Body] = {}
     for node in loops_of(graph):
@@ -123,5 +123,5 @@ def over_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
 
 
 def loops_of(graph: Graph) -> list[Node]:
-    """The loops of a graph."""
+    """Lists the loops of a graph."""
     return [node for node in graph.nodes if node.op == "loop"]

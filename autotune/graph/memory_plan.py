@@ -1,8 +1,8 @@
-"""Static memory: where in one arena each activation lies, so that values that are never alive together share it.
+"""Static memory planning: offsets of activations in one arena; values that never live together share memory.
 
-Placing intervals of given sizes so that the arena is smallest is NP-hard; the largest first, each at the lowest place
-that is free throughout its life, is within a few per cent of the lower bound on networks (Pisarchyk and Lee, "Efficient
-Memory Management for Deep Neural Net Inference", 2020).
+Placement of intervals with the smallest arena is NP-hard. Intervals are placed by decreasing size, each at the lowest
+offset that is free throughout its life. On networks this is within a few per cent of the lower bound (Pisarchyk and
+Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from itertools import accumulate
 import numpy as np
 
 ALIGNMENT = 64
+"""Default alignment of offsets in bytes."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value's need.
+    """The size and lifetime of a value.
 
     Attributes:
-        name: of the value.
-        nbytes: it takes.
+        name: name of the value.
+        nbytes: size in bytes.
         first, last: numbers of the steps that write it and read it for the last time.
     """
 
@@ -35,22 +36,22 @@ class Interval:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Offset of every value, and the size of the arena, in bytes."""
+    """Offset of each value, and the size of the arena, in bytes."""
 
     offsets: dict[str, int]
     nbytes: int
 
 
 def plan(intervals: Sequence[Interval], alignment: int = ALIGNMENT) -> MemoryPlan:
-    """Places every interval; no two that overlap in time overlap in space."""
+    """Assigns an offset to each interval; intervals that overlap in time do not overlap in memory."""
     ordered = sorted(intervals, key=lambda i: (-i.nbytes, i.first, i.name))
     first, last = (np.array([getattr(i, name) for i in ordered], np.int64) for name in ("first", "last"))
-    starts, ends = np.zeros((2, len(ordered)), np.int64)  # of those placed, in this order
+    starts, ends = np.zeros((2, len(ordered)), np.int64)  # of placed intervals, in this order
     offsets: dict[str, int] = {}
     for number, interval in enumerate(ordered):
         taken = np.flatnonzero((first[:number] <= interval.last) & (last[:number] >= interval.first))
         at = 0
-        # Those taken need not be alive together and may overlap one another: `at` only ever goes up.
+        # These intervals need not live together and may overlap one another: `at` only increases.
         for start, end in sorted(zip(starts[taken].tolist(), ends[taken].tolist(), strict=True)):
             if at + interval.nbytes <= start:
                 break
@@ -61,7 +62,7 @@ def plan(intervals: Sequence[Interval], alignment: int = ALIGNMENT) -> MemoryPla
 
 
 def lower_bound(intervals: Sequence[Interval]) -> int:
-    """Bytes that are alive together at the worst step: no plan has a smaller arena."""
+    """Computes the most bytes that live at one step: no plan has a smaller arena."""
     changes: Counter[int] = Counter()
     for interval in intervals:
         changes[interval.first] += interval.nbytes

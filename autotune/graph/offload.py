@@ -1,10 +1,10 @@
-"""Offload: the layers of a graph that an accelerator computes, in its blocked layout, and conversions around them.
+"""Offload of layers to an accelerator, in its blocked layout, with conversions around them.
 
 Layers that only shift (`ops.fixed_point`) and whose channels fill the blocks of the device's matrix instruction become
-blocked ones, which are tasks for the device. All else stays with the CPU. Element-wise nodes work in the layout that
-their inputs have, so that layers which follow each other, and residual additions between them, exchange blocks; what
-needs channels last (pooling, the outputs) reads a conversion, a transposition on the CPU. Where the device takes
-and gives blocks of unlike numbers of channels, each is a layout of its own.
+blocked layers, which are tasks for the device. All other nodes stay on the CPU. Element-wise nodes work in the layout
+of their inputs, so that consecutive layers, and residual additions between them, exchange blocks. A node that needs
+channels last (pooling, the outputs) reads a conversion, a transposition on the CPU. If the device reads and writes
+blocks of different numbers of channels, each is a separate layout.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from search_space.intrinsics import GEMM_TILE
 from search_space.workloads import Workload
 
 ENDING = {"shift": 8, "relu": True}
-"""Of the tasks of all layers with the same sizes."""
+"""Attributes of the task that all layers of the same sizes share."""
 
 Block = tuple[int, int, int]
-"""Batch, output channels and input channels that one instruction takes."""
+"""Batch, output channels and input channels of one instruction."""
 
 _TO_BLOCKS = {4: (0, 4, 2, 3, 1, 5), 2: (0, 2, 1, 3)}
 _FROM_BLOCKS = {6: (0, 4, 2, 3, 1, 5), 4: (0, 2, 1, 3)}
-"""Axes of a transposition by the rank of what is converted; between splitting and joining axes."""
+"""Axes of a transposition by the rank of the converted value, between splitting and joining axes."""
 
 
 def block_of(hardware: Hardware) -> Block | None:
-    """The block of a device's matrix instruction; None for processors, which take any layout."""
+    """Returns the block of a device's matrix instruction; None for processors, which accept any layout."""
     for feature in hardware.features:
         name, _, sizes = feature.partition(":")
         if name == GEMM_TILE:
@@ -40,20 +40,20 @@ def block_of(hardware: Hardware) -> Block | None:
 
 
 def is_offloaded(workload: Workload) -> bool:
-    """Whether a workload of an offloaded graph is one of the device."""
+    """Tells whether a workload of an offloaded graph runs on the device."""
     return workload.operator in ("conv2d_blocked", "dense_blocked")
 
 
 def tuned_as(workload: Workload) -> Workload:
-    """The workload whose schedules a kernel takes: of the device's layers one for all shifts and limits.
+    """Returns the workload whose schedules a kernel uses: layers of the device share one for all shifts and limits.
 
-    Those are immediate operands of the same instructions: they change neither which schedules are legal nor their time.
+    Shifts and limits are immediate operands of the same instructions: schedules and their times do not depend on them.
     """
     return Workload(workload.operator, {**workload.args, **ENDING}) if is_offloaded(workload) else workload
 
 
 def covered(graph: Graph, node: Node, block: Block) -> bool:
-    """Whether the device computes a node: a layer with constant weights whose channels fill blocks."""
+    """Tells whether the device computes a node: a layer with constant weights whose channels fill blocks."""
     if node.op not in ("shift_conv2d", "shift_matmul") or any(name not in graph.constants for name in node.inputs[1:]):
         return False
     batch, outs, ins = block
@@ -62,14 +62,14 @@ def covered(graph: Graph, node: Node, block: Block) -> bool:
 
 
 def offload(graph: Graph, block: Block) -> Graph:
-    """The graph with what the device covers in blocks.
+    """Moves the layers that the device covers to blocks.
 
     Args:
-        graph: quantised by `quantise_shift`.
-        block: of the device.
+        graph: graph quantised by `quantise_shift`.
+        block: block of the device.
 
     Raises:
-        GraphError: the device covers nothing of it.
+        GraphError: the device covers no layer of the graph.
     """
     if not any(covered(graph, node, block) for node in graph.nodes):
         raise GraphError(
@@ -80,10 +80,10 @@ def offload(graph: Graph, block: Block) -> Graph:
 
 
 class _Offload:
-    """One walk over a graph.
+    """A walk over a graph that builds the offloaded one.
 
-    A value has a form for each layout in which it is there, the one in which it was computed first. A layout is how
-    many channels a block has; 0: channels last.
+    A value has a form for each layout in which it exists, first the one in which it was computed. A layout is the
+    number of channels in a block; 0: channels last.
     """
 
     def __init__(self, graph: Graph, block: Block) -> None:
@@ -127,11 +127,11 @@ class _Offload:
         return self.builder.add(op, [self._form(data, ins), *constants], node.name, **node.attrs)
 
     def _layout(self, node: Node) -> int:
-        """The layout that an element-wise node is computed in: blocks where an input was computed so and all can be."""
+        """Returns the layout of an element-wise node: blocks if an input was computed so and all inputs allow it."""
         shape = node.type.shape
         if find(node.op).kind is not Kind.elementwise or len(shape) not in _TO_BLOCKS:
             return 0
-        found = 0
+        layout = 0
         for name in node.inputs:
             kind = self.graph.type(name)
             if name in self.graph.constants:
@@ -140,8 +140,8 @@ class _Offload:
             elif kind.shape != shape:
                 return 0
             else:
-                found = found or next(iter(self.forms[name]))
-        return found
+                layout = layout or next(iter(self.forms[name]))
+        return layout
 
     def _operand(self, name: str, node: Node, layout: int) -> str:
         array = self.graph.constants.get(name)
@@ -162,7 +162,7 @@ class _Offload:
         n, *space, c = self.builder.type(name).shape
         batch = self.block[0]
         split = self.builder.add("reshape", [name], shape=(n // batch, batch, *space, c // layout, layout))
-        if not space and batch == 1:  # in this order as they are
+        if not space and batch == 1:  # the elements are in this order already
             return self.builder.add("reshape", [name], shape=(n, c // layout, 1, layout))
         return self.builder.add("transpose", [split], axes=_TO_BLOCKS[len(space) + 2])
 
@@ -174,7 +174,7 @@ class _Offload:
 
 
 def _spread(array: Array, layout: int, rank: int) -> Array:
-    """A constant for each channel as it is read in blocks: (blocks, 1..., 1, channels in a block)."""
+    """Reshapes a constant per channel for values in blocks: (blocks, 1..., 1, channels in a block)."""
     return array.reshape(array.size // layout, *(1,) * (rank - 1), layout)
 
 

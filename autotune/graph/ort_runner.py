@@ -1,4 +1,4 @@
-"""Runs and times single-layer models on ONNX Runtime; imported only in processes of its own."""
+"""Runs and times single-layer models on ONNX Runtime; imported only in separate processes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ _LEVELS = {
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
 }
 VARIANTS = ("all", "extended", "blocked")
-"""Graph optimised in full (to blocked channels and back), without layout changes, or blocked throughout."""
+"""Variants of a graph: fully optimised (to blocked channels and back), without layout changes, or blocked."""
 MOST_SESSIONS = 256
+"""Maximum number of sets of weights, each of which needs a session of its own."""
 REFUSALS = (state.NotImplemented, state.InvalidGraph, state.InvalidArgument, state.Fail)
 
 
 class OrtRunner(Timeable):
-    """Interleaved sessions of one layer, all of them on the same activations.
+    """Interleaved sessions of one layer, all with the same activations.
 
     Args:
-        ops: the layer, once for every set of weights to rotate through.
-        threads: cores used within the layer.
+        ops: the layer, once for each set of weights to rotate through.
+        threads: number of cores used within the layer.
         level: a key of `_LEVELS`.
     """
 
@@ -55,12 +56,12 @@ class OrtRunner(Timeable):
         return lambda: run(binding)
 
     def run(self) -> None:
-        """One execution, on the next set of weights."""
+        """Runs the layer once, with the next set of weights."""
         self._runs[self._turn]()
         self._turn = (self._turn + 1) % len(self._runs)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
-        """Wall seconds of each execution, `(iterations,)`, the cost of a call included."""
+        """Returns the wall seconds of each execution, `(iterations,)`, including the cost of a call."""
         seconds = np.empty(iterations)
         for index in range(iterations):
             start = time.perf_counter()
@@ -69,7 +70,7 @@ class OrtRunner(Timeable):
         return seconds
 
     def warm_up(self, seconds: float = 0.03) -> None:
-        """Runs every session once, and on for `seconds`."""
+        """Runs every session once, and continues for `seconds`."""
         end = time.perf_counter() + seconds
         for _ in self._runs:
             self.run()
@@ -77,12 +78,12 @@ class OrtRunner(Timeable):
             self.run()
 
     def output(self) -> Array:
-        """The last output, in the workload's layout."""
+        """Returns the last output, in the workload's layout."""
         return self._restore(self._output.numpy())
 
 
 def call_seconds(threads: int) -> float:
-    """What a call costs with nothing to compute, in seconds; a layer inside a network does not pay it."""
+    """Measures the seconds of a call with an empty computation, which a layer inside a network does not pay."""
     from onnx import TensorProto, helper
 
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1,)) for name in "xy"]
@@ -95,7 +96,7 @@ def call_seconds(threads: int) -> float:
 
 
 def build(workload: Workload, arrays: Sequence[Array], variant: str) -> SingleOp:
-    """The workload's model for one of `VARIANTS`."""
+    """Builds the workload's model for one of `VARIANTS`."""
     return blocked_op(workload, arrays, channel_block()) if variant == "blocked" else single_op(workload, arrays)
 
 
@@ -107,7 +108,7 @@ def runner_of(
     rng: np.random.Generator,
     copies: int = 1,
 ) -> OrtRunner:
-    """A warm runner of `copies` sets of weights, the first of them that of `arrays`."""
+    """Builds a warm runner with `copies` sets of weights, the first of them from `arrays`."""
     ops = [build(workload, arrays, variant)]
     for _ in range(1, copies):
         ops.append(build(workload, with_weights_drawn(workload, arrays, rng), variant))
@@ -119,24 +120,24 @@ def runner_of(
 def candidates(
     workload: Workload, arrays: Sequence[Array], threads: int, rng: np.random.Generator
 ) -> dict[str, OrtRunner]:
-    """Warm runners of every variant that ONNX Runtime has for this workload; empty where it has none."""
-    found = {}
+    """Builds warm runners of all variants that ONNX Runtime supports for this workload; may be empty."""
+    runners = {}
     for variant in VARIANTS:
         try:
-            found[variant] = runner_of(workload, arrays, threads, variant, rng)
+            runners[variant] = runner_of(workload, arrays, threads, variant, rng)
         except (UnsupportedOperator, *REFUSALS):
             continue
-    return found
+    return runners
 
 
 def copies_for(workload: Workload, cache_bytes: int, rotation_bytes: int) -> int:
-    """Sets of weights to rotate through, at most `MOST_SESSIONS`: small ones leave inner caches only."""
+    """Returns the number of weight sets to rotate, at most `MOST_SESSIONS`; small sets leave only the inner caches."""
     constant = sum(int(np.prod(spec.shape)) * 4 for spec in workload.inputs if spec.constant)
     return min(MOST_SESSIONS, rotation_copies(constant, cache_bytes, rotation_bytes))
 
 
 def channel_block() -> int:
-    """Channels in a block of ONNX Runtime's blocked layout on this host."""
+    """Returns the number of channels in a block of ONNX Runtime's blocked layout on this host."""
     try:
         return 16 if " avx512f" in Path("/proc/cpuinfo").read_text() else 8
     except OSError:
@@ -151,13 +152,13 @@ def _options(threads: int, level: str) -> ort.SessionOptions:
     options.graph_optimization_level = _LEVELS[level]
     options.log_severity_level = 4
     options.use_per_session_threads = False
-    # A session's own arena would be cold whenever it runs; inside a network all layers share one.
+    # A session's own arena would be cold on each run; inside a network all layers share one.
     options.add_session_config_entry("session.use_env_allocators", "1")
     return options
 
 
 def set_up(threads: int) -> None:
-    """Makes the thread pool and memory arena that all sessions of a process share; once, before them."""
+    """Creates the thread pool and memory arena that all sessions of a process share; call once, before the sessions."""
     ort.set_global_thread_pool_sizes(threads, 1)
     ort.set_default_logger_severity(4)
     ort.create_and_register_allocator(

@@ -1,17 +1,16 @@
-"""Fusion: which nodes become one kernel, and the workload that each kernel computes.
+"""Fusion: grouping of nodes into kernels, and the workload that each kernel computes.
 
-A group is a node that begins a kernel and the element-wise nodes that end it: each reads the group's value so far, at
-its own place, and is its only reader. Of several groups that an element-wise node could end (the two sides of a
-residual addition) it ends the one that is computed last, as the others are there by then. Kernels of an accelerator
-are ended by nothing.
+A group is a node that begins a kernel and the element-wise nodes that end it. Each of these reads the group's value so
+far, at its own index, and is its only reader. If an element-wise node could end several groups (both sides of a
+residual addition), it ends the last one, as the others exist by then. Nothing is fused into kernels of an accelerator.
 
-Element-wise nodes whose value one product or convolution of single pixels alone reads as its data begin that one's
-kernel: a normalisation's, or the gates of channels. Convolutions of more pixels would compute them more than once.
+Element-wise nodes that only one product or 1x1 convolution reads, as its data, begin its kernel: a normalisation's, or
+the gates of channels. Larger convolutions would compute them more than once.
 
-A transposition of few channels that only convolutions read, as of an image that comes channels-first, is no kernel
-either: they read single elements, whatever the order is in which these lie.
+A transposition of few channels that only convolutions read, as of a channels-first image, has no kernel either. These
+convolutions read single elements in any order.
 
-Workloads know nothing of the names in a graph: the same structure in another network is the same workload.
+Workloads are independent of a graph's names: equal structures in different networks are the same workload.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from search_space.dtypes import numpy_dtype
 from search_space.workloads import Workload
 
 READ_BY_ELEMENT = frozenset({"conv1d", "conv2d", "conv3d"})
-"""Operations that read their first input an element at a time, for all of their output channels."""
+"""Operations that read their first input one element at a time, for all of their output channels."""
 
 LINE = 64
-"""Bytes of a cache line. Pixels as long are read in whole lines, which is worth a transposition."""
+"""Bytes of a cache line. Pixels of at least that size are read in whole lines, which justifies a transposition."""
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Nodes that one kernel computes.
+    """The nodes that one kernel computes.
 
     Attributes:
-        nodes: the one that begins it, then those fused into it, in order.
-        inputs: values that the workload takes, in its order; one may occur twice.
-        workload: what the kernel computes; None where nothing is computed, see `views`, and of a loop.
-        through: the transposition through which the first node reads its first input.
-        front: nodes in front of the first one, which compute its first input.
+        nodes: node that begins the kernel, then the nodes fused into it, in order.
+        inputs: values that the workload reads, in its order, possibly with repetitions.
+        workload: computation of the kernel; None for groups without computation, see `views`, and for loops.
+        through: transposition through which the first node reads its first input.
+        front: nodes before the first one that compute its first input.
     """
 
     nodes: tuple[Node, ...]
@@ -63,24 +62,24 @@ class Group:
 
     @property
     def loop(self) -> Node | None:
-        """The loop that a group is, whose body has kernels of its own."""
+        """The loop of a group, whose body has kernels of its own, or None."""
         return self.nodes[0] if self.nodes[0].op == "loop" else None
 
     @cached_property
     def title(self) -> str:
-        """The operations, for people."""
+        """The operations, as a label for people."""
         through = () if self.through is None else (self.through,)
         return "+".join(node.op for node in (*through, *self.front, *self.nodes))
 
 
 def partition(graph: Graph, in_place: bool = True, alignment: int = 1) -> list[Group]:
-    """Groups in an order in which each reads what stands before it.
+    """Partitions a graph into groups in topological order.
 
     Args:
-        graph: what to go over.
+        graph: graph to partition.
         in_place: whether concatenations are written and slices read in place, see `views`, and transpositions of few
-            channels where they lie.
-        alignment: bytes of which the places of values must be multiples, see `locate`.
+            channels are read without a copy.
+        alignment: bytes to which values must be aligned, see `locate`.
     """
     known = _PARTITIONED.setdefault(graph, {})
     if (in_place, alignment) not in known:
@@ -89,11 +88,11 @@ def partition(graph: Graph, in_place: bool = True, alignment: int = 1) -> list[G
 
 
 _PARTITIONED: WeakKeyDictionary[Graph, dict[tuple[bool, int], tuple[Group, ...]]] = WeakKeyDictionary()
-"""What graphs in use were found to be: their tasks are asked for first, then their kernels."""
+"""Partitions of graphs in use: a graph's tasks are requested first, then its kernels."""
 
 
 def partitioned_as(graph: Graph, other: Graph) -> Graph:
-    """The graph, whose groups are those that another one was found to have: they differ in their constants alone."""
+    """Copies the partition of a graph that differs in its constants alone, and returns the first graph."""
     _PARTITIONED.setdefault(graph, {}).update(_PARTITIONED.get(other, {}))
     return graph
 
@@ -103,17 +102,17 @@ def _partitioned(graph: Graph, in_place: bool, alignment: int) -> list[Group]:
     through = _read_through(graph) if in_place else {}
     groups = [(nodes, nothing) for nodes, nothing in grouped(graph, locations) if nodes[0].name not in through]
     fronts = _fronts(graph, groups) if in_place else {}
-    found = []
+    result = []
     for nodes, nothing in groups:
         if nodes[-1].name in fronts:
             continue
         data = nodes[0].inputs[0] if nodes[0].inputs else ""
-        found.append(_group(graph, nodes, nothing, through.get(data), fronts.get(data, ())))
-    return found
+        result.append(_group(graph, nodes, nothing, through.get(data), fronts.get(data, ())))
+    return result
 
 
 def _fronts(graph: Graph, groups: Sequence[tuple[Sequence[Node], bool]]) -> dict[str, tuple[Node, ...]]:
-    """Groups of element-wise nodes, by what they compute, that stand in front of the one layer that reads it."""
+    """Collects groups of element-wise nodes before the one layer that reads them, by the name of their output."""
     consumers, kept = graph.consumers(), set(graph.outputs)
     begins = {nodes[0].name for nodes, _ in groups}
 
@@ -133,7 +132,7 @@ def _fronts(graph: Graph, groups: Sequence[tuple[Sequence[Node], bool]]) -> dict
 
 
 def _is_pointwise(graph: Graph, node: Node) -> bool:
-    """Whether each place of the output is a product of the channels at the same place of the first input alone."""
+    """Tells whether each output pixel is a product of the channels of the same pixel of the first input."""
     if node.op not in READ_BY_ELEMENT:
         return node.op == "matmul"
     same = graph.type(node.inputs[0]).shape[:-1] == node.type.shape[:-1]
@@ -141,7 +140,7 @@ def _is_pointwise(graph: Graph, node: Node) -> bool:
 
 
 def _data_of(graph: Graph, nodes: Sequence[Node]) -> str | None:
-    """The input of element-wise nodes that has the shape of what they compute, if exactly one has."""
+    """Returns the input of element-wise nodes that has the shape of their output, if exactly one has."""
     inside = {node.name for node in nodes}
     names = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)
     found = [name for name in names if graph.type(name).shape == nodes[-1].type.shape and name not in graph.constants]
@@ -149,7 +148,7 @@ def _data_of(graph: Graph, nodes: Sequence[Node]) -> str | None:
 
 
 def _read_through(graph: Graph) -> dict[str, Node]:
-    """Transpositions, by name, that the convolutions which read them do themselves."""
+    """Collects transpositions, by name, that the convolutions which read them perform themselves."""
     consumers = graph.consumers()
 
     def read_by_element(name: str, reader: Node) -> bool:
@@ -170,18 +169,18 @@ def _read_through(graph: Graph) -> dict[str, Node]:
 def grouped(
     graph: Graph, locations: Mapping[str, Location], known: Collection[str] = ()
 ) -> list[tuple[list[Node], bool]]:
-    """Nodes of each group, and whether nothing is computed for them, in the order of `partition`.
+    """Lists the nodes of each group, and whether the group has no computation, in the order of `partition`.
 
     Args:
-        graph: what to go over.
-        locations: as `locate` gives them.
-        known: nodes that will have been computed before the graph runs, which no group has.
+        graph: graph to partition.
+        locations: result of `locate`.
+        known: nodes that are computed before the graph runs; no group contains them.
     """
     nothing = free(graph, locations)
     consumers = graph.consumers()
-    kept = set(graph.outputs)
+    outputs = set(graph.outputs)
     members: dict[str, list[Node]] = {}  # output of a group so far -> its nodes
-    place = {node.name: i for i, node in enumerate(graph.nodes)}
+    position = {node.name: i for i, node in enumerate(graph.nodes)}
     begun: dict[str, int] = {}
     for node in graph.nodes:
         if node.name in known:
@@ -192,7 +191,7 @@ def grouped(
             if name in members
             and members[name][0].name not in nothing
             and not find(members[name][0].op).offloaded
-            and name not in kept
+            and name not in outputs
             and len(consumers[name]) == 1
             and graph.type(name).shape == node.type.shape
         ]
@@ -202,8 +201,8 @@ def grouped(
             begun[node.name] = begun[chosen]
         else:
             members[node.name] = [node]
-            begun[node.name] = place[node.name]
-    order = sorted(members, key=lambda name: place[name])
+            begun[node.name] = position[node.name]
+    order = sorted(members, key=lambda name: position[name])
     return [(members[name], members[name][0].name in nothing) for name in order]
 
 
@@ -245,7 +244,7 @@ def _group(
 
 
 def _prologue(graph: Graph, nodes: Sequence[Node]) -> tuple[list[str], dict[str, Any]]:
-    """Inputs of the nodes in front of a layer, the one of its data's shape first, and what they compute of them."""
+    """Returns the inputs of nodes before a layer, the one of its data's shape first, and their computation."""
     data = _data_of(graph, nodes)
     assert data is not None
     given = _placeholders(graph, [data], "x")
@@ -261,24 +260,24 @@ def _epilogue(
     given: dict[str, te.Tensor],
     letter: str = "y",
 ) -> tuple[list[str], te.Tensor, list[te.Tensor]]:
-    """Names of the further inputs, the last node's expression, and the further inputs as tensors."""
-    made = {start: value}
+    """Returns names of the further inputs, the last node's expression, and the further inputs as tensors."""
+    values = {start: value}
     wanted = [name for node in nodes for name in node.inputs]
     inside = {start, *(node.name for node in nodes)}
     names = [name for name in dict.fromkeys(wanted) if name not in inside and name not in given]
     more = _placeholders(graph, names, letter)
-    known = {**given, **more}
+    tensors = {**given, **more}
     for node in nodes:
         inputs = node.inputs
-        if node.op in COMMUTATIVE:  # one form of what is the same
-            inputs = tuple(sorted(inputs, key=lambda name: name not in made))
-        made[node.name] = find(node.op).expression(node.attrs, [made.get(n) or known[n] for n in inputs])
-    return names, made[nodes[-1].name] if nodes else value, list(more.values())
+        if node.op in COMMUTATIVE:  # a canonical order of operands
+            inputs = tuple(sorted(inputs, key=lambda name: name not in values))
+        values[node.name] = find(node.op).expression(node.attrs, [values.get(n) or tensors[n] for n in inputs])
+    return names, values[nodes[-1].name] if nodes else value, list(more.values())
 
 
 def _placeholders(graph: Graph, names: Sequence[str], letter: str) -> dict[str, te.Tensor]:
-    found = {}
+    result = {}
     for place, name in enumerate(names):
         kind = graph.type(name)
-        found[name] = te.placeholder(kind.shape, kind.dtype, f"{letter}{place}", name in graph.constants)
-    return found
+        result[name] = te.placeholder(kind.shape, kind.dtype, f"{letter}{place}", name in graph.constants)
+    return result

@@ -1,16 +1,16 @@
-"""Networks in 16-bit floats: what is stored and multiplied in them, and what stays in float32.
+"""Networks in 16-bit floats: the values that are stored and multiplied in them, and those that stay in float32.
 
-A 16-bit float is a type to store in: an operation that computes widens what it reads to float32 and gives float32
-(`GraphOp.stored`), products of two 16-bit operands are added up in float32, and a `cast` rounds. So the graph says
-where it is rounded, its evaluation in NumPy rounds at the same places, and a kernel rounds once, as it writes.
+A 16-bit float is a storage type: an operation that computes widens its inputs to float32 and returns float32
+(`GraphOp.stored`). Products of two 16-bit operands are summed in float32, and a `cast` rounds. So the graph states
+where values are rounded, its evaluation in NumPy rounds at the same points, and a kernel rounds once, when it writes.
 
-What lies between kernels is rounded where it was computed of a layer with weights: inputs, embeddings, masks and their
-like stay as they are, as do the network's outputs. So do the scores that a softmax reads, whose rounding it would raise
-to a power, and the sums that a transformer carries from layer to layer.
+Values between kernels are rounded if they are computed from a layer with weights. Inputs, embeddings, masks and the
+like stay as they are, as do the network's outputs. So do the scores that a softmax reads, as it would exponentiate
+their rounding, and the sums that a transformer carries from layer to layer.
 
-Kernels may be kept in float32 one by one. A value is stored in 16 bits where the kernel that gives it is in them, or a
-layer that multiplies it: who else reads it widens it as it is read, for nothing, where a second copy would cost a
-kernel. Between kernels in float32 it stays float32.
+Kernels may stay in float32 individually. A value is stored in 16 bits if its own kernel, or a layer that multiplies it,
+is in 16 bits. Other readers widen it as they read it, at no cost, whereas a second copy would cost a kernel. Between
+kernels in float32 it stays float32.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from autotune.graph.views import locate
 from search_space.dtypes import NARROW, numpy_dtype
 
 FULL = "float32"
-"""Type of a network that nothing lowers."""
+"""Dtype of a network that is not lowered."""
 
 LAYERS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose", "matmul", "batch_matmul")
-"""Operations that multiply 16-bit floats and add up float32."""
+"""Operations that multiply 16-bit floats and sum in float32."""
 
 FEW_CHANNELS = 4
-"""Of an input that is multiplied in float32, as images are: the pairs of dot products would be padding mostly.
+"""Maximum channels of an input that is multiplied in float32, such as an image: channel pairs would be mostly padding.
 
-Channels of a group come in pairs where their number is even."""
+Channels of a group are paired if their number is even."""
 
 
 def narrow_floats(graph: Graph) -> tuple[str, ...]:
-    """The 16-bit floats that inputs, constants and values of a graph are of, sorted."""
+    """Lists the 16-bit float dtypes of a graph's inputs, constants and values, sorted."""
     kinds = {graph.type(name).dtype for name in (*graph.inputs, *graph.constants)}
     return tuple(sorted((kinds | {node.type.dtype for node in graph.nodes}).intersection(NARROW)))
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Values that are stored in one type, as one is moved to become the other.
+    """Values that are stored in one dtype, as one becomes another by a move.
 
     Attributes:
-        values: in order.
-        kernels: in order, named after their first nodes: those that give the values, and the layers that multiply them.
-            Where one of them is in 16 bits, so are the values.
+        values: values in order.
+        kernels: kernels in order, named after their first nodes: those that compute the values, and the layers that
+            multiply them. If any of them is in 16 bits, so are the values.
     """
 
     values: tuple[str, ...]
@@ -59,21 +59,21 @@ class Stored:
 
 
 def lower_precision(graph: Graph, dtype: str, full: Collection[str] = ()) -> Graph:
-    """The graph with its layers and what lies between its kernels in `dtype`.
+    """Converts the layers of a graph, and values between its kernels, to `dtype`.
 
     Args:
-        graph: in float32, after the passes.
+        graph: graph in float32, after the passes.
         dtype: `bfloat16` or `float16`.
-        full: kernels that stay in float32, of those that `kernels_of` names; by default none.
+        full: kernels from `kernels_of` that stay in float32.
 
     Raises:
-        ValueError: a name in `full` that is no such kernel.
+        ValueError: `full` has a name that is not such a kernel.
     """
     return lowered_with_origins(graph, dtype, full)[0]
 
 
 def lowered_with_origins(graph: Graph, dtype: str, full: Collection[str] = ()) -> tuple[Graph, dict[str, str]]:
-    """The same, and of each new node but the casts the name that it has in `graph`."""
+    """Converts a graph like `lower_precision`; also maps each new node except casts to its name in `graph`."""
     if full and (unknown := sorted(set(full).difference(kernels_of(graph)))):
         raise ValueError(f"`full` must name kernels that may be in 16 bits, but got {unknown[0]!r}")
     lowering = _Lowering(graph, dtype, full)
@@ -112,11 +112,11 @@ class _Lowering:
         if is_lowered(self._graph, node) and node.name not in self._full:
             inputs = [self._rounded_to(name) for name in inputs]
         elif node.op == "attention" and self._dtype == "bfloat16" and not node.attrs["causal"]:
-            inputs[:3] = [self._rounded_to(name) for name in inputs[:3]]  # what is added to the scores stays
+            inputs[:3] = [self._rounded_to(name) for name in inputs[:3]]  # summands of the scores stay in float32
             attrs["weights"] = self._dtype
         elif _moved(node):
             kinds = {self._builder.type(name).dtype for name in inputs}
-            if {"float32", self._dtype} <= kinds:  # parts of a concatenation are of one type
+            if {"float32", self._dtype} <= kinds:  # parts of a concatenation need one dtype
                 inputs = [self._rounded_to(n) if self._builder.type(n).dtype == "float32" else n for n in inputs]
         return self._builder.add(node.op, inputs, node.name, **attrs)
 
@@ -134,7 +134,7 @@ class _Lowering:
 
 
 def is_lowered(graph: Graph, node: Node) -> bool:
-    """Whether a node is a layer that multiplies 16-bit floats."""
+    """Tells whether a node is a layer that multiplies 16-bit floats."""
     if node.op not in LAYERS or node.type.dtype != "float32":
         return False
     if node.op in ("matmul", "batch_matmul"):
@@ -144,22 +144,22 @@ def is_lowered(graph: Graph, node: Node) -> bool:
 
 
 def rounded_values(graph: Graph) -> set[str]:
-    """Values in float32 that are stored in 16 bits, in a graph that has been through the passes."""
+    """Collects float32 values that are stored in 16 bits, in a graph after the passes."""
     layered = _below_layers(graph)
-    kept = _given_out(graph) | _scores(graph) | _residual_stream(graph)
-    found = set()
+    excluded = _given_out(graph) | _scores(graph) | _residual_stream(graph)
+    rounded = set()
     for nodes, nothing in grouped(graph, locate(graph)):
         node = nodes[-1]
         computed = not nothing and (len(nodes) > 1 or not find(node.op).moves)
-        if computed and node.name in layered and node.name not in kept and node.type.dtype == "float32":
-            found.add(node.name)
-    return found
+        if computed and node.name in layered and node.name not in excluded and node.type.dtype == "float32":
+            rounded.add(node.name)
+    return rounded
 
 
 def kernels_of(graph: Graph) -> tuple[str, ...]:
-    """Kernels that may be in 16 bits, in order: layers, and those that give a value which may be stored in them.
+    """Lists kernels that may be in 16 bits, in order: layers, and those whose value may be stored in 16 bits.
 
-    They are named after their first nodes, which layers always are.
+    They are named after their first nodes, as layers always are.
     """
     found = {node.name for node in graph.nodes if is_lowered(graph, node)}
     found.update(name for stored in stored_together(graph) for name in stored.kernels)
@@ -167,7 +167,7 @@ def kernels_of(graph: Graph) -> tuple[str, ...]:
 
 
 def stored_together(graph: Graph) -> list[Stored]:
-    """Values that may be stored in 16 bits, those together that have one type."""
+    """Lists values that may be stored in 16 bits, grouped by shared dtypes."""
     rounded, same = rounded_values(graph), moved_together(graph)
     firsts = {nodes[-1].name: nodes[0].name for nodes, _ in grouped(graph, locate(graph))}
     values: dict[str, list[str]] = {}
@@ -184,7 +184,7 @@ def stored_together(graph: Graph) -> list[Stored]:
 
 
 def moved_together(graph: Graph) -> dict[str, str]:
-    """Node → the first of those that are made of each other by moving elements, as parts of a concatenation are."""
+    """Maps each node to the first of those that are moved into each other, such as the parts of a concatenation."""
     first: dict[str, str] = {}
     members: dict[str, list[str]] = {}
     for node in graph.nodes:
@@ -200,33 +200,33 @@ def moved_together(graph: Graph) -> dict[str, str]:
 
 
 def _moved(node: Node) -> bool:
-    """Whether its value is its input's elements, in the same type."""
+    """Tells whether a node's value has its input's elements, in the same dtype."""
     return find(node.op).moves and node.op != "cast"
 
 
 def _below_layers(graph: Graph) -> set[str]:
-    """Values that are computed of layers with weights."""
-    found: set[str] = set()
+    """Collects the values that depend on layers with weights."""
+    values: set[str] = set()
     for node in graph.nodes:
         weighted = node.op not in ("reshape", "transpose") and any(name in graph.constants for name in node.inputs)
-        if found.intersection(node.inputs) or (weighted and find(node.op).kind is Kind.compute):
-            found.add(node.name)
-    return found
+        if values.intersection(node.inputs) or (weighted and find(node.op).kind is Kind.compute):
+            values.add(node.name)
+    return values
 
 
 def _given_out(graph: Graph) -> set[str]:
-    """Outputs of the graph, and what they are made of without being computed with."""
-    found = set(graph.outputs)
+    """Collects the outputs of the graph, and the values that are only moved on the way to them."""
+    values = set(graph.outputs)
     for node in reversed(graph.nodes):
-        if node.name in found and find(node.op).moves:
-            found.update(node.inputs)
-    return found
+        if node.name in values and find(node.op).moves:
+            values.update(node.inputs)
+    return values
 
 
 def _residual_stream(graph: Graph) -> set[str]:
-    """Sums of two computed values that a layer normalisation reads, and normalised rows that such a sum takes.
+    """Collects sums of two computed values that a layer normalisation reads, and normalised rows in such sums.
 
-    What a transformer adds to from layer to layer: rounded at each of them, it has most of the noise of all roundings.
+    A transformer adds to them in each layer: rounded each time, they would cause most of the total noise.
     """
 
     def source(name: str) -> str:
@@ -246,9 +246,9 @@ def _residual_stream(graph: Graph) -> set[str]:
 
 
 def _scores(graph: Graph) -> set[str]:
-    """What a softmax reads, in whatever shape."""
-    found: set[str] = set()
+    """Collects the inputs of softmax, in any shape."""
+    values: set[str] = set()
     for node in reversed(graph.nodes):
-        if node.op in ("softmax", "log_softmax") or (node.name in found and find(node.op).kind is Kind.view):
-            found.add(node.inputs[0])
-    return found
+        if node.op in ("softmax", "log_softmax") or (node.name in values and find(node.op).kind is Kind.view):
+            values.add(node.inputs[0])
+    return values

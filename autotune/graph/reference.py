@@ -1,4 +1,4 @@
-"""How fast ONNX Runtime computes given workloads, timed in a process of its own."""
+"""Timing of given workloads on ONNX Runtime, in a separate process."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from search_space.workloads import Workload
 from targets.threads import check_threads
 
 PROGRAM = "autotune.graph.reference"
-"""Module whose `main` the process that times runs."""
+"""Module whose `main` the timing process runs."""
 _LOG = logging.getLogger(__name__)
 
 
 class ReferenceFailure(RuntimeError):
-    """The process that times ONNX Runtime ended early or took too long."""
+    """A timing process of ONNX Runtime that ended early or took too long."""
 
 
 @dataclass(frozen=True)
 class ReferencePolicy:
-    """How long is timed.
+    """Durations and limits of the timing.
 
     Attributes:
-        samples: fewest executions timed, at least 10.
-        budget_seconds: time spent on a workload once those are in.
-        rotation_bytes: most memory for rotated weights, cache="network".
-        seed: of inputs and weights.
+        samples: minimum number of timed executions, at least 10.
+        budget_seconds: seconds per workload once these are done.
+        rotation_bytes: maximum memory for rotated weights, cache="network".
+        seed: seed of inputs and weights.
     """
 
     samples: int = 10
@@ -53,24 +53,24 @@ def onnxruntime_seconds(
     timeout: float = 600.0,
     stop: Callable[[], bool] | None = None,
 ) -> list[float | None]:
-    """Median seconds of each workload on ONNX Runtime, constant weights, the fastest of its variants.
+    """Measures the median seconds of each workload on ONNX Runtime with constant weights, by its fastest variant.
 
-    The cost of the Python call is measured and taken off, and convolutions may stay in ONNX Runtime's own
-    blocked layout, as inside a network. The caller sees to it that nothing else runs meanwhile.
+    The cost of the Python call is measured and subtracted, and convolutions may stay in ONNX Runtime's own blocked
+    layout, as inside a network. The caller ensures that nothing else runs meanwhile.
 
     Args:
-        workloads: what to time.
-        threads: cores used within a layer.
-        cache: `warm`, or `network`: every execution on other weights, so that they are cold.
-        policy: how long to time.
-        timeout: seconds for all of it.
-        stop: asked meanwhile; true: it ends with KeyboardInterrupt.
+        workloads: workloads to time.
+        threads: number of cores used within a layer.
+        cache: `warm`, or `network`: every execution uses other weights, so that they are cold.
+        policy: durations and limits of the timing.
+        timeout: seconds for all workloads together.
+        stop: polled callback; if it returns true, KeyboardInterrupt is raised.
 
     Returns:
-        Seconds; None where onnxruntime is missing or does not have the operator.
+        Seconds; None if onnxruntime is missing or lacks the operator.
 
     Raises:
-        ReferenceFailure: the process died, or was not done within `timeout`.
+        ReferenceFailure: the process died, or exceeded `timeout`.
     """
     if cache not in ("warm", "network"):
         raise ValueError(f"`cache` must be 'warm' or 'network', but got cache={cache!r}")
@@ -128,6 +128,7 @@ def serve(request: dict[str, Any], blob: bytes = b"") -> Message:
             runners.clear()
             copies = ort_runner.copies_for(workload, last_level_cache_bytes(), policy.rotation_bytes)
             (seconds[best],) = timed([ort_runner.runner_of(workload, arrays, threads, best, rng, copies)])
+        # Noise can make a tiny layer faster than an empty call, but times must be positive.
         answers.append(None if best is None else max(seconds[best] - call, 1e-9))
     return {"seconds": answers}, b""
 

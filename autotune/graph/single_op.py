@@ -1,4 +1,4 @@
-"""One workload as an ONNX model of a single layer, weights as constants: what ONNX Runtime is timed on."""
+"""Single workloads as ONNX models of one layer with constant weights, for timing on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ACTIVATIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
 
 
 class UnsupportedOperator(ValueError):
-    """A workload that no single ONNX layer expresses."""
+    """A workload that no single ONNX layer computes."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class SingleOp:
 
     Attributes:
         model: serialised ModelProto.
-        feeds: the inputs that are no constants, by name.
-        output_shape: of the model's only output, `y`.
+        feeds: inputs that are not constant, by name.
+        output_shape: shape of the model's only output, `y`.
         restore: the model's output → the workload's layout.
     """
 
@@ -41,14 +41,14 @@ class SingleOp:
 
 
 def single_op(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
-    """The workload in ONNX's usual layout: NCHW activations, OIHW weights.
+    """Builds a workload's model in ONNX's usual layout: NCHW activations, OIHW weights.
 
     Args:
-        workload: what is computed.
+        workload: workload to build.
         arrays: its inputs, in its own layout (NHWC, HWIO).
 
     Raises:
-        UnsupportedOperator: no ONNX layer computes this.
+        UnsupportedOperator: no ONNX layer computes the workload.
     """
     if workload.dtypes != {"float32"}:
         got = ", ".join(sorted(workload.dtypes))
@@ -59,18 +59,18 @@ def single_op(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
 
 
 def blocked_op(workload: Workload, arrays: Sequence[Array], block: int = 16) -> SingleOp:
-    """A convolution in the blocked layout that ONNX Runtime uses inside a network, without conversions.
+    """Builds a convolution in ONNX Runtime's blocked layout for networks, without conversions.
 
-    This is what the layer costs within a network, where the conversions are shared by all of it. The operator
-    is internal to ONNX Runtime.
+    This is the cost of the layer within a network, which shares the conversions. The operator is internal to ONNX
+    Runtime.
 
     Args:
         workload: a conv2d or depthwise_conv2d.
         arrays: its inputs, in its own layout.
-        block: channels a block: 16 with AVX-512, else 8.
+        block: channels in a block: 16 with AVX-512, else 8.
 
     Raises:
-        UnsupportedOperator: not a convolution, or channels that do not fill blocks.
+        UnsupportedOperator: the workload is not a convolution, or its channels do not fill blocks.
     """
     if workload.operator not in ("conv2d", "depthwise_conv2d") or workload.args["dtype"] != "float32":
         raise UnsupportedOperator(
@@ -108,14 +108,14 @@ def blocked_op(workload: Workload, arrays: Sequence[Array], block: int = 16) -> 
 
 
 def with_weights_drawn(workload: Workload, arrays: Sequence[Array], rng: np.random.Generator) -> list[Array]:
-    """`arrays` with every constant replaced by random values of the same mean and spread."""
+    """Replaces every constant in `arrays` by random values of the same mean and spread."""
     return [
         _redrawn(array, rng) if spec.constant else array for array, spec in zip(arrays, workload.inputs, strict=True)
     ]
 
 
 def _redrawn(array: Array, rng: np.random.Generator) -> Array:
-    draws = rng.random(array.shape, dtype=np.float32)
+    draws = rng.random(array.shape, dtype=np.float32)  # uniform on [0, 1): its deviation is 12 ** -0.5
     return np.asarray((draws - 0.5) * (array.std() * 12**0.5) + array.mean(), dtype=array.dtype)
 
 
@@ -206,7 +206,7 @@ def _activation(workload: Workload) -> str | None:
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """An argument given for height and width at once, or for each."""
+    """Expands one number for height and width to both."""
     first, second = (value, value) if isinstance(value, int) else value
     return int(first), int(second)
 
@@ -243,7 +243,7 @@ def _nchw_shape(workload: Workload) -> tuple[int, ...]:
 
 
 def _to_blocks(data: Array, block: int) -> Array:
-    """NCHW → the values of `[N, C/block, H, W, block]` under the same shape."""
+    """Packs NCHW data as `[N, C/block, H, W, block]`, under its old shape."""
     batch, channels, height, width = data.shape
     split = data.reshape(batch, channels // block, block, height, width)
     return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2)).reshape(data.shape)

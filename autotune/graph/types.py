@@ -1,4 +1,4 @@
-"""What operations and graphs share: arrays, attributes, and what is known of a value before it is computed."""
+"""Types shared by operations and graphs: arrays, attributes, and tensor types."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TensorType:
-    """What is known of a value before it is computed."""
+    """The type of a value: its shape and dtype."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         out = 1
         for extent in self.shape:
             out *= extent
@@ -33,7 +33,7 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes, dense."""
+        """Bytes of the dense array."""
         return self.size * numpy_dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
@@ -41,10 +41,10 @@ class TensorType:
 
 
 def type_of(array: Array) -> TensorType:
-    """Type of an array."""
+    """Returns the type of an array."""
     return TensorType(tuple(array.shape), _dtype_name(array.dtype))
 
 
 @cache
 def _dtype_name(dtype: np.dtype[Any]) -> str:
-    return str(dtype)  # takes NumPy microseconds, and a network asks thousands of times
+    return str(dtype)  # cached: it takes NumPy microseconds, and a network asks thousands of times

@@ -1,7 +1,7 @@
-"""Loops as nodes of the graph, step after step: for passes and targets that have no loops.
+"""Loops unrolled to nodes of the graph, step by step, for passes and targets without loops.
 
-Elements of sequences are slices and what is stacked are parts of one concatenation, both along the first axis, so that
-they are read and written where they lie, see `autotune.graph.views`.
+Elements of sequences become slices, and stacked outputs parts of one concatenation, both along the first axis. So they
+are read and written in place, see `autotune.graph.views`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from autotune.graph.loops import Body, loops_of
 from autotune.graph.passes.simplify.views import MOST_PARTS
 
 MOST_STEPS = 1024
-"""Steps of a loop that is unrolled: each is nodes of its own."""
+"""Maximum steps of an unrolled loop, as each step adds nodes of its own."""
 
 LEAST_STEPS = 8
-"""Steps from which on a loop is worth being one: the first step, whose states are zeros mostly, has less to do."""
+"""Minimum steps of a loop that stays one: below, the cheaper first step, whose states are mostly zeros, matters."""
 
 Steps = list[list[str]]
-"""Of each step in the order in which they run, names of its outputs."""
+"""Names of the outputs of each step, in the order in which steps run."""
 
 
 def unrolled(graph: Graph, below: int | None = None) -> Graph:
-    """The graph without its loops, or without those of fewer than `below` steps.
+    """Unrolls the loops of a graph, or those of fewer than `below` steps.
 
     Raises:
-        ModelError: a loop of more than `MOST_STEPS` steps.
-        GraphError: somebody reads the bytes of a loop, not its results.
+        ModelError: a loop has more than `MOST_STEPS` steps.
+        GraphError: a node or output reads the bytes of a loop instead of its results.
     """
     if all(below is not None and node.attrs["trips"] >= below for node in loops_of(graph)):
         return graph
@@ -38,7 +38,7 @@ def unrolled(graph: Graph, below: int | None = None) -> Graph:
         if node.op == "loop" and (below is None or node.attrs["trips"] < below):
             _check_readers(graph, node)
             made[node.name] = node, _steps(builder, node, inputs)
-            return made[node.name][1][-1][0]  # which nobody reads
+            return made[node.name][1][-1][0]  # never read
         if node.op == "loop_result" and node.inputs[0] in made:
             return _result(builder, *made[node.inputs[0]], node.attrs["place"])
         if node.op == "slice":
@@ -66,15 +66,15 @@ def _steps(builder: Builder, node: Node, inputs: Sequence[str]) -> Steps:
     states, sequences, shared = inputs[:count], inputs[count : count + body.sequences], inputs[count + body.sequences :]
     rows = [_flat(builder, name) for name in sequences]
     constants = {name: builder.constant(array, name) for name, array in body.graph.constants.items()}
-    made: Steps = []
+    steps: Steps = []
     for step in range(trips):
         elements = [
             _element(builder, flat, kind.shape, trips - 1 - step if back else step)
             for flat, kind, back in zip(rows, body.inputs[count:], node.attrs["reads_back"], strict=False)
         ]
-        made.append(_step(builder, body, constants, [*states, *elements, *shared]))
-        states = [made[-1][number] for number in body.carried]
-    return made
+        steps.append(_step(builder, body, constants, [*states, *elements, *shared]))
+        states = [steps[-1][number] for number in body.carried]
+    return steps
 
 
 def _step(builder: Builder, body: Body, constants: Mapping[str, str], given: Sequence[str]) -> list[str]:
@@ -85,7 +85,7 @@ def _step(builder: Builder, body: Body, constants: Mapping[str, str], given: Seq
 
 
 def _flat(builder: Builder, name: str) -> str:
-    """A sequence whose elements lie side by side along their own first axis."""
+    """Joins the elements of a sequence along their own first axis."""
     trips, *shape = builder.type(name).shape
     if not shape:
         return name
@@ -93,7 +93,7 @@ def _flat(builder: Builder, name: str) -> str:
 
 
 def _element(builder: Builder, flat: str, shape: tuple[int, ...], place: int) -> str:
-    """Of a sequence; one without axes of its own is seen in its shape."""
+    """Slices an element of a sequence; an element without axes is reshaped."""
     size = shape or (1,)
     element = builder.add("slice", [flat], begin=(place * size[0], *(0 for _ in size[1:])), size=size)
     return element if shape else builder.add("reshape", [element], shape=())
@@ -114,12 +114,12 @@ def _result(builder: Builder, node: Node, steps: Steps, number: int) -> str:
 
 
 def _in_order(node: Node, steps: Steps, number: int) -> Steps:
-    """Steps as their outputs are stacked."""
+    """Returns the steps in the order in which their outputs are stacked."""
     return steps[::-1] if node.attrs["writes_back"][number] else steps
 
 
 def _row(graph: Graph, builder: Builder, made: Mapping[str, tuple[Node, Steps]], node: Node) -> str | None:
-    """A slice that is one step of what is stacked: the value of that step, which need not be stacked first."""
+    """Replaces a slice of one step of a stacked output by the value of that step."""
     source = graph.node(node.inputs[0])
     if source is None or source.op != "loop_result" or source.inputs[0] not in made:
         return None

@@ -1,8 +1,8 @@
-"""Values that need no memory of their own: views, concatenations written in place, slices read in place.
+"""Values without memory of their own: views, concatenations written in place, slices read in place.
 
-The producers of a concatenation's inputs may write straight into it, a row of theirs at a time, and a slice may be
-read where it lies. Each such value has a location: within another one, from some element on, with that one's strides.
-Kernels are built for the strides of what they read and write, so nothing is copied.
+The producers of a concatenation's inputs may write directly into it, row by row, and a slice may be read in place. Each
+such value has a location: another value's memory, an offset, and that value's strides. Kernels are built for the
+strides of their inputs and outputs, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from search_space.dtypes import numpy_dtype
 
 @dataclass(frozen=True)
 class Location:
-    """Where a value lies.
+    """The location of a value in memory.
 
     Attributes:
-        root: the value whose memory it is.
-        offset: elements from the root's first to its first.
+        root: value that owns the memory.
+        offset: elements from the root's first element to its own.
         strides: elements between neighbours along each of its dimensions; None: dense, row-major.
     """
 
@@ -32,22 +32,22 @@ class Location:
 
 
 def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides."""
+    """Computes row-major strides."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def locate(
     graph: Graph, in_place: bool = True, computed: Collection[str] = (), alignment: int = 1
 ) -> dict[str, Location]:
-    """Location of every value of a graph.
+    """Locates every value of a graph.
 
     Args:
-        graph: what to go over.
+        graph: graph whose values are located.
         in_place: whether concatenations are written and slices read in place; otherwise only views share memory.
-        computed: inputs that kernels outside the graph compute, where it is a part of another one: they may be written
+        computed: inputs that kernels outside the graph compute, if it is a part of another one: they may be written
             into a concatenation, too.
-        alignment: bytes into its root of which every value must begin at a multiple; concatenations and slices that
-            would break it are computed.
+        alignment: bytes to which every value must be aligned in its root; concatenations and slices that would violate
+            it are computed.
     """
     apart: set[str] = set()
     while True:
@@ -66,74 +66,74 @@ def _located(
     inside: Mapping[str, tuple[Node, int]],
     apart: Collection[str],
 ) -> dict[str, Location]:
-    found = {name: Location(name) for name in (*graph.inputs, *graph.constants)}
+    locations = {name: Location(name) for name in (*graph.inputs, *graph.constants)}
     for node in reversed(graph.nodes):  # consumers first: a concatenation may lie in another one
-        found[node.name] = _within(found, *inside[node.name]) if node.name in inside else Location(node.name)
-    found |= {name: _within(found, *inside[name]) for name in computed if name in inside}
-    for node in graph.nodes:  # producers first: views of what has its place by now
+        locations[node.name] = _within(locations, *inside[node.name]) if node.name in inside else Location(node.name)
+    locations |= {name: _within(locations, *inside[name]) for name in computed if name in inside}
+    for node in graph.nodes:  # producers first: views of values that have a location by now
         if find(node.op).kind is Kind.view:
-            found[node.name] = _seen(found[node.inputs[0]], node)
+            locations[node.name] = _seen(locations[node.inputs[0]], node)
         elif not in_place or node.name in apart:
             continue
         elif node.name not in inside and _is_stretch(graph, node, inside):
-            at = found[node.inputs[0]]
-            found[node.name] = Location(at.root, at.offset, at.strides)
+            at = locations[node.inputs[0]]
+            locations[node.name] = Location(at.root, at.offset, at.strides)
         elif _read_in_place(graph, node):
-            at = found[node.inputs[0]]
+            at = locations[node.inputs[0]]
             strides = at.strides or dense(graph.type(node.inputs[0]).shape)
             first = sum(b * s for b, s in zip(node.attrs["begin"], strides, strict=True))
-            found[node.name] = Location(at.root, at.offset + first, strides)
-    return found
+            locations[node.name] = Location(at.root, at.offset + first, strides)
+    return locations
 
 
 def _seen(at: Location, node: Node) -> Location:
-    """Of a view; one of a loop's bytes begins among them, at a multiple of its elements."""
+    """Locates a view; a view of a loop's bytes has an offset in elements of its own dtype."""
     if node.op != "loop_result":
         return at
     return Location(at.root, node.attrs["start"] // numpy_dtype(node.type.dtype).itemsize)
 
 
 def _is_stretch(graph: Graph, node: Node, inside: Mapping[str, tuple[Node, int]]) -> bool:
-    """Whether a concatenation is a stretch of another one, in which all its inputs lie side by side already.
+    """Tells whether a concatenation is a part of another one in which all its inputs are adjacent already.
 
-    So they do where each layer reads all that came before: every such concatenation is the beginning of the last one.
+    This is so in networks whose layers read all earlier ones: every concatenation is the beginning of the last one.
     """
     if node.op != "concat" or node.name in graph.outputs or not all(name in inside for name in node.inputs):
         return False
-    whole, place = inside[node.inputs[0]]
-    if whole.name == node.name or whole.attrs["axis"] != node.attrs["axis"]:
+    other, offset = inside[node.inputs[0]]
+    if other.name == node.name or other.attrs["axis"] != node.attrs["axis"]:
         return False
     for name in node.inputs:
-        if inside[name][0].name != whole.name or inside[name][1] != place:
+        if inside[name][0].name != other.name or inside[name][1] != offset:
             return False
-        place += graph.type(name).shape[node.attrs["axis"]]
+        offset += graph.type(name).shape[node.attrs["axis"]]
     return not any(_reads_dense(reader) for reader in graph.consumers()[node.name])
 
 
 def _unaligned(
     graph: Graph, locations: Mapping[str, Location], inside: Mapping[str, tuple[Node, int]], alignment: int
 ) -> set[str]:
-    """Concatenations and slices that would take a value from a multiple of `alignment` bytes to somewhere else."""
+    """Collects concatenations and slices that would move a value from an aligned to an unaligned position."""
 
     def aligned(name: str) -> bool:
         return locations[name].offset * numpy_dtype(graph.type(name).dtype).itemsize % alignment == 0
 
-    found = {whole.name for name, (whole, _) in inside.items() if aligned(whole.name) and not aligned(name)}
+    names = {whole.name for name, (whole, _) in inside.items() if aligned(whole.name) and not aligned(name)}
     slices = (node for node in graph.nodes if node.op == "slice")
-    found |= {node.name for node in slices if aligned(node.inputs[0]) and not aligned(node.name)}
+    names |= {node.name for node in slices if aligned(node.inputs[0]) and not aligned(node.name)}
     joined = (n.name for n in graph.nodes if n.op == "concat" and n.name not in inside)
-    return found | {name for name in joined if locations[name].root != name and not aligned(name)}
+    return names | {name for name in joined if locations[name].root != name and not aligned(name)}
 
 
 def _within(locations: Mapping[str, Location], whole: Node, offset: int) -> Location:
-    """Of a part of a concatenation, from place `offset` of its axis on."""
+    """Locates a part of a concatenation from index `offset` of its axis on."""
     at = locations[whole.name]
     strides = at.strides or dense(whole.type.shape)
     return Location(at.root, at.offset + offset * strides[whole.attrs["axis"]], strides)
 
 
 def free(graph: Graph, locations: Mapping[str, Location]) -> set[str]:
-    """Names of the nodes for which nothing is computed."""
+    """Collects the names of nodes without computation."""
     names = {node.name for node in graph.nodes if find(node.op).kind is Kind.view}
     for node in graph.nodes:
         if node.op == "concat" and all(_lies_in(locations, name, node) for name in node.inputs):
@@ -148,29 +148,29 @@ def _lies_in(locations: Mapping[str, Location], name: str, whole: Node) -> bool:
 
 
 def _written_in_place(graph: Graph, computed: Collection[str], apart: Collection[str]) -> dict[str, tuple[Node, int]]:
-    """Value → the concatenation that it is written into, and at which place of its axis.
+    """Maps each value that is written into a concatenation to that one and the offset along its axis.
 
-    All inputs of a concatenation are, or none: each must be computed by a kernel of its own, be no output of the graph,
-    be no part of another concatenation, and not be seen in another shape, as strided memory cannot. Those of
-    concatenations that are to stand `apart` are not.
+    Either all inputs of a concatenation are written into it, or no input. An input must be computed by a kernel of its
+    own, and be neither an output of the graph nor a part of another concatenation. It must not be reshaped, which
+    strided memory does not allow. Concatenations in `apart` are excluded.
     """
     consumers = graph.consumers()
-    found: dict[str, tuple[Node, int]] = {}
+    targets: dict[str, tuple[Node, int]] = {}
     joined = (n for n in reversed(graph.nodes) if n.op == "concat" and n.name not in apart)
-    for node in sorted(joined, key=lambda n: -n.type.nbytes):  # the largest first: others may be stretches of it
+    for node in sorted(joined, key=lambda n: -n.type.nbytes):  # the largest first: others may be parts of it
         if len(set(node.inputs)) != len(node.inputs):
             continue
-        if not all(_can_move(graph, name, consumers[name], computed) and name not in found for name in node.inputs):
+        if not all(_can_move(graph, name, consumers[name], computed) and name not in targets for name in node.inputs):
             continue
         start = 0
         for name in node.inputs:
-            found[name] = (node, start)
+            targets[name] = (node, start)
             start += graph.type(name).shape[node.attrs["axis"]]
-    return found
+    return targets
 
 
 def written_by_kernels(graph: Graph, node: Node) -> set[str]:
-    """Inputs of a concatenation that the kernels which compute them may write into it, and into no other one."""
+    """Collects the inputs of a concatenation that their kernels may write into it, and into no other one."""
     consumers = graph.consumers()
 
     def elsewhere(name: str) -> bool:
@@ -190,7 +190,7 @@ def _can_move(graph: Graph, name: str, readers: Sequence[Node], computed: Collec
 
 
 def _read_in_place(graph: Graph, node: Node) -> bool:
-    """Whether a slice is read where it lies: it takes every element between its ends, and is not seen otherwise."""
+    """Tells whether a slice is read in place: it takes every element between its ends, and no reader needs it dense."""
     if node.op != "slice" or any(step != 1 for step in node.attrs["step"]):
         return False
     if node.name in graph.outputs or node.inputs[0] in graph.constants:
@@ -199,5 +199,5 @@ def _read_in_place(graph: Graph, node: Node) -> bool:
 
 
 def _reads_dense(reader: Node) -> bool:
-    """Whether strided memory will not do: another shape of it is seen, or a step's part of it."""
+    """Tells whether a reader needs dense memory: it reshapes its input, or a loop reads parts of it."""
     return find(reader.op).kind is Kind.view or reader.op == "loop"

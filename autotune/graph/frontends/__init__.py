@@ -1,1 +1,1 @@
-"""Front ends: modules that read a model of another tool as a graph."""
+"""Front ends: modules that import models of other tools as graphs."""

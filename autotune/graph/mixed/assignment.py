@@ -1,14 +1,14 @@
-"""The fastest choice of types of kernels whose noise keeps a bound.
+"""The fastest choice of kernel dtypes whose noise keeps a bound.
 
-Types are numbered from 0, float32, to the narrowest. Numbers are stored or multiplied in a type where one of some
-kernels is in it (`Place`), which saves time, or costs some where they have to be converted, and adds noise. So seconds
-and noise are sums over places, each of which is there or not, and a choice is a multiple-choice knapsack (Sinha and
-Zoltners, "The Multiple-Choice Knapsack Problem", 1979) whose items share weights and worths. It is solved exactly, as a
-mixed-integer linear program by HiGHS (Huangfu and Hall, "Parallelizing the dual revised simplex method", 2018).
+Types are numbered from 0, float32, to the narrowest. A place (`Place`) is a set of numbers that are stored or
+multiplied in a narrow type if any of some kernels is in it. This saves time, or costs time for conversions, and adds
+noise. Seconds and noise are thus sums over places that are narrow. A choice is a multiple-choice knapsack whose items
+share weights and values (Sinha and Zoltners, "The Multiple-Choice Knapsack Problem", 1979). HiGHS solves it exactly as
+a mixed-integer linear program (Huangfu and Hall, "Parallelizing the dual revised simplex method", 2018).
 
 A choice depends on the problem alone: the solver draws no random numbers, and is bounded by nodes of its search, not by
-time. Where choices save the same within `TIE`, kernels of the one that is found are brought to the widest type that
-loses nothing, one after the other: what gains nothing stays in float32.
+time. Among choices that save the same within `TIE`, kernels are brought to the widest type without loss, one after the
+other. So a kernel that gains nothing stays in float32.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from numpy.typing import NDArray
 
 Bits = NDArray[np.bool_]
 Choice = NDArray[np.int64]
-"""(kernels,): the type of each; 0 is float32."""
+"""Types of the kernels, (kernels,); 0 is float32."""
 
 TIE = 1e-8
-"""Part of the seconds of all places by which savings must differ; solvers tell no less apart."""
+"""Share of the seconds of all places by which savings must differ; solvers cannot resolve less."""
 
 NODES = 500
-"""Nodes of a search, after which the best choice by then is taken; networks of the survey need fewer than ten."""
+"""Maximum nodes of a search, after which the best choice so far is used; surveyed networks need fewer than ten."""
 
 PATIENCE = 30.0
-"""Seconds after which it is taken, too, in case that nodes take unusually long."""
+"""Maximum seconds of a search, in case its nodes take unusually long."""
 
 _SCALE = 1e3
-"""Sum of all savings as the solver is given them, beside its absolute tolerance of 1e-6."""
+"""Sum of all savings in the solver's units, relative to its absolute tolerance of 1e-6."""
 _MARGIN = 2e-6
-"""By which a bound is tightened where a choice passes it, by the solver's tolerance."""
+"""Share by which a bound is tightened if a choice exceeds it, by the solver's tolerance."""
 _ROUNDING = 1e-9
-"""Part of a bound by which sums of floats may pass it."""
+"""Share by which sums of floats may exceed a bound."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What types there are for kernels.
+    """A choice of types for kernels, with savings and noise.
 
     Attributes:
-        kernels: their names.
-        at: (places, kernels, types), whether a kernel in that type makes a place be there. Those of type 0 are places
-            that are there as long as a kernel has not left float32, such as what is stored for it.
-        saved: (places,), seconds that are saved by a place; below 0 where it costs some.
-        noise: (places, outputs), over signal, in power.
-        may: (kernels, types), which may be chosen; float32 may always.
+        kernels: names of the kernels.
+        at: (places, kernels, types), whether a kernel in that type activates a place. Places of type 0 are active as
+            long as any of their kernels is in float32, such as values that are stored for it.
+        saved: (places,), seconds that an active place saves; negative if it costs time.
+        noise: (places, outputs), noise over signal, in power.
+        may: (kernels, types), allowed types; float32 must be allowed.
     """
 
     kernels: Sequence[str]
@@ -74,38 +74,38 @@ class Problem:
 
     @property
     def full(self) -> Choice:
-        """All in float32."""
+        """The choice with all kernels in float32."""
         return np.zeros(len(self.kernels), np.int64)
 
     def all_in(self, kind: int) -> Choice:
-        """Each kernel in a type, or in the narrowest of the wider ones that it may be in."""
+        """Returns the choice with each kernel in a type, or in the narrowest allowed one that is wider."""
         types = np.arange(self.may.shape[1])
         found: Choice = np.where(self.may & (types <= kind), types, 0).max(1, initial=0)
         return found
 
     def there(self, choice: Choice) -> Bits:
-        """(places,): which are there."""
+        """Returns the active places, (places,)."""
         return np.asarray(self.at[:, np.arange(len(choice)), choice].any(1))
 
     @cached_property
     def before(self) -> float:
-        """Seconds saved by the places that are there with all in float32, from which others count."""
+        """Seconds saved by the places that are active with all kernels in float32, relative to which others count."""
         return float(self.saved[self.there(self.full)].sum())
 
     def totals(self, choice: Choice) -> tuple[float, NDArray[np.float64]]:
-        """Seconds saved by a choice beside all in float32, and the noise of each output."""
+        """Returns the seconds that a choice saves relative to float32, and the noise of each output."""
         there = self.there(choice)
         return float(self.saved[there].sum()) - self.before, self.noise[there].sum(0)
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A choice, and what it is estimated to come to.
+    """A choice with its estimates.
 
     Attributes:
-        choice: of types.
-        saved: seconds.
-        noise: over signal, of the worst output.
+        choice: types of the kernels.
+        saved: seconds saved.
+        noise: noise over signal of the worst output.
     """
 
     choice: Choice
@@ -114,12 +114,12 @@ class Point:
 
     @property
     def decibels(self) -> float:
-        """Signal to noise of the worst output; infinite where nothing is rounded."""
+        """Ratio of signal to noise of the worst output; infinite without rounding."""
         return -10 * math.log10(self.noise) if self.noise > 0 else math.inf
 
 
 def point_of(problem: Problem, choice: Choice) -> Point:
-    """A choice with its totals."""
+    """Returns a choice with its totals."""
     saved, noise = problem.totals(choice)
     return Point(choice, saved, float(noise.max(initial=0.0)))
 
@@ -127,10 +127,10 @@ def point_of(problem: Problem, choice: Choice) -> Point:
 def assign(problem: Problem, noise: float) -> Choice:
     """Returns the fastest choice with no more than `noise` over signal in any output, see the module for ties.
 
-    Where the solver is stopped by `NODES` or `PATIENCE` it is the best choice by then; without any, all in float32.
+    If `NODES` or `PATIENCE` stops the solver, the best choice so far is returned; without any, all in float32.
 
     Raises:
-        ValueError: a bound that is not above 0.
+        ValueError: the bound is not positive.
     """
     if not noise > 0:
         raise ValueError(f"`noise` must be above 0, but got noise={noise}")
@@ -142,12 +142,12 @@ def assign(problem: Problem, noise: float) -> Choice:
 
 
 def front(problem: Problem, noise: float) -> list[Point]:
-    """Returns choices from all in float32 to the fastest of at most `noise`, each faster and noisier than the last.
+    """Returns choices from all in float32 to the fastest with at most `noise`, each faster and noisier than the last.
 
-    They are the fastest of bounds that are a decibel apart.
+    They are the fastest choices for bounds one decibel apart.
 
     Raises:
-        ValueError: a bound that is not above 0.
+        ValueError: the bound is not positive.
     """
     point = point_of(problem, assign(problem, noise))
     points, decibels = [point], math.floor(-10 * math.log10(noise)) + 1
@@ -155,7 +155,7 @@ def front(problem: Problem, noise: float) -> list[Point]:
         if math.isinf(point.decibels):
             point = point_of(problem, problem.full)
         else:
-            decibels = max(decibels, math.floor(point.decibels) + 1)  # up to its own noise a choice stays the fastest
+            decibels = max(decibels, math.floor(point.decibels) + 1)  # a choice stays the fastest down to its own noise
             point = point_of(problem, assign(problem, 10 ** (-decibels / 10)))
             decibels += 1
         if point.saved >= points[-1].saved:
@@ -165,12 +165,12 @@ def front(problem: Problem, noise: float) -> list[Point]:
 
 
 def _keeps(problem: Problem, choice: Choice, noise: float) -> bool:
-    """Says whether a choice keeps a bound, but for the rounding of sums."""
+    """Tells whether a choice keeps a bound, up to the rounding of sums."""
     return bool((problem.totals(choice)[1] <= noise * (1 + _ROUNDING)).all())
 
 
 def _widened(problem: Problem, choice: Choice, noise: float) -> Choice:
-    """Returns a choice that saves the same, with kernels in wider types, see the module."""
+    """Returns a choice with the same savings, with kernels in wider types, see the module."""
     least = problem.totals(choice)[0] - TIE * float(np.abs(problem.saved).sum())
     changed = True
     while changed:
@@ -186,12 +186,12 @@ def _widened(problem: Problem, choice: Choice, noise: float) -> Choice:
 
 
 def _fastest(problem: Problem, noise: float) -> Choice:
-    """Solves the integer program of a problem within a bound; all in float32 where the solver has no choice.
+    """Solves the integer program of a problem within a bound; returns all in float32 if the solver has no choice.
 
-    Unknowns are `x`, (kernels, types), 1 where a kernel is in a type, and `y`, (places,), 1 where a place is there,
-    which follows from `x`. Places of the same kernels in the same types are one.
+    The unknown `x`, (kernels, types), is 1 if a kernel is in a type. The unknown `y`, (places,), is 1 if a place is
+    active, which follows from `x`. Places of the same kernels in the same types are merged.
     """
-    from scipy import sparse  # it takes long to import, and most networks are in one type
+    from scipy import sparse  # its import is slow, and most networks have one type
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     kernels, types = problem.may.shape
@@ -199,29 +199,29 @@ def _fastest(problem: Problem, noise: float) -> Choice:
     if not count:
         return problem.full
     at, merged = np.unique((problem.at & problem.may).reshape(-1, count), axis=0, return_inverse=True)
-    places = len(at)
-    saved, shares = np.zeros(places), np.zeros((places, outputs))
+    place_count = len(at)
+    saved, shares = np.zeros(place_count), np.zeros((place_count, outputs))
     np.add.at(saved, merged.reshape(-1), problem.saved)
     np.add.at(shares, merged.reshape(-1), problem.noise / noise)
-    loud = np.any(shares > 1 + _ROUNDING, axis=1)  # these cannot be there
+    loud = np.any(shares > 1 + _ROUNDING, axis=1)  # these can never be active
     shares[loud] = 0.0
     saved *= _SCALE / (float(np.abs(problem.saved).sum()) or 1.0)
 
-    place, kernel = np.nonzero(at.reshape(places, kernels, types).any(2))
-    row = np.arange(len(place))
-    own = np.zeros((len(place), kernels, types))  # x of a kernel that holds a place
-    own[row, kernel] = at.reshape(places, kernels, types)[place, kernel]
-    held = sparse.csr_matrix((np.ones(len(place)), (row, place)), shape=(len(place), places))
+    place_ids, kernel = np.nonzero(at.reshape(place_count, kernels, types).any(2))
+    row = np.arange(len(place_ids))
+    own = np.zeros((len(place_ids), kernels, types))  # x of a kernel that activates a place
+    own[row, kernel] = at.reshape(place_count, kernels, types)[place_ids, kernel]
+    incidence = sparse.csr_matrix((np.ones(len(place_ids)), (row, place_ids)), shape=(len(place_ids), place_count))
     one = sparse.kron(sparse.identity(kernels), np.ones((1, types)))
     rules = [
-        (one, sparse.csr_matrix((kernels, places)), 1.0, 1.0),
-        (sparse.csr_matrix(own.reshape(len(place), count)), -held, -np.inf, 0.0),
-        (-sparse.csr_matrix(at.astype(float)), sparse.identity(places), -np.inf, 0.0),
+        (one, sparse.csr_matrix((kernels, place_count)), 1.0, 1.0),
+        (sparse.csr_matrix(own.reshape(len(place_ids), count)), -incidence, -np.inf, 0.0),
+        (-sparse.csr_matrix(at.astype(float)), sparse.identity(place_count), -np.inf, 0.0),
         (sparse.csr_matrix((outputs, count)), sparse.csr_matrix(shares.T), -np.inf, 1.0),
     ]
     answer = milp(
         np.concatenate([np.zeros(count), -saved]),
-        integrality=np.concatenate([np.ones(count), np.zeros(places)]),
+        integrality=np.concatenate([np.ones(count), np.zeros(place_count)]),
         bounds=Bounds(0.0, np.concatenate([problem.may.reshape(-1).astype(float), 1.0 - loud])),
         constraints=[LinearConstraint(sparse.hstack([x, y]).tocsr(), low, high) for x, y, low, high in rules],
         options={"mip_rel_gap": 0.0, "node_limit": NODES, "time_limit": PATIENCE},

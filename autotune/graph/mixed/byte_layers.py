@@ -1,5 +1,4 @@
-"""Layers of a network that may work on bytes beside others in floats: which, what that rounds, and the graph with some
-of them so."""
+"""Layers that may work on bytes beside others in floats: their names, their rounding, and graphs with some of them."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ from autotune.graph.quantise.units import Part, layers, units
 
 @dataclass(frozen=True, eq=False)
 class ByteLayers:
-    """What of a graph may be in int8.
+    """The layers of a graph that may be in int8.
 
     Attributes:
-        graph: in float32, after the passes.
-        calibration: of it.
-        options: how it is quantised.
+        graph: graph in float32, after the passes.
+        calibration: calibration of the graph.
+        options: quantisation options.
         whole: the graph with all of these layers on bytes.
     """
 
@@ -35,15 +34,15 @@ class ByteLayers:
 
     @classmethod
     def of(cls, graph: Graph, seed: int, options: Quantisation) -> ByteLayers | None:
-        """Those of a graph, calibrated as a network is that is quantised as a whole; None where there are no layers.
+        """Collects the layers of a graph, calibrated as for quantisation of the whole network; None without layers.
 
         Args:
-            graph: in float32, after the passes.
-            seed: of random inputs and of the samples of the calibration.
-            options: how it is quantised; the last sets of its `data` are left for others.
+            graph: graph in float32, after the passes.
+            seed: seed of random inputs and of the calibration's samples.
+            options: quantisation options; the last sets of its `data` are reserved for measurements.
 
         Raises:
-            ValueError: unknown layers, or data that do not fit.
+            ValueError: layers are unknown, or data do not fit.
         """
         if not layers(graph):
             return None
@@ -59,14 +58,14 @@ class ByteLayers:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The layers, in order."""
+        """Names of the layers, in order."""
         return tuple(name for name in layers(self.graph) if name not in self.whole.left_float)
 
     @cached_property
     def places(self) -> list[Place]:
-        """Values that layers read as bytes, then weights: each is there where one of its layers is in int8.
+        """Values that layers read as bytes, then weights: each is active if one of its layers is in int8.
 
-        A layer that gives bytes reads its residual as bytes, too.
+        A layer that returns bytes reads its residual as bytes, too.
         """
         readers: dict[str, list[str]] = {}
         for unit in units(self.graph, self.whole.left_float):
@@ -74,19 +73,19 @@ class ByteLayers:
                 gives_bytes = unit.output.name in self.whole.names
                 for name in unit.data if gives_bytes else unit.data[:1]:
                     readers.setdefault(name, []).append(unit.nodes[0].name)
-        found = []
-        for name, held in readers.items():
+        values = []
+        for name, reading_layers in readers.items():
             stored = self.graph.node(name) is not None
-            found.append(Place(name, tuple(held), (name,) if stored else (), "" if stored else name))
+            values.append(Place(name, tuple(reading_layers), (name,) if stored else (), "" if stored else name))
         weights: dict[str, list[str]] = {}
         for name in self.names:
             node = self.graph.node(name)
             assert node is not None
             weights.setdefault(node.inputs[1], []).append(name)
-        return [*found, *(Place(name, tuple(held), (), name) for name, held in weights.items())]
+        return [*values, *(Place(name, tuple(reading_layers), (), name) for name, reading_layers in weights.items())]
 
     def rounded(self, name: str, array: Array) -> Array:
-        """A value, or the weights of a layer, with the numbers that bytes stand for."""
+        """Rounds a value, or the weights of a layer, to the numbers that bytes represent."""
         if name in self.graph.constants:
             scales = weight_scales(array, self.options.per_channel)
             return quantise_weights(array, scales).decode().astype(array.dtype)
@@ -94,7 +93,7 @@ class ByteLayers:
         return at.decode(at.encode(array)).astype(array.dtype)
 
     def graph_with(self, names: Collection[str]) -> Graph:
-        """The graph with these layers on bytes, the others in float32."""
+        """Returns the graph with these layers on bytes, the others in float32."""
         if not names:
             return self.graph
         if set(names) == set(self.names):
@@ -106,16 +105,16 @@ class ByteLayers:
 def in_types(
     graph: Graph, dtype: str, narrow: Collection[str], in_bytes: Collection[str] = (), layers: ByteLayers | None = None
 ) -> Graph:
-    """The graph with each kernel in its type.
+    """Returns the graph with each kernel in its type.
 
-    What a kernel on bytes gives as floats is stored in `dtype`, like what a kernel in it gives.
+    Floats that a kernel on bytes returns are stored in `dtype`, like those of a kernel in `dtype`.
 
     Args:
-        graph: in float32, after the passes.
+        graph: graph in float32, after the passes.
         dtype: `bfloat16` or `float16`.
-        narrow: kernels in `dtype`, of `kernels_of`.
+        narrow: kernels in `dtype`, from `kernels_of`.
         in_bytes: layers in int8.
-        layers: that these are of; None where there are none.
+        layers: layers that may be in int8; None: there are no such layers.
     """
     known = set(kernels_of(graph))
     quantised = graph if layers is None else layers.graph_with(in_bytes)

@@ -1,4 +1,4 @@
-"""What was chosen for a network in mixed precision, and what it was chosen from: plain data, kept with a run."""
+"""The choice of dtypes of a mixed-precision network, with its alternatives: plain data that a run stores."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from autotune.graph.ir import Graph
 
 @dataclass(frozen=True)
 class Candidate:
-    """A choice of kernels, with its estimates.
+    """A choice of kernel dtypes with its estimates.
 
     Attributes:
-        name: for people.
-        decibels: signal to noise of the worst output, the noise of all places added up; infinite in float32.
-        seconds: of the network.
-        narrow: how many kernels are in 16 bits.
-        int8: how many are on bytes.
+        name: label for people.
+        decibels: ratio of signal to noise of the worst output, with the noise of all places summed; infinite in
+            float32.
+        seconds: estimated time of the network.
+        narrow: number of kernels in 16 bits.
+        int8: number of kernels on bytes.
     """
 
     name: str
@@ -32,22 +33,22 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Which kernels are in float32, which in 16 bits, and which on bytes.
+    """The kernels of a network by dtype: float32, 16 bits, or bytes.
 
     Attributes:
-        dtype: of those in 16 bits.
+        dtype: dtype of the kernels in 16 bits.
         full: kernels in float32, by name.
         narrow: kernels in 16 bits.
-        wanted: signal to noise that every output has to keep, dB.
-        asked: what the configuration says: the same, or whose error it is.
-        predicted: of the worst output, dB, the noise of all places added up.
-        measured: the same, all places rounded together, on the same inputs.
-        inputs: sets of inputs.
-        seconds: of the network by measurements and the roofline.
-        front: choices along the trade-off, the slowest first, with all in float32 and all in 16 bits.
+        wanted: minimum ratio of signal to noise of every output, dB.
+        asked: the configuration's bound: the ratio in dB, or "as openvino" for the error of that peer.
+        predicted: ratio of signal to noise of the worst output, dB, with the noise of all places summed.
+        measured: measured ratio with all places rounded together, on the same inputs.
+        inputs: number of sets of inputs.
+        seconds: time of the network by measurements and the roofline.
+        front: choices along the trade-off, the slowest first, including all in float32 and all in 16 bits.
         graph: digest of the graph that the names belong to.
         int8: layers on bytes.
-        bytes_allowed: whether there could be such.
+        bytes_allowed: whether layers could be on bytes.
     """
 
     dtype: str
@@ -65,7 +66,7 @@ class Mixture:
     bytes_allowed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in which infinity is null."""
+        """Returns plain data, in which infinity is null."""
         found = asdict(self)
         found["front"] = [{**each, "decibels": _known(each["decibels"])} for each in found["front"]]
         found |= {name: list(found[name]) for name in ("full", "narrow", "int8")}
@@ -73,10 +74,10 @@ class Mixture:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Mixture:
-        """What `to_json` gave.
+        """Reads the data of `to_json`.
 
         Raises:
-            KeyError, TypeError: something else.
+            KeyError, TypeError: the data are not those of `to_json`.
         """
         fields = dict(data)
         front = tuple(Candidate(**{**each, "decibels": _number(each["decibels"])}) for each in fields.pop("front"))
@@ -95,12 +96,12 @@ class Mixture:
 
 
 def decibels_text(decibels: float) -> str:
-    """For people."""
+    """Formats decibels for people."""
     return "exact" if math.isinf(decibels) else f"{decibels:.1f} dB"
 
 
 def graph_digest(graph: Graph) -> str:
-    """The same for graphs whose nodes have the same names, operations, attributes and types."""
+    """Computes a digest of the names, operations, attributes and types of a graph's nodes."""
     text = "\n".join([str(dict(graph.inputs)), *map(str, graph.nodes), str(graph.outputs)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

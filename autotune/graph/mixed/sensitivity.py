@@ -1,7 +1,7 @@
-"""How much noise a network's outputs get where some of its numbers are rounded: one place at a time.
+"""Noise of a network's outputs when some of its numbers are rounded: one place at a time.
 
-The network is evaluated once in float32, and below each place once more, from the values that are there. Noise of
-different places is all but independent, so that powers add up; whoever adds them checks the whole.
+The network is evaluated once in float32, and once more from each place on. Noise of different places is almost
+independent, so powers are added; callers that add them check the sum by a measurement.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from search_space.dtypes import numpy_dtype
 Feeds = Mapping[str, Array]
 
 Rounding = Callable[[str, Array], Array]
-"""Name of a value or constant, and its numbers in float32 → the numbers that are there where it is rounded."""
+"""Name of a value or constant, and its numbers in float32 → the rounded numbers."""
 
 LOUD = 1e30
-"""Noise over signal of what is not finite any more, or was nothing but zeros."""
+"""Noise over signal of results that are no longer finite, or of signals that are zero."""
 
 
 def sensitivities(
@@ -33,14 +33,14 @@ def sensitivities(
     rounding: Rounding,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> NDArray[np.float64]:  # (places, outputs in floats)
-    """Noise over signal of each output, in power, where one place is rounded.
+    """Computes noise over signal of each output, in power, with one place rounded at a time.
 
     Args:
-        graph: in float32, after the passes.
-        places: of the graph.
+        graph: graph in float32, after the passes.
+        places: places of the graph.
         feeds: sets of inputs.
-        rounding: what becomes of a value or an operand.
-        tell: is called before each evaluation with how many are done, and of how many.
+        rounding: rounding of a value or an operand.
+        tell: callback before each evaluation with the number of finished ones and the total.
     """
     names = float_outputs(graph)
     noise = np.zeros((len(places), len(names)))
@@ -58,7 +58,7 @@ def sensitivities(
 
 
 def noise_between(found: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]) -> dict[str, float]:
-    """Noise over signal in power, of each output in floats, all sets of inputs together."""
+    """Computes noise over signal, in power, of each output in floats over all sets of inputs."""
     names = [name for name, array in exact[0].items() if array.dtype.kind == "f"]
     pairs = list(zip(found, exact, strict=True))
     noise = np.array([sum(power(difference(a[name], b[name])) for a, b in pairs) for name in names])
@@ -67,30 +67,30 @@ def noise_between(found: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[
 
 
 def float_outputs(graph: Graph) -> list[str]:
-    """Outputs that rounding may change a little; integers and truth values are none."""
+    """Lists the outputs that rounding may change slightly: floats, not integers and truth values."""
     return [name for name in dict.fromkeys(graph.outputs) if graph.type(name).dtype == "float32"]
 
 
 def rounded_at(graph: Graph, values: Mapping[str, Array], place: Place, rounding: Rounding) -> dict[str, Array]:
-    """What the values of a graph change to where one place is rounded; those that it does not reach are left out.
+    """Computes the values that change when one place is rounded.
 
     Args:
-        graph: in float32.
-        values: all of them, in float32.
-        place: whose values or operand are rounded.
-        rounding: what becomes of them.
+        graph: graph in float32.
+        values: all values, in float32.
+        place: place whose values or operand are rounded.
+        rounding: rounding of these.
     """
     changed: dict[str, Array] = {}
     layers = set(place.kernels) if place.operand else set()
     stored = set(place.values)
-    given = rounding(place.operand, values[place.operand]) if place.operand else None
+    operand = rounding(place.operand, values[place.operand]) if place.operand else None
     for node in graph.nodes:
         reads = not changed.keys().isdisjoint(node.inputs)
         multiplies = node.name in layers
         if reads or multiplies:
             arrays = [changed.get(name, values[name]) for name in node.inputs]
-            if multiplies and given is not None:
-                arrays = [given if n == place.operand else a for n, a in zip(node.inputs, arrays, strict=True)]
+            if multiplies and operand is not None:
+                arrays = [operand if n == place.operand else a for n, a in zip(node.inputs, arrays, strict=True)]
             changed[node.name] = find(node.op).evaluate(node.attrs, arrays)
         if node.name in stored:
             changed[node.name] = rounding(node.name, changed.get(node.name, values[node.name]))
@@ -98,36 +98,36 @@ def rounded_at(graph: Graph, values: Mapping[str, Array], place: Place, rounding
 
 
 def to(dtype: str) -> Rounding:
-    """Rounding to a 16-bit float."""
+    """Returns the rounding to a 16-bit float."""
     return lambda name, array: rounded(array, dtype)
 
 
 def rounded(array: Array, dtype: str) -> Array:
-    """float32 with the digits that `dtype` has."""
+    """Rounds float32 numbers to the precision of `dtype`."""
     with np.errstate(over="ignore"):
         return array.astype(numpy_dtype(dtype)).astype(np.float32)
 
 
 def difference(found: Array, exact: Array) -> Array:
-    """In float64; nothing where both are the same, infinite or not a number."""
+    """Subtracts in float64; equal numbers, infinities and NaN included, differ by 0."""
     with np.errstate(invalid="ignore"):
         same = (found == exact) | (np.isnan(found) & np.isnan(exact))
         return np.where(same, 0.0, found.astype(np.float64) - exact)
 
 
 def finite(array: Array) -> Array:
-    """The array with zeros for what is infinite or not a number."""
+    """Replaces infinities and NaN by zeros."""
     return np.where(np.isfinite(array), array, 0)
 
 
 def power(array: Array) -> float:
-    """Sum of squares."""
+    """Computes the sum of squares."""
     with np.errstate(over="ignore"):
         return float(np.square(array, dtype=np.float64).sum())
 
 
 def over(noise: NDArray[np.float64], signal: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Noise over signal, at most `LOUD`; 0 where there is no noise."""
+    """Computes noise over signal, at most `LOUD`; 0 without noise."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.where(noise == 0, 0.0, noise / signal)
     return np.where(np.isfinite(found), np.minimum(found, LOUD), LOUD)

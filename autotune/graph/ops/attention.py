@@ -1,6 +1,6 @@
 """Attention: softmax of the products of queries and keys, times the values, without the softmax in memory.
 
-In bfloat16 the exponents are rounded before they are summed up and multiplied, as the softmax by itself would be.
+In bfloat16 the exponents are rounded before they are summed up and multiplied, as in a separate softmax.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from search_space.ir.expr import Expr
 from search_space.operators.checks import choice
 
 UNSEEN = -1e30
-"""Score of a key that a row does not see."""
+"""Score of a masked key: the exponential of its difference from any real score is 0."""
 
 
 def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
@@ -30,13 +30,14 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _attention(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Queries (b, m, k), keys (b, k, n), values (b, n, d), and what is added to the scores and broadcasts to (b, m, n).
+    """Computes attention of queries (b, m, k), keys (b, k, n) and values (b, n, d).
 
-    Where `causal` is not 0, so many rows of queries, one after the other, are of one position, and see the keys up to
-    theirs.
+    More inputs, such as masks, are added to the scores and broadcast to (b, m, n).
 
-    The sums of a row divide what the values add up to, and not its scores: those are many more. Weights in bfloat16 are
-    multiplied two at once where the machine has an instruction for it; the last of an odd number is added apart.
+    If `causal` is not 0, each `causal` consecutive rows of queries belong to one position and see the keys up to it.
+
+    The weighted sums of a row are divided by its total; dividing its scores takes more divisions. Weights in bfloat16
+    are multiplied in pairs if the machine has such an instruction; the last of an odd number is added separately.
     """
     queries, keys, values, *more = tensors
     if any(len(t.shape) != 3 for t in (queries, keys, values)):
@@ -88,7 +89,7 @@ def _sum(scores: te.Tensor, added: te.Tensor) -> te.Tensor:
 
 
 def _seen(scores: te.Tensor, causal: int) -> te.Tensor:
-    """Scores of the keys that a row sees, and of the others so little that their power is 0."""
+    """Masks scores: keys behind a row's position get a score whose exponential is 0."""
 
     def body(g: te.IterVar, i: te.IterVar, j: te.IterVar) -> Expr:
         return te.if_then_else(j <= i // causal, scores[g, i, j], UNSEEN)

@@ -1,4 +1,4 @@
-"""What an operation of a graph is: its attributes, its tensor expression, and how NumPy computes it."""
+"""Definition of an operation of a graph: its attributes, its tensor expression, and its NumPy implementation."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Types = Sequence[TensorType]
 Tensors = Sequence[te.Tensor]
 
 KNOWN = 4096
-"""Types kept: layers repeat, and every pass makes all nodes anew."""
+"""Entries of the caches of inferred types: layers repeat, and every pass creates all nodes anew."""
 
 
 class Kind(StrEnum):
-    """What fusion may do with an operation.
+    """A class of operations by how fusion treats them.
 
-    - `elementwise`: an element reads its inputs at its own place (broadcast): may end the kernel of its producer.
-    - `injective`: an element reads one place of the inputs, another one: a copy in another order.
-    - `view`: the same elements in the same order: nothing is computed.
-    - `compute`: anything else; begins a kernel.
+    - `elementwise`: an element reads its inputs at its own index (broadcast); may end its producer's kernel.
+    - `injective`: an element reads one element of the inputs at another index: a copy in another order.
+    - `view`: the same elements in the same order; nothing is computed.
+    - `compute`: every other operation; begins a kernel.
     """
 
     elementwise = "elementwise"
@@ -42,18 +42,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class GraphOp:
-    """One operation.
+    """An operation: its attributes, type rule, expression and NumPy implementation.
 
     Attributes:
-        name: as nodes call it.
-        kind: what fusion may do with it.
-        attributes: attributes as given and types of the inputs → every attribute, checked and in its one form.
+        name: name that nodes refer to.
+        kind: class that decides how fusion treats it.
+        attributes: attributes as written and types of the inputs → all attributes, checked and in canonical form.
         define: attributes and input tensors → the tensor expression; the output's shape and dtype are the node's type.
-        workload: attributes, input types and which inputs are weights → the workload of the operator library that
-            computes the same from the same inputs in the same order; where there is none, the expression is tuned as it
-            stands.
-        compute: attributes and arrays → the output in NumPy, where that is quicker than evaluating the expression.
-        narrow: whether its workload is defined on 16-bit floats, where all its inputs are of one; else those are
+        workload: attributes, input types and flags of inputs that are weights → the operator library's workload for the
+            same inputs in the same order. Without one, the expression itself is tuned.
+        compute: attributes and arrays → the output in NumPy, if that is faster than to evaluate the expression.
+        narrow: whether its workload takes 16-bit floats if all inputs have one such dtype; otherwise inputs are
             widened as they are read.
         offloaded: whether an accelerator computes it: nothing is fused into its kernel.
     """
@@ -68,37 +67,37 @@ class GraphOp:
     offloaded: bool = False
 
     def infer(self, attrs: Attributes, types: Types) -> TensorType:
-        """Type of the output.
+        """Infers the type of the output.
 
         Raises:
-            ValueError, TypeError: inputs that do not go together.
+            ValueError, TypeError: types of the inputs do not fit together.
         """
         return _inferred(self, tuple(attrs.items()), tuple(types))
 
     def expression(self, attrs: Attributes, inputs: Tensors) -> te.Tensor:
-        """The output as a tensor expression of `inputs`; what computes reads 16-bit floats as float32."""
+        """Builds the output from `inputs` as a tensor expression; what is computed reads 16-bit floats as float32."""
         assert self.define is not None, f"{self.name} has no expression of its own"
         return self.define(attrs, inputs if self.moves else [Widened.of(tensor) for tensor in inputs])
 
     @property
     def moves(self) -> bool:
-        """Whether it moves elements, or converts them, and computes nothing: of every dtype."""
+        """Tells whether it only moves or converts elements; such operations accept every dtype."""
         return self.kind in (Kind.injective, Kind.view) or self.name in ("cast", "copy")
 
     def stored(self, types: Types) -> tuple[str, ...]:
-        """For each input the 16-bit float from which it is widened for the workload; an empty text: as it is."""
+        """Returns for each input the 16-bit float dtype that the workload widens; an empty text: no widening."""
         kinds = {kind.dtype for kind in types}
         if self.moves or (self.narrow and len(kinds) == 1) or not kinds & set(NARROW):
             return ("",) * len(types)
         return tuple(kind.dtype if kind.dtype in NARROW else "" for kind in types)
 
     def anchor(self, attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-        """The operator library's workload, on inputs that have been widened."""
+        """Returns the operator library's workload on widened inputs."""
         assert self.workload is not None
         return self.workload(attrs, widened(types, self.stored(types)), constants)
 
     def tensors(self, attrs: Attributes, types: Types, constants: Sequence[bool] = ()) -> list[te.Tensor]:
-        """Inputs..., output of the operation by itself; `constants` says which inputs are weights."""
+        """Returns the inputs and the output of the operation by itself; `constants` flags inputs that are weights."""
         flags = constants or [False] * len(types)
         if self.workload is not None:
             return self.anchor(attrs, types, flags).tensors()
@@ -109,7 +108,7 @@ class GraphOp:
         return [*inputs, self.expression(attrs, inputs)]
 
     def evaluate(self, attrs: Attributes, arrays: Sequence[Array]) -> Array:
-        """The output in NumPy, with the dtype that `infer` says."""
+        """Computes the output in NumPy, with the dtype of `infer`."""
         types = [TensorType(a.shape, str(a.dtype)) for a in arrays]
         if self.compute is not None or self.workload is not None:
             stored = zip(arrays, self.stored(types), strict=True)
@@ -129,7 +128,7 @@ class Widened(te.Tensor):
 
     @staticmethod
     def of(tensor: te.Tensor) -> te.Tensor:
-        """`tensor`, or what reads it as float32 where it is of 16-bit floats."""
+        """Returns `tensor`, or a tensor that reads it as float32 if its dtype is a 16-bit float."""
         return Widened(tensor.op) if tensor.dtype in NARROW else tensor
 
     @property
@@ -142,7 +141,7 @@ class Widened(te.Tensor):
 
 
 def widened(types: Types, stored: Sequence[str]) -> list[TensorType]:
-    """Types with float32 for those of which `stored` names the 16-bit float."""
+    """Replaces each type that has a 16-bit dtype in `stored` by float32."""
     return [TensorType(kind.shape) if dtype else kind for kind, dtype in zip(types, stored, strict=True)]
 
 
@@ -162,12 +161,12 @@ def _inferred(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tup
 
 @lru_cache(KNOWN)
 def _anchored(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> Workload:
-    """With no weights, which its reference asks nothing of."""
+    """Returns the workload without weights, as its reference does not depend on them."""
     return operation.anchor(dict(items), types, [False] * len(types))
 
 
 def exactly(**defaults: Any) -> Callable[[Attributes, Types], dict[str, Any]]:
-    """A checker of attributes that are all optional, with these defaults, and of any value."""
+    """Returns a checker of optional attributes with these defaults; values may be of any type."""
 
     def check(given: Attributes, types: Types) -> dict[str, Any]:
         if unknown := [name for name in given if name not in defaults]:
@@ -179,31 +178,31 @@ def exactly(**defaults: Any) -> Callable[[Attributes, Types], dict[str, Any]]:
 
 
 def frozen(value: Any) -> Any:
-    """Lists as tuples, all the way down."""
+    """Converts lists to tuples, nested ones too."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(frozen(item) for item in value)
     return value
 
 
 def broadcast(types: Types) -> tuple[int, ...]:
-    """The shape that arrays are brought to, as NumPy does.
+    """Computes the shape that arrays broadcast to, as in NumPy.
 
     Raises:
-        ValueError: extents that differ and are not 1.
+        ValueError: extents differ and are not 1.
     """
     rank = max((len(kind.shape) for kind in types), default=0)
     extents = []
     for place in range(-rank, 0):
-        found = {kind.shape[place] for kind in types if -place <= len(kind.shape)} - {1}
-        if len(found) > 1:
+        sizes = {kind.shape[place] for kind in types if -place <= len(kind.shape)} - {1}
+        if len(sizes) > 1:
             shown = " and ".join(str(list(kind.shape)) for kind in types)
             raise ValueError(f"shapes must be equal or 1 in each dimension, but got {shown}")
-        extents.append(found.pop() if found else 1)
+        extents.append(sizes.pop() if sizes else 1)
     return tuple(extents)
 
 
 def at(tensor: te.Tensor, index: Sequence[Any]) -> Any:
-    """The element of `tensor` that broadcasting brings to `index`."""
+    """Returns the element of `tensor` that broadcasting brings to `index`."""
     tail = index[len(index) - len(tensor.shape) :]
     return tensor[tuple(0 if extent == 1 else i for i, extent in zip(tail, tensor.shape, strict=True))]
 
@@ -225,9 +224,9 @@ def register(*operations: GraphOp) -> None:
 
 
 def find(name: str) -> GraphOp:
-    """The operation of that name.
+    """Looks up an operation by its name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no operation has the name.
     """
     return OPS[choice("op", name, OPS)]

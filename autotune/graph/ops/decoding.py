@@ -1,6 +1,6 @@
-"""Operations of decoders: rows that a cache grows by, attention over a cache, rotary positions, root mean squares.
+"""Operations of decoders: appends to caches, attention over a cache, rotary positions, root-mean-square norms.
 
-A cache of keys or of values is (n, heads, d): its first n rows are dense, whatever the greatest length is.
+A cache of keys or values is (n, heads, d): its first n rows are dense for every maximum length.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _extended_attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _extended(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """A state whose last rows are those of the second input.
+    """Defines a state whose last rows are those of the second input.
 
-    Kernels compute nothing of it: the rows are written where the state lies, see `autotune.graph.views`.
+    Kernels compute nothing for it: the rows are written in place into the state, see `autotune.graph.views`.
     """
     state, rows = tensors
     before = state.shape[0] - rows.shape[0]
@@ -45,7 +45,7 @@ def _extended_computed(attrs: Attributes, state: Array, rows: Array) -> Array:
 
 
 def _heads(queries: te.Tensor, cached: te.Tensor, place: int) -> None:
-    """Holds (heads, rows, d or n) against a cache (n, heads, d)."""
+    """Checks (heads, rows, d or n) against a cache (n, heads, d)."""
     if len(queries.shape) != 3 or len(cached.shape) != 3 or queries.shape[0] != cached.shape[1]:
         raise ValueError(
             f"`inputs` must be of as many heads, but got {list(queries.shape)} and a cache {list(cached.shape)}"
@@ -55,7 +55,7 @@ def _heads(queries: te.Tensor, cached: te.Tensor, place: int) -> None:
 
 
 def _scores(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Queries (heads, rows, d) times a cache of keys (n, heads, d), scaled: (heads, rows, n)."""
+    """Multiplies queries (heads, rows, d) by a cache of keys (n, heads, d) and a scale: (heads, rows, n)."""
     queries, keys = tensors
     _heads(queries, keys, 2)
     (heads, rows, depth), n = queries.shape, keys.shape[0]
@@ -69,7 +69,7 @@ def _scores_computed(attrs: Attributes, queries: Array, keys: Array) -> Array:
 
 
 def _mixed(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Shares (heads, rows, n) of a cache of values (n, heads, d): (heads, rows, d)."""
+    """Multiplies shares (heads, rows, n) by a cache of values (n, heads, d): (heads, rows, d)."""
     shares, values = tensors
     _heads(shares, values, 0)
     (heads, rows, n), depth = shares.shape, values.shape[2]
@@ -82,9 +82,9 @@ def _mixed_computed(attrs: Attributes, shares: Array, values: Array) -> Array:
 
 
 def _rotary(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Rows (m, heads, d) turned by angles whose cosines and sines are (m, d / 2).
+    """Rotates rows (m, heads, d) by angles whose cosines and sines are (m, d / 2).
 
-    Element c and element c + d / 2 are a pair (Su et al., "RoFormer", 2021, in the order that Llama has them).
+    Elements c and c + d / 2 form a pair (Su et al., "RoFormer", 2021, in Llama's order of elements).
     """
     x, cosines, sines = tensors
     if len(x.shape) != 3 or x.shape[2] % 2:
@@ -109,7 +109,7 @@ def _rotated(attrs: Attributes, x: Array, cosines: Array, sines: Array) -> Array
 
 
 def _rms_norm(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Rows (m, n) brought to a mean square of 1, times (n,).
+    """Scales rows (m, n) to a mean square of 1 and multiplies them by weights (n,).
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
     """
@@ -130,7 +130,7 @@ def _rms_computed(attrs: Attributes, x: Array, gamma: Array) -> Array:
 
 
 def _gelu_tanh(x: Expr) -> Expr:
-    """GELU by tanh (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016)."""
+    """Computes GELU by tanh (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016)."""
     gate = te.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
     return x * 0.5 * (gate + 1.0)
 

@@ -22,13 +22,13 @@ def elementwise(
     compute: Callable[..., Array] | None = None,
     attributes: Checker | None = None,
 ) -> GraphOp:
-    """Defines an operation on the elements that broadcasting brings together.
+    """Defines an operation on elements aligned by broadcasting.
 
     Args:
-        name: as nodes call it.
+        name: name that nodes refer to.
         expression: attributes and an element of each input → the element of the output.
         compute: attributes and arrays → the output in NumPy.
-        attributes: checker of the attributes; by default there are none.
+        attributes: checker of the attributes; no attributes by default.
     """
 
     def define(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -48,7 +48,7 @@ def from_function(
 
 
 def _integer(name: str, expression: Callable[..., Any], function: Callable[..., Array], *dtypes: str) -> GraphOp:
-    """Defines an operation on inputs that have one of these types, the same for all."""
+    """Defines an operation on inputs that share one of these dtypes."""
 
     def attributes(given: Attributes, types: Types) -> dict[str, Any]:
         found = {kind.dtype for kind in types}
@@ -74,6 +74,6 @@ register(
         lambda attrs, x: np.clip(x, attrs["low"], attrs["high"]),
         exactly(low=0.0, high=6.0),
     ),
-    # As batch normalisation is once its statistics are constants.
+    # Batch normalisation with constant statistics.
     from_function("affine", lambda x, scale, shift: x * scale + shift, lambda x, scale, shift: x * scale + shift),
 )

@@ -1,4 +1,4 @@
-"""Gradients of the filters of a convolution: what each element of a window meets, times the slopes of all windows."""
+"""Gradients of a convolution's filters: products of the elements under each filter tap with the output gradients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _conv_filters(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """(kernel..., depth, outputs), as the filters themselves: a sum over all windows of all samples."""
+    """Computes gradients (kernel..., depth, outputs) of the filters: sums over all windows of all samples."""
     data, slope = tensors
     window, groups = window_over(data.shape, attrs), attrs["groups"]
     source, dtype = pad(data, window, 0.0), slope.op.dtype
@@ -56,11 +56,11 @@ def _conv_filters(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 def _computed(attrs: Attributes, data: Array, slope: Array) -> Array:
     window, groups = window_over(data.shape, attrs), attrs["groups"]
     slopes = slope.astype(np.float64).reshape(-1, groups, slope.shape[-1] // groups)
-    found = []
+    products = []
     for _, tap in taps(padded(data.astype(np.float64), window), window):
         met = tap.reshape(prod(tap.shape[:-1]), groups, -1)
-        found.append(np.einsum("pgc,pgk->cgk", met, slopes))
-    return np.stack(found).reshape(*window.kernel, -1, slope.shape[-1])
+        products.append(np.einsum("pgc,pgk->cgk", met, slopes))
+    return np.stack(products).reshape(*window.kernel, -1, slope.shape[-1])
 
 
 register(GraphOp("conv_filters", Kind.compute, _attributes, _conv_filters, compute=_computed))

@@ -1,9 +1,9 @@
-"""Layers of accelerators without multipliers behind their matrix unit: `clip((sum >> shift) + bias)` on int8.
+"""Layers of accelerators that have no multipliers behind their matrix unit: `clip((sum >> shift) + bias)` on int8.
 
-`sum` is an int32 sum of products of int8, the shift rounds down and is one for the whole tensor, the bias is an int32
-for each channel in steps of the output. The same layers exist channels-last, where a CPU computes them, and in the
-blocks of an accelerator, as `search_space.operators.blocked` has them. Nothing is fused into the latter: their
-kernels run where nothing else of the graph does.
+`sum` is an int32 sum of int8 products. The shift rounds down and is one number for the tensor. The bias is one int32
+per channel, in steps of the output. The layers exist channels-last, for CPUs, and in an accelerator's blocks, see
+`search_space.operators.blocked`. Nothing is fused into the blocked layers: their kernels run on the accelerator, where
+no other operation of the graph runs.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def _matmul(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def ended(attrs: Attributes, total: Array, bias: Array) -> Array:
-    """The bytes of a layer's exact sums, channels last."""
+    """Computes a layer's output bytes from its exact sums, channels last."""
     value = (total.astype(np.int64) >> attrs["shift"]) + bias
     found: Array = np.clip(value, 0 if attrs["relu"] else LOW, HIGH).astype(np.int8)
     return found
 
 
 def _convolved(attrs: Attributes, data: Array, weight: Array, bias: Array) -> Array:
-    """A product of matrices for every place in the window, exact in float64."""
+    """Computes one matrix product per filter tap, exact in float64."""
     window = window_over(data.shape, {**attrs, "kernel": weight.shape[:2]})
     total = np.zeros((data.shape[0], *window.output, weight.shape[-1]))
     for place, rows in taps(padded(data, window).astype(np.float64), window):
@@ -103,7 +103,7 @@ def _multiplied(attrs: Attributes, data: Array, weight: Array, bias: Array) -> A
 
 
 def _block(types: Types) -> tuple[int, int, int]:
-    """Batch, output and input channels in a block."""
+    """Returns (batch, output channels, input channels) of a block."""
     data, weight, _ = types
     outs, ins = weight.shape[-2:]
     return data.shape[-2], outs, ins
@@ -122,7 +122,10 @@ def _conv2d_blocked_attributes(given: Attributes, types: Types) -> dict[str, Any
 
 
 def _conv2d_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, c, h, w, batch, ins), weight (k, c, kh, kw, outs, ins), bias (k, batch, outs); n, c, k: blocks."""
+    """Returns the workload of data (n, c, h, w, batch, ins), weight (k, c, kh, kw, outs, ins), bias (k, batch, outs).
+
+    n, c and k count blocks.
+    """
     (n, c, height, width, *_), (k, _, *kernel, _, _) = types[0].shape, types[1].shape
     batch, outs, ins = block = _block(types)
     channels = {"batch": n * batch, "in_channels": c * ins, "out_channels": k * outs}
@@ -135,7 +138,10 @@ def _dense_blocked_attributes(given: Attributes, types: Types) -> dict[str, Any]
 
 
 def _dense_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, c, batch, ins), weight (k, c, outs, ins), bias (k, batch, outs): n, c and k count blocks."""
+    """Returns the workload of data (n, c, batch, ins), weight (k, c, outs, ins), bias (k, batch, outs).
+
+    n, c and k count blocks.
+    """
     (n, c, *_), (k, *_) = types[0].shape, types[1].shape
     batch, outs, ins = block = _block(types)
     channels = {"batch": n * batch, "in_features": c * ins, "out_features": k * outs}

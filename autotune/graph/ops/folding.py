@@ -1,4 +1,4 @@
-"""Blocks put back where windows took them from: what lies on top of each other is added up."""
+"""The inverse of window extraction (col2im): blocks return to their places in the image and overlaps are summed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PER_AXIS = ("image", "block", "stride", "dilation", "before", "after")
 
 
 def blocks_of(attrs: Attributes) -> tuple[int, ...]:
-    """How many blocks there are along each axis of the image."""
+    """Counts the blocks along each axis of the image."""
     fields = zip(*(attrs[name] for name in _PER_AXIS), strict=True)
     return tuple((n + b + a - d * (k - 1) - 1) // s + 1 for n, k, s, d, b, a in fields)
 
@@ -29,34 +29,34 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
         raise ValueError(f"attributes must be of as many axes as `image`, but got {attrs}")
     if min(*attrs["stride"], *attrs["dilation"]) < 1 or min(*attrs["before"], *attrs["after"]) < 0:
         raise ValueError(f"strides and dilations must be positive and padding not negative, but got {attrs}")
-    blocks, taken = blocks_of(attrs), math.prod(attrs["block"])
+    blocks, block_size = blocks_of(attrs), math.prod(attrs["block"])
     if data.dtype not in FLOATS or len(data.shape) != 3:
         raise ValueError(f"data must be floating-point samples, elements of blocks and blocks, but got {data}")
-    if data.shape[1] % taken or data.shape[2] != math.prod(blocks) or min(blocks) < 1:
+    if data.shape[1] % block_size or data.shape[2] != math.prod(blocks) or min(blocks) < 1:
         raise ValueError(
-            f"data must have a multiple of {taken} elements of blocks, and {list(blocks)} blocks, but got {data}"
+            f"data must have a multiple of {block_size} elements of blocks, and {list(blocks)} blocks, but got {data}"
         )
     return attrs
 
 
 def _col2im(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """A sum over the elements of a block, of which those count that lie at this place of the image."""
+    """Sums the elements of all blocks that cover each element of the image."""
     (data,) = tensors
     block, blocks, dtype = attrs["block"], blocks_of(attrs), data.dtype
     wide = "float32" if dtype in FLOATS else dtype
-    steps = [te.reduce_axis((0, extent), f"k{place}") for place, extent in enumerate(block)]
+    steps = [te.reduce_axis((0, extent), f"k{position}") for position, extent in enumerate(block)]
     sides = list(zip(attrs["before"], attrs["dilation"], attrs["stride"], blocks, strict=True))
 
     def body(sample: Any, channel: Any, *index: Any) -> te.Reduction:
         element, number = channel, lift(0)
         here: list[Expr] = []
         for at, step, extent, (before, dilation, stride, count) in zip(index, steps, block, sides, strict=True):
-            place = at + before - step * dilation
-            here += [place >= 0, place < count * stride]
+            position = at + before - step * dilation
+            here += [position >= 0, position < count * stride]
             if stride > 1:
-                here.append(eq(place % stride, lift(0)))
+                here.append(eq(position % stride, lift(0)))
             element = element * extent + step
-            number = number * count + te.minimum(te.maximum(place // stride, 0), count - 1)
+            number = number * count + te.minimum(te.maximum(position // stride, 0), count - 1)
         value = data[sample, element, number].astype(wide)
         return te.sum(te.if_then_else(te.all(*here), value, const(0, wide)), axis=steps)
 

@@ -1,7 +1,7 @@
 """Images of at most three channels as pixels of four bytes: one word of 32 bits each, in the order of its bytes.
 
-An image comes channels first and in floats; a dot product of bytes takes four channels of a pixel side by side. Made as
-words, a vector of pixels is made of vectors along the rows of each channel, and nothing is shuffled.
+An image comes channels first and in floats; a dot product of bytes needs four channels of a pixel side by side. A
+vector of such words is computed from vectors along the rows of each channel, without shuffles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BYTES = 4
 
 
 def word_of(pixel: Array) -> np.int32:
-    """Four bytes as the number that they are in memory."""
+    """Returns four bytes as the little-endian number that they are in memory."""
     return np.int32(np.asarray(pixel, np.uint8).view("<i4")[0])
 
 
@@ -79,7 +79,7 @@ class _AsBytes(GraphOp):
 
 
 register(
-    # The bytes of floats (n, c, h, w), rounded as `quantise_linear` does, as `quantise` where the scale is `inverse`;
+    # The bytes of floats (n, c, h, w), rounded as in `quantise_linear`, or as in `quantise` if the scale is `inverse`;
     # the last input has the bytes of the channels beyond theirs.
     GraphOp("image_words", Kind.compute, _attributes, _image_words, compute=_computed),
     _AsBytes("as_bytes", Kind.view, _bytes_attributes),

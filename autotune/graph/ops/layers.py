@@ -1,6 +1,6 @@
-"""Layers: convolutions, products of matrices, pooling, rows. Activations are channels-last, as the kernels like them.
+"""Layers: convolutions, matrix products, pooling, row operations. Activations are channels-last, as kernels expect.
 
-Each is an operator of `search_space.workloads`, whose sizes come from the types of the inputs.
+Each layer is an operator of `search_space.workloads` whose sizes come from the types of the inputs.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def _data(types: Types, count: int, rank: int) -> tuple[int, ...]:
 
 
 def _dtype(types: Types) -> str:
-    """Dtype of the workload: int8 where the data are uint8, as operators name sums of products of bytes."""
+    """Returns the workload's dtype: int8 for uint8 data, as operators call byte products."""
     return "int8" if types[0].dtype == "uint8" else types[0].dtype
 
 
 def _windowed(operator: Operator[Any], **defaults: Any) -> GraphOp:
     """Defines an operation from an operator whose window slides over data (n, spatial..., c).
 
-    Weights are (kernel..., c / groups, k), those of a depthwise convolution (kernel..., c). Poolings have none: their
+    Weights are (kernel..., c / groups, k), of a depthwise convolution (kernel..., c). Poolings have no weights: their
     kernel is an attribute.
     """
     known, depthwise = operator.parameters, "out_channels" not in operator.parameters
@@ -52,33 +52,36 @@ def _windowed(operator: Operator[Any], **defaults: Any) -> GraphOp:
 
     def workload(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
         n, *extents, c = _data(types, 1 + weighted, rank + 2)
-        found: dict[str, Any] = {"batch": n, "in_channels": c, "channels": c, "dtype": types[0].dtype}
-        found |= dict(zip(spatial, extents, strict=True))
+        sizes: dict[str, Any] = {"batch": n, "in_channels": c, "channels": c, "dtype": types[0].dtype}
+        sizes |= dict(zip(spatial, extents, strict=True))
         if weighted:
             filters = types[1].shape
             if len(filters) != rank + 2 - depthwise:
                 raise ValueError(f"the second input must have {rank + 2 - depthwise} dimensions, but got {types[1]}")
-            found |= {"kernel": filters[:rank], "out_channels": filters[-1]}
-            found |= {"dtype": _dtype(types), "constant_weight": bool(constants[1])}
-        return Workload(operator.name, {**{name: value for name, value in found.items() if name in known}, **attrs})
+            sizes |= {"kernel": filters[:rank], "out_channels": filters[-1]}
+            sizes |= {"dtype": _dtype(types), "constant_weight": bool(constants[1])}
+        return Workload(operator.name, {**{name: value for name, value in sizes.items() if name in known}, **attrs})
 
     narrow = weighted and not depthwise
     return GraphOp(operator.name, Kind.compute, exactly(**defaults), workload=workload, narrow=narrow)
 
 
 def _matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """(m, k) times (k, n)."""
+    """Returns the workload (m, k) times (k, n)."""
     m, k = _data(types, 2, 2)
     return workloads.matmul(m, types[1].shape[-1], k, _dtype(types), constant_b=bool(constants[1]))
 
 
 def _matmul_nbits(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """(m, k) times weights of a few bits: bytes (groups, bytes of a group, n), scales (groups, n), zeros or none."""
+    """Returns the workload (m, k) times weights of a few bits.
+
+    Weights are bytes (groups, bytes of a group, n), scales (groups, n), and optional zeros.
+    """
     return workloads.matmul_nbits(**_nbits(attrs, types))
 
 
 def _dynamic_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Product of data, rounded to bytes, and weights of a few bits."""
+    """Returns the product workload of data rounded to bytes and weights of a few bits."""
     return workloads.dynamic_matmul(**_nbits(attrs, types))
 
 
@@ -91,20 +94,20 @@ def _nbits(attrs: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """(b, m, k) times (b, k, n)."""
+    """Returns the workload (b, m, k) times (b, k, n)."""
     b, m, k = _data(types, 2, 3)
     return workloads.batch_matmul(b, m, types[1].shape[-1], k, _dtype(types), constant_b=bool(constants[1]))
 
 
 def _softmax(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Softmax of each row of a matrix."""
+    """Returns the softmax workload on the rows of a matrix."""
     return workloads.softmax(*_data(types, 1, 2))
 
 
 def _log_softmax(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Logarithm of the softmax of each row of a matrix, by differences from its largest element.
+    """Computes the logarithm of each row's softmax from differences to the row's largest element.
 
-    The softmax of what is less by 104 is rounded to 0, whose logarithm is infinite.
+    The softmax itself rounds to 0 for elements lower by 104 or more, and the logarithm of 0 is infinite.
     """
     (x,) = tensors
     rows, columns = _data([TensorType(x.shape, x.dtype)], 1, 2)
@@ -112,25 +115,25 @@ def _log_softmax(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     largest = te.compute((rows,), lambda i: te.max(x[i, r], axis=r), name="maximum")
     total = te.compute((rows,), lambda i: te.sum(te.exp(x[i, q] - largest[i]), axis=q), name="total")
     logarithm = te.compute((rows,), lambda i: te.log(total[i]), name="logarithm")
-    # Not x less the sum of both: where rows are large, that leaves no digit of the logarithm.
+    # Not x minus the sum of both: for large rows, that would cancel all digits of the logarithm.
     return te.compute((rows, columns), lambda i, j: (x[i, j] - largest[i]) - logarithm[i], name="log_softmax")
 
 
 def _log_softmax_computed(attrs: Attributes, x: Array) -> Array:
     wide = x.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # of infinities less each other
+    with np.errstate(invalid="ignore"):  # from differences of infinities
         wide = wide - wide.max(1, keepdims=True)
     return np.asarray(wide - np.log(np.exp(wide).sum(1, keepdims=True)))
 
 
 def _layer_norm(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Normalisation of each row of a matrix, with gamma and beta."""
+    """Returns the workload that normalises each row of a matrix, with gamma and beta."""
     rows, columns = _data(types, 3, 2)
     return workloads.layer_norm(rows, columns, **attrs)
 
 
 def _lrn(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Each element over a power of the sum of squares of its neighbours along the last axis."""
+    """Divides each element by a power of the sum of squares of its neighbours along the last axis."""
     (x,) = tensors
     size, channels = attrs["size"], x.shape[-1]
     before = (size - 1) // 2
@@ -165,7 +168,7 @@ def _lrn_computed(attrs: Attributes, x: Array) -> Array:
 
 
 def _reduce(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Over some axes, which the output does not have."""
+    """Returns the workload that reduces over `axes`; the output does not have them."""
     return workloads.reduce(types[0].shape, axes=attrs["axes"], reducer=attrs["reducer"], dtype=types[0].dtype)
 
 

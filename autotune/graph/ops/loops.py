@@ -1,15 +1,15 @@
-"""A loop of a known number of steps over a body of its own, and what it gives.
+"""A loop with a static number of steps over a body graph, and its results.
 
-A node gives one value, a loop has several results: they lie one after another in the bytes that `loop` gives, each at a
-multiple of `ALIGNMENT`, and `loop_result` is a view of one of them.
+A node has one value, but a loop has several results. They lie one after another in the bytes that `loop` returns, each
+at a multiple of `ALIGNMENT`. `loop_result` is a view of one result.
 
-The inputs of a loop are those of its body: first values of the states; then sequences, of which each step sees one
-element along the first axis; then what all steps see as it is. Of the body's outputs some are `stacked`: the result has
-those of all steps along a new first axis; of the others it is that of the last step. A state is in each step but the
-first what one of the outputs was in the step before. So ONNX's `Scan` and JAX's `scan` have it.
+A loop has the inputs of its body: initial states, sequences, and inputs shared by all steps. Each step reads one
+element of a sequence along its first axis. Some outputs of the body are `stacked`: their result holds the outputs of
+all steps along a new first axis. The result of any other output is that of the last step. A step's state is an output
+of the step before. ONNX's `Scan` and JAX's `scan` are defined in this way.
 
-A step reads the states of the step before while it makes its own, so the two do not lie in one place: what is stacked
-is read where it was stacked, any other state has two places, which steps write by turns.
+A step reads the states of the previous step while it writes its own, so both need separate memory. A stacked state is
+read from the stack. Any other state has two buffers that steps write alternately.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ from autotune.graph.types import Array, Attributes, TensorType
 from search_space.dtypes import numpy_dtype
 
 ALIGNMENT = 64
-"""Bytes at multiples of which results begin."""
+"""Alignment of results in bytes."""
 MOST_TRIPS = 1 << 20
-"""Steps of a loop: what is beyond that is an error of the model, not a network that anybody waits for."""
+"""Maximum number of steps of a loop; a greater number is an error of the model."""
 
 
 class Body(Protocol):
-    """What a loop does in each step; `autotune.graph.loops.Body` is one."""
+    """The body of a loop: the computation of one step; `autotune.graph.loops.Body` implements it."""
 
     @property
     def carried(self) -> tuple[int, ...]:
-        """Of each state the number of the output that it is in the next step."""
+        """The number of the output that becomes each state in the next step."""
 
     @property
     def sequences(self) -> int:
-        """How many inputs are elements of sequences."""
+        """Number of inputs that are elements of sequences."""
 
     @property
     def stacked(self) -> tuple[bool, ...]:
-        """Of each output whether all steps are kept."""
+        """Flags of the outputs of which the values of all steps are stacked."""
 
     @property
     def inputs(self) -> tuple[TensorType, ...]:
-        """States, elements of sequences, then what all steps see."""
+        """Types of states, then elements of sequences, then shared inputs."""
 
     @property
     def outputs(self) -> tuple[TensorType, ...]:
-        """Of a step."""
+        """Types of a step's outputs."""
 
     def step(self, arrays: Sequence[Array]) -> list[Array]:
-        """Outputs of a step of these inputs."""
+        """Computes the outputs of one step."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """Where the steps of a loop write one of their outputs, among the loop's bytes.
+    """The position of one output of a loop's steps in the loop's bytes.
 
     Attributes:
-        base: where the first step writes.
-        advance: bytes from a step's to the next one's.
-        period: steps after which places come again; 0: each step has its own, or all have the same one.
-        result: where the result begins.
-        type: of the result.
+        base: offset that the first step writes to.
+        advance: bytes from one step's output to the next one's.
+        period: number of steps after which offsets repeat; 0: they do not repeat, or all steps share one.
+        result: offset of the result.
+        type: type of the result.
     """
 
     base: int
@@ -76,29 +76,33 @@ class Written:
     type: TensorType
 
     def at(self, step: int) -> int:
-        """Where a step writes."""
+        """Returns the offset that a step writes to."""
         return self.base + self.advance * (step % self.period if self.period else step)
 
 
 def written(attrs: Attributes) -> tuple[list[Written], int]:
-    """Where the steps of a loop write each of their outputs, and the bytes of all."""
+    """Lays out the outputs of a loop's steps, and returns the total number of bytes.
+
+    Returns:
+        The position of each output, and the bytes of all.
+    """
     body, trips = attrs["body"], attrs["trips"]
-    found, start = [], 0
+    layout, start = [], 0
     for number, kind in enumerate(body.outputs):
         if body.stacked[number]:
             back = attrs["writes_back"][number]
             first, advance = ((trips - 1) * kind.nbytes, -kind.nbytes) if back else (0, kind.nbytes)
             whole = TensorType((trips, *kind.shape), kind.dtype)
-            found.append(Written(start + first, advance, 0, start, whole))
+            layout.append(Written(start + first, advance, 0, start, whole))
             start += _spaced(whole.nbytes)
         elif number in body.carried:
             room = _spaced(kind.nbytes)
-            found.append(Written(start, room, 2, start + (trips - 1) % 2 * room, kind))
+            layout.append(Written(start, room, 2, start + (trips - 1) % 2 * room, kind))
             start += 2 * room
         else:
-            found.append(Written(start, 0, 0, start, kind))
+            layout.append(Written(start, 0, 0, start, kind))
             start += _spaced(kind.nbytes)
-    return found, start
+    return layout, start
 
 
 def _spaced(nbytes: int) -> int:
@@ -106,7 +110,7 @@ def _spaced(nbytes: int) -> int:
 
 
 class _Loop(GraphOp):
-    """Its body is a graph, so it has no expression; nothing of it is kept in the caches of other operations."""
+    """An operation whose body is a graph: it has no expression, and caches of other operations skip it."""
 
     def infer(self, attrs: Attributes, types: Types) -> TensorType:
         return TensorType((written(attrs)[1],), "uint8")
@@ -115,12 +119,12 @@ class _Loop(GraphOp):
         body, trips, count = attrs["body"], attrs["trips"], len(attrs["body"].carried)
         states = list(arrays[:count])
         sequences, shared = arrays[count : count + body.sequences], arrays[count + body.sequences :]
-        places, nbytes = written(attrs)
+        positions, nbytes = written(attrs)
         data = np.zeros(nbytes, np.uint8)
         for step in range(trips):
             seen = [s[trips - 1 - step if b else step] for s, b in zip(sequences, attrs["reads_back"], strict=True)]
             made = body.step([*states, *seen, *shared])
-            for place, kind, value in zip(places, body.outputs, made, strict=True):
+            for place, kind, value in zip(positions, body.outputs, made, strict=True):
                 shown(data, place.at(step), kind)[...] = value
             states = [made[number] for number in body.carried]
         return data
@@ -137,7 +141,7 @@ class _Result(GraphOp):
 
 
 def shown(data: Array, start: int, kind: TensorType) -> Array:
-    """An array among the bytes of a loop."""
+    """Returns a view of an array in the bytes of a loop."""
     return data[start : start + kind.nbytes].view(numpy_dtype(kind.dtype)).reshape(kind.shape)
 
 
@@ -164,12 +168,12 @@ def _loop_attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 def _result_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     (data,) = types
-    place, start = int(given["place"]), int(given["start"])
+    number, start = int(given["place"]), int(given["start"])
     kind = TensorType(frozen(given["shape"]), given["dtype"])
     within = data.dtype == "uint8" and len(data.shape) == 1 and 0 <= start <= data.size - kind.nbytes
     if not within or start % ALIGNMENT:
         raise ValueError(f"a result must lie among the bytes of a loop, but got {kind} at {start} of {data}")
-    return {"place": place, "start": start, "shape": kind.shape, "dtype": kind.dtype}
+    return {"place": number, "start": start, "shape": kind.shape, "dtype": kind.dtype}
 
 
 register(

@@ -1,4 +1,4 @@
-"""Places in order: the rank of each element in its row, and which elements have the first ranks."""
+"""Order of elements: the rank of each element in its row, and the indices of the elements with the first ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from search_space.ir.expr import BOOL, FLOATS, Expr, const, eq, lift, make
 from search_space.tags import Tag
 
 MOST_COMPARED = 1 << 28
-"""Pairs of elements that are compared for the ranks of a tensor."""
+"""Maximum number of pairs of elements compared to rank a tensor."""
 
 
 def _ranks_attributes(given: Attributes, types: Types) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def _ranks_attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _ranks(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """How many elements of a row come before each: those beyond it, and equal ones that stand before it.
+    """Counts for each element those of its row that precede it: more extreme ones, and equal ones with a lower index.
 
     NaN is greater than all numbers, and equals NaN.
     """
@@ -49,10 +49,10 @@ def _ranks(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def _with_order(data: te.Tensor, largest: bool) -> tuple[te.Tensor, te.Tensor]:
-    """Numbers that compare as the elements do, infinity for NaN, and which of two equal ones is the first.
+    """Computes keys that compare as the elements do, with NaN as infinity, and an order among equal keys.
 
-    NaN comes before infinity, or behind it: by places that no element has. Both stand in memory, as each is read by all
-    elements of its row.
+    NaN precedes infinity, or follows it, because its order lies outside the row's indices. Both results are
+    materialised, as all elements of a row read each of them.
     """
 
     def key(*index: Any) -> Expr:
@@ -87,7 +87,7 @@ def _first_attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _first(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Of each row the places of ranks 0, 1, ...; each rank occurs once."""
+    """Computes the indices of ranks 0, 1, ... in each row; each rank occurs once."""
     (ranks,) = tensors
     place = te.reduce_axis((0, ranks.shape[-1]), "place")
 

@@ -1,8 +1,9 @@
-"""Gradients of the data of a convolution whose windows stride, a phase of the data beside the other.
+"""Gradients of the data of a strided convolution, separately for each phase of the data.
 
-Elements of data that lie a stride apart are met by the same elements of windows: they are a phase, and its gradient is
-a convolution of the slopes by these elements alone. Nothing is multiplied by zeros between slopes, and no slope is
-moved (sub-pixel convolution: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016).
+Elements of the data at distances of a stride meet the same filter taps. They form a phase, whose gradient is a
+convolution of the output gradients with these taps alone. Nothing is multiplied by zeros between gradients, and no
+gradient is moved. This is sub-pixel convolution (Shi et al., "Is the deconvolution layer the same as a convolutional
+layer?", 2016).
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _PER_AXIS = ("extent", "stride", "padding")
 
 
 def _counts(attrs: Attributes) -> list[int]:
-    """Elements of a phase along each axis; where the stride does not divide the extent, the last may be beyond it."""
+    """Counts the elements of a phase along each axis; if the stride does not divide the extent, the last is padding."""
     return [-(-n // s) for n, s in zip(attrs["extent"], attrs["stride"], strict=True)]
 
 
 def _window(attrs: Attributes, slope: Sequence[int], filters: Sequence[int]) -> Window:
-    """Over the slopes, of a phase: as many elements of a window as the filters have for it."""
+    """Returns the window over the output gradients for one phase, with as many elements as the phase has taps."""
     rank = len(slope) - 2
     parts, sides = filters[: 2 * rank : 2], []
     for m, q, j, s, p in zip(slope[1:-1], _counts(attrs), parts, attrs["stride"], attrs["padding"], strict=True):
@@ -55,7 +56,7 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _conv_phases(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """(batch, (count, phase) of each axis, channels): with the pairs joined, the gradient with what is beyond it."""
+    """Computes (batch, (count, phase) of each axis, channels): joined pairs are the gradient and its padding."""
     slope, filters = tensors
     window, dtype = _window(attrs, slope.shape, filters.shape), slope.op.dtype
     width, channels = filters.shape[-2:]
@@ -66,14 +67,14 @@ def _conv_phases(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
     def body(n: Any, *rest: Any) -> te.Reduction:
         *at, c = rest
-        places, taps = [], []
+        indices, taps = [], []
         sides = zip(at[::2], at[1::2], parts, attrs["stride"], attrs["padding"], window.before, strict=True)
         for q, a, j, s, p, before in sides:
-            places.append(q + (a + p) // s - j + before)
+            indices.append(q + (a + p) // s - j + before)
             taps += [j, (a + p) % s]
         o = inner[0] if inner else 0
         channel = c if depth == width == 1 else c // depth * width + o
-        return te.sum(source[(n, *places, channel)] * filters[(*taps, o, c)], axis=[*parts, *inner])
+        return te.sum(source[(n, *indices, channel)] * filters[(*taps, o, c)], axis=[*parts, *inner])
 
     pairs = [n for pair in zip(_counts(attrs), attrs["stride"], strict=True) for n in pair]
     names = ("n", *(name for axis in window.spatial for name in (axis, f"p{axis}")), "c")
@@ -89,9 +90,9 @@ def _computed(attrs: Attributes, slope: Array, filters: Array) -> Array:
     source = source.reshape(*source.shape[:-1], groups, width)
     weight = filters.astype(np.float64).reshape(*filters.shape[:-1], groups, channels // groups)
     pairs = [n for pair in zip(counts, strides, strict=True) for n in pair]
-    found = np.zeros((slope.shape[0], *pairs, channels))
+    gradients = np.zeros((slope.shape[0], *pairs, channels))
     for phase in product(*map(range, strides)):
-        out = found[(slice(None), *(each for a in phase for each in (slice(None), a)))]
+        out = gradients[(slice(None), *(each for a in phase for each in (slice(None), a)))]
         for part in product(*map(range, window.kernel)):
             taps, cut = [], []
             for a, j, s, p, before, q in zip(
@@ -102,7 +103,7 @@ def _computed(attrs: Attributes, slope: Array, filters: Array) -> Array:
                 taps += [j, (a + p) % s]
             met = np.einsum("...gk,kgc->...gc", source[(slice(None), *cut)], weight[tuple(taps)])
             out += met.reshape(out.shape)
-    return found
+    return gradients
 
 
 register(GraphOp("conv_phases", Kind.compute, _attributes, _conv_phases, compute=_computed))

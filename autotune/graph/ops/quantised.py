@@ -1,9 +1,9 @@
-"""Operations on numbers of 8 bits and on the int32 sums made of them: exact, but for those from and to floats.
+"""Operations on 8-bit numbers and on int32 sums of their products: exact, except those from and to floats.
 
-A byte q stands for the number (q - zero) * scale. Scales and zeros are inputs, as weights are: layers that differ in
-them alone are one workload. Bytes are unsigned for processors whose dot products take them so, or int8 with a zero of
-0 for accelerators. A sum becomes a byte by one product in float32, which all compute alike, or by a shift; the
-product is rounded to nearest, halves to even.
+A byte q represents the number (q - zero) * scale. Scales and zeros are inputs, like weights, so that layers that differ
+only in them share a workload. Bytes are unsigned for processors with unsigned dot products, or int8 with a zero of 0
+for accelerators. One float32 product, which all targets compute alike, or a shift turns a sum into a byte. The product
+is rounded to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
 def typed(*dtypes: str, **defaults: Any) -> Any:
-    """A checker of attributes, all optional, for inputs of these dtypes; `a or b` takes either."""
+    """Returns a checker of optional attributes for inputs of these dtypes; `a or b` accepts either."""
     check = exactly(**defaults)
 
     def checked(given: Attributes, types: Types) -> dict[str, Any]:
@@ -40,20 +40,20 @@ def typed(*dtypes: str, **defaults: Any) -> Any:
 
 
 def exact_scale(scale: float) -> float:
-    """The float32 nearest to a scale."""
+    """Rounds a scale to float32."""
     return float(np.float32(scale))
 
 
 def inverse_of(scale: float) -> np.float32:
-    """The float32 factor that brings numbers to a scale."""
+    """Returns the float32 factor that converts numbers to steps of a scale."""
     return np.float32(1 / exact_scale(scale))
 
 
 def rounded_steps(steps: Expr, zero: Expr, dtype: str) -> Expr:
-    """Rounds steps of a scale, halves to even, and adds the zero: a byte of `dtype` as int32.
+    """Rounds steps of a scale, ties to even, and adds the zero: a byte of `dtype` as int32.
 
-    One product or quotient was rounded to float32; all else is exact, so that all agree on ties. The zero is added to
-    whole numbers: exactly, but to those that lie beyond all bytes anyway.
+    Only the product or quotient was rounded to float32; the rest is exact, so that all targets agree on ties. The
+    zero is added to whole numbers, which is exact within the range of bytes.
     """
     low, high = map(float, RANGES[dtype])
     whole = te.rint(steps) + zero.astype("float32")
@@ -62,7 +62,7 @@ def rounded_steps(steps: Expr, zero: Expr, dtype: str) -> Expr:
 
 
 def quantised(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Array:
-    """The bytes that stand for the numbers nearest to `x`; `inverse` is that of their scale, the zero is a byte."""
+    """Rounds `x` to bytes; `inverse` is the inverse of their scale, the zero is a byte."""
     low, high = RANGES[dtype]
     with np.errstate(over="ignore"):
         near = np.rint(x.astype(np.float32) * inverse) + zero.astype(np.float32)
@@ -70,12 +70,12 @@ def quantised(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Ar
 
 
 def within(near: Array, low: int, high: int, dtype: str) -> Array:
-    """Integers of floats between limits; of NaN the lower limit."""
+    """Clips floats to limits and converts them to integers; NaN becomes the lower limit."""
     return np.asarray(np.fmin(np.fmax(near, low), high).astype(dtype))
 
 
 def quantised_linear(x: Array, scale: Array, zero: Array, dtype: str = "uint8") -> Array:
-    """Rounds by a quotient with the scale, as ONNX does; `quantised` otherwise."""
+    """Rounds `x` to bytes by a quotient with the scale, as ONNX does; `quantised` multiplies by the inverse."""
     low, high = RANGES[dtype]
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         near = np.rint(x.astype(np.float32) / scale) + zero.astype(np.float32)
@@ -100,7 +100,7 @@ def _with_dtype(attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 def dequantised(q: Array, scale: Array, zero: Array) -> Array:
-    """The numbers that bytes stand for; the scale is float32, the zero a byte."""
+    """Computes the numbers that bytes represent; the scale is float32, the zero a byte."""
     numbers: Array = (q.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale
     return numbers
 
@@ -119,7 +119,7 @@ def _requantise(attrs: Attributes, x: Expr, bias: Expr, by: Expr, zero: Expr | N
 
 
 def requantised(x: Array, bias: Array, by: Array, low: int, high: int, zero: Array | None = None) -> Array:
-    """A sum brought to the scale of bytes: shifted down, or multiplied by a float and rounded, beside a zero."""
+    """Brings a sum to the scale of bytes: shifts it down, or multiplies it by a float, rounds it and adds a zero."""
     total = x + bias
     found: Array = total >> (by & 31) if by.dtype == np.int32 else np.rint(total.astype(np.float32) * by)
     if zero is not None:
@@ -155,7 +155,7 @@ def _same_bytes(attrs: dict[str, Any], types: Types) -> dict[str, Any]:
 
 
 def _add_dequantised(x: Expr, q: Expr, scale: Expr, zero: Expr) -> Expr:
-    """Written as a difference, as what multiplies and adds at once would not round the product."""
+    """Subtracts a difference instead of adding a product: a fused multiply-add would not round the product."""
     return x - (zero.astype("int32") - q.astype("int32")).astype("float32") * scale
 
 
@@ -196,14 +196,14 @@ register(
         lambda attrs, x, inverse, zero: quantised(x, inverse, zero, attrs["dtype"]),
         _quantise_attributes,
     ),
-    elementwise(  # the same by a quotient, as ONNX has it
+    elementwise(  # rounding by a quotient, as in ONNX
         "quantise_linear",
         lambda attrs, x, scale, zero: rounded_steps(x / scale, zero, attrs["dtype"]).astype(attrs["dtype"]),
         lambda attrs, x, scale, zero: quantised_linear(x, scale, zero, attrs["dtype"]),
         _quantise_attributes,
     ),
     from_function("dequantise", _dequantise, dequantised, _dequantise_attributes),
-    from_function(  # what bytes stand for, added to a float
+    from_function(  # the numbers of bytes, added to a float
         "add_dequantised",
         _add_dequantised,
         lambda x, q, scale, zero: x + dequantised(q, scale, zero),
@@ -221,7 +221,7 @@ register(
         lambda attrs, x, bias, by, zero=None: requantised(x, bias, by, attrs["low"], attrs["high"], zero),
         _limits,
     ),
-    # Bytes between two others.
+    # Bytes clipped by two others.
     from_function("limit", lambda q, low, high: te.minimum(te.maximum(q, low), high), np.clip, _limit_attributes),
     from_function(
         "shift_left", lambda x, shift: x << shift, lambda x, shift: x << (shift & 31), typed("int32", "int32")
@@ -232,7 +232,7 @@ register(
         lambda q: (q.astype(np.int16) + 128).astype(np.uint8),
         typed("int8"),
     ),
-    from_function(  # bytes brought to the scale of a sum, a part of theirs
+    from_function(  # bytes on the finer scale of a sum
         "widen",
         lambda q, factor: q.astype("int32") * factor,
         lambda q, factor: q.astype(np.int32) * factor,

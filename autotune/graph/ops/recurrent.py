@@ -1,7 +1,7 @@
-"""Steps of recurrent layers behind their products: gates, states and outputs. Rows are the samples of a batch.
+"""Element-wise parts of recurrent steps: gates, states and outputs. Rows are the samples of a batch.
 
-What a step's products give is a matrix of several parts side by side, each as wide as the state: one for each gate. A
-cell reads all parts that it needs, so that a step is the product and one kernel for each state that it gives.
+The products of a step form a matrix of blocks side by side, one for each gate, each as wide as the state. A cell reads
+all blocks that it needs, so that a step is the product and one kernel for each state that it computes.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from search_space.ir.expr import FLOATS, Expr
 from search_space.operators.functions import UNARY
 
 FUNCTIONS = ("sigmoid", "tanh", "relu")
-"""What gates and states may go through."""
+"""Names of the functions that gates and states may apply."""
 
 Part = Callable[[int, int], Any]
-"""Input and number of one of its parts -> the part: an element of it, or all of it."""
+"""Number of an input and of one of its blocks → the block: an element of it, or all of it."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What a step computes of the parts of its inputs, element by element.
+    """An element-wise computation of a step on the blocks of its inputs.
 
     Attributes:
-        inputs: name of each input -> how many parts it has. The last has the state's width.
-        functions: how many functions are to be named.
-        formula: of the functions and the parts.
-        weights: parts of a further input, one row for all samples, that may be given.
+        inputs: name of each input → its number of blocks. The last input has the state's width.
+        functions: number of functions that the node names.
+        formula: functions, blocks, and whether the further input is present → the output.
+        weights: number of blocks of an optional further input, one row for all samples.
     """
 
     inputs: Mapping[str, int]
@@ -86,7 +86,7 @@ class Cell:
 
 
 def _lstm_state(functions: list[Any], part: Part, peepholes: bool) -> Any:
-    """forget * state + input * new: of the gates input, output, forget, new."""
+    """Computes forget * state + input * new; the gates are input, output, forget, new."""
     gate, new = functions
     enter, forget, state = part(0, 0), part(0, 2), part(1, 0)
     if peepholes:
@@ -95,7 +95,7 @@ def _lstm_state(functions: list[Any], part: Part, peepholes: bool) -> Any:
 
 
 def _lstm_output(functions: list[Any], part: Part, peepholes: bool) -> Any:
-    """Of the same gates and the state that they made."""
+    """Computes the output from the gates of `_lstm_state` and the new state."""
     gate, shown = functions
     leave, state = part(0, 1), part(1, 0)
     if peepholes:
@@ -108,20 +108,20 @@ def _mixed(update: Any, new: Any, state: Any) -> Any:
 
 
 def _gru_linear(functions: list[Any], part: Part, _: bool) -> Any:
-    """Of what the input and the state give to the gates update, reset, new: reset is applied to a product."""
+    """Computes a state from products for the gates update, reset, new; the reset gate scales the state's product."""
     gate, new = functions
     update, reset = (gate(part(0, number) + part(1, number)) for number in (0, 1))
     return _mixed(update, new(part(0, 2) + reset * part(1, 2)), part(2, 0))
 
 
 def _gru_reset(functions: list[Any], part: Part, _: bool) -> Any:
-    """The state as far as the gate lets it through; of the gates update and reset."""
+    """Multiplies the state by the reset gate; the gates are update and reset."""
     (gate,) = functions
     return gate(part(0, 1)) * part(1, 0)
 
 
 def _gru_mixed(functions: list[Any], part: Part, _: bool) -> Any:
-    """Of the gates update and reset, what is new, and the state."""
+    """Interpolates between new value and state by the update gate; the gates are update and reset."""
     gate, new = functions
     return _mixed(gate(part(0, 0)), new(part(1, 0)), part(2, 0))
 

@@ -1,4 +1,4 @@
-"""Axes brought to other extents: each place is a weighted sum of a few neighbours, which tables name."""
+"""Axes resized to other extents: each element is a weighted sum of a few neighbours, which tables name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from search_space import te
 from search_space.ir.expr import FLOATS, INT, Expr, cast
 
 MOST_WRITTEN_OUT = 16
-"""Neighbours of one place that are written out; more are summed up in a loop."""
+"""Maximum number of neighbours of an element whose sum is unrolled; more are summed in a loop."""
 
 
 def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _resample(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Sums over the product of the axes' neighbours. A table may hold anything: what it names is kept within data."""
+    """Sums over the product of the axes' neighbours; indices from tables are clamped to the data."""
     data, *tables = tensors
     axes, firsts, weights = attrs["axes"], tables[::2], tables[1::2]
     taps = [w.shape[1] for w in weights]
@@ -48,14 +48,14 @@ def _resample(attrs: Attributes, tensors: Tensors) -> te.Tensor:
         shape[axis] = first.shape[0]
 
     def weighted(index: Sequence[Any], steps: Sequence[Any]) -> Expr:
-        places = list(index)
+        indices = list(index)
         factor: Any = None
         for axis, first, table, count, step in zip(axes, firsts, weights, taps, steps, strict=True):
             at = cast(first[index[axis]], INT)
-            places[axis] = te.minimum(te.maximum(at, 0), data.shape[axis] - count) + step
+            indices[axis] = te.minimum(te.maximum(at, 0), data.shape[axis] - count) + step
             weight = table[index[axis], step]
             factor = weight if factor is None else factor * weight
-        value: Expr = data[tuple(places)].astype("float32") * factor
+        value: Expr = data[tuple(indices)].astype("float32") * factor
         return value
 
     def written_out(*index: Any) -> Expr:

@@ -1,4 +1,4 @@
-"""Sums of all elements up to each place of an axis."""
+"""Sums of all elements up to each index of an axis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _cumsum(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """A sum over the whole axis for each element: what is beyond its place counts as 0, whatever it is."""
+    """Sums over the whole axis for each element; elements beyond its index count as 0, even NaN and infinity."""
     (data,) = tensors
     axis, dtype = attrs["axis"], data.dtype
     wide = "float32" if dtype in FLOATS else dtype

@@ -1,4 +1,4 @@
-"""Operations that choose: comparisons, conditions, conversions, and rows taken at computed places."""
+"""Operations that select: comparisons, conditions, conversions, and rows gathered at computed indices."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def _cast(attrs: Attributes, x: Expr) -> Expr:
 
 
 def _power(x: Expr, y: Expr) -> Expr:
-    """x ** y by logarithms; a negative x takes the sign of an odd y, and is no number where y is not whole.
+    """Computes x ** y by logarithms: for x < 0 the sign of an odd y, and NaN if y is not whole.
 
-    As C's `pow` says, a power of 1 is 1 whatever y is, that of -1 by an infinity, too, and minus infinity is as
-    infinity where y is not whole.
+    As in C's `pow`, `1 ** y` is 1 for every y, and `(-1) ** y` is 1 for infinite y. Minus infinity behaves like
+    infinity if y is not whole.
     """
     size, one = te.abs(x), const(1, x.dtype)
     size = te.if_then_else(eq(size, one), one, te.exp(te.log(size) * y))
@@ -76,7 +76,7 @@ def _gather_attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _gather(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Slices of data along an axis; negative indices count from the end, those out of bounds go to the nearest end."""
+    """Gathers slices along an axis; negative indices count from the end, indices out of bounds are clamped."""
     data, indices = tensors
     axis, count = attrs["axis"], len(indices.shape)
     extent = data.shape[axis]

@@ -28,11 +28,11 @@ def _reshape(attrs: Attributes, tensors: Tensors) -> te.Tensor:
         flat: Any = lift(0)
         for i, extent in zip(index, shape, strict=True):
             flat = flat * extent + i
-        places = []
+        position = []
         for extent in reversed(source.shape):
-            places.append(flat % extent)
+            position.append(flat % extent)
             flat = flat // extent
-        return source[tuple(reversed(places))]
+        return source[tuple(reversed(position))]
 
     return te.compute(shape, body, name="reshape")
 
@@ -49,8 +49,8 @@ def _transpose(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     axes = attrs["axes"]
 
     def body(*index: Any) -> Expr:
-        places = dict(zip(axes, index, strict=True))
-        return source[tuple(places[a] for a in range(len(axes)))]
+        position = dict(zip(axes, index, strict=True))
+        return source[tuple(position[a] for a in range(len(axes)))]
 
     return te.compute([source.shape[a] for a in axes], body, name="transpose")
 
@@ -122,17 +122,17 @@ def _pad_with_attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _pad(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """With the attribute `value`, or with a number that is the second input."""
+    """Pads with the attribute `value`, or with a second input of one element."""
     source, *given = tensors
     value = given[0][(0,) * len(given[0].shape)] if given else attrs["value"]
     before, extents = attrs["before"], source.shape
     shape = [b + e + a for b, e, a in zip(before, extents, attrs["after"], strict=True)]
 
     def body(*index: Any) -> Expr:
-        places = [i - b for i, b in zip(index, before, strict=True)]
+        position = [i - b for i, b in zip(index, before, strict=True)]
         sides = zip(index, before, extents, shape, strict=True)
         inside = [c for i, b, e, s in sides if s != e for c in (i >= b, i < b + e)]
-        return te.if_then_else(te.all(*inside), source[tuple(places)], value) if inside else source[index]
+        return te.if_then_else(te.all(*inside), source[tuple(position)], value) if inside else source[index]
 
     return te.compute(shape, body, name="pad")
 
@@ -189,7 +189,7 @@ register(
         _pad,
         compute=lambda attrs, x: _padded(attrs, x, attrs["value"]),
     ),
-    GraphOp(  # with a number that is an input: what differs in it alone is one workload
+    GraphOp(  # padding by an input, so that nodes that differ in its value alone share a workload
         "pad_with",
         Kind.injective,
         _pad_with_attributes,

@@ -1,4 +1,4 @@
-"""Passes: rewritings of graphs that give the same outputs with less work. See docs/passes.md."""
+"""Passes: rewrites of graphs that compute the same outputs with less work. See docs/passes.md."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ PASSES: Mapping[str, GraphPass] = MappingProxyType(
 OPTIONAL: Mapping[str, GraphPass] = MappingProxyType(
     {step.name: step for step in (FunctionPass("split_windows", split_windows), EarlyMeans())}
 )
-"""Passes that run where they are asked for."""
+"""Passes that run only on request."""
 
 ROUNDS = 8
-"""How often the passes run at most: what one opens another uses, and real networks are at rest after two or three."""
+"""Maximum number of rounds of all passes: a pass may enable another; real networks converge in two or three rounds."""
 
 __all__ = ["OPTIONAL", "PASSES", "GraphPass", "find_pass", "optimise", "optimiser", "same_graph", "verify"]
 
 
 def find_pass(name: str) -> GraphPass:
-    """The pass of that name.
+    """Looks up a pass by its name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no pass has the name.
     """
     known = {**PASSES, **OPTIONAL}
     if name not in known:
@@ -67,23 +67,23 @@ def find_pass(name: str) -> GraphPass:
 
 
 def optimiser(passes: Iterable[str] | None = None) -> Repeat:
-    """Makes the pass that `optimise` applies.
+    """Builds the pass that `optimise` applies.
 
     Raises:
-        ValueError: an unknown pass.
+        ValueError: a name is unknown.
     """
     return Repeat(tuple(find_pass(name) for name in (PASSES if passes is None else passes)), ROUNDS)
 
 
 def optimise(graph: Graph, passes: Iterable[str] | None = None) -> Graph:
-    """The graph after passes, run in order, repeated until none changes it; bodies of loops go through them, too.
+    """Runs passes in order and repeats them until none changes the graph; bodies of loops go through them, too.
 
     Args:
-        graph: stays as it is.
-        passes: names among `PASSES` and `OPTIONAL`; all of `PASSES` where it is None.
+        graph: graph, not modified.
+        passes: names from `PASSES` and `OPTIONAL`; None: all of `PASSES`.
 
     Raises:
-        ValueError: an unknown pass.
-        GraphError: a pass gave a graph that is none.
+        ValueError: a name is unknown.
+        GraphError: a pass returned an invalid graph.
     """
     return optimiser(passes).apply(graph)

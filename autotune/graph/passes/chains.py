@@ -1,6 +1,6 @@
-"""A layer and the element-wise nodes with constants that follow it, such as a bias and an activation.
+"""Chains of a layer and the element-wise nodes with constants that follow it, such as a bias and an activation.
 
-Where a layer is split, they go with its parts, so that they still end the kernels.
+If a layer is split, each part gets its own copy of the chain, so that the chain still ends the kernels.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from autotune.graph.passes.site import Site
 
 
 def chain_to(site: Site, node: Node, *ops: str) -> list[Node] | None:
-    """The nodes from a layer of `ops` to `node`; None where none leads there, or the chain goes on behind `node`."""
-    # From its last node alone, so that each chain is split once and whole.
+    """Returns the nodes from a layer of `ops` to `node`; None if no chain leads there or it goes on behind `node`."""
+    # Only from the last node of a chain, so that each chain is split once, as a whole.
     if _next(site, node) is not None:
         return None
     chain = [node]
@@ -27,13 +27,13 @@ def chain_to(site: Site, node: Node, *ops: str) -> list[Node] | None:
 
 
 def add_ending(site: Site, chain: Sequence[Node], value: str, region: Sequence[slice]) -> str:
-    """Adds what follows a layer to a part of it.
+    """Adds the nodes that follow a layer to a part of it.
 
     Args:
-        site: where nodes are added.
-        chain: the layer, then what follows it.
+        site: site at which nodes are added.
+        chain: the layer, then the nodes that follow it.
         value: new name of the part.
-        region: of the layer's value that the part is, a slice of each dimension.
+        region: slices of the layer's dimensions that form the part.
     """
     inside = chain[0].name
     for step in chain[1:]:
@@ -43,7 +43,7 @@ def add_ending(site: Site, chain: Sequence[Node], value: str, region: Sequence[s
 
 
 def _part(site: Site, name: str, region: Sequence[slice]) -> str:
-    """What of a constant meets the region once it is broadcast."""
+    """Adds the part of a constant that meets the region after broadcasting."""
     array = site.array(name)
     assert array is not None
     return site.builder.constant(_met(array, region), name)
@@ -55,18 +55,18 @@ def _met(array: Array, region: Sequence[slice]) -> Array:
 
 
 def _carried(site: Site, node: Node) -> Node | None:
-    """The node whose value an element-wise node changes by constants alone, keeping its shape; None otherwise."""
+    """Returns the producer whose value an element-wise node changes by constants alone, in the same shape, or None."""
     if find(node.op).kind is not Kind.elementwise:
         return None
-    given = [name for name in node.inputs if site.array(name) is None]
-    # Someone else who reads the value would need it whole, and the parts give it only with what follows.
-    if len(given) != 1 or not site.private(given[0]) or site.type(given[0]).shape != node.type.shape:
+    operands = [name for name in node.inputs if site.array(name) is None]
+    # Another reader would need the whole value, but the parts provide it only with their endings.
+    if len(operands) != 1 or not site.private(operands[0]) or site.type(operands[0]).shape != node.type.shape:
         return None
-    return site.graph.node(given[0])
+    return site.graph.node(operands[0])
 
 
 def _next(site: Site, node: Node) -> Node | None:
-    """The only reader of a node, where the chain goes on to it."""
+    """Returns the only reader of a node if the chain continues with it, otherwise None."""
     if not site.private(node.name):
         return None
     (reader,) = site.readers(node.name)

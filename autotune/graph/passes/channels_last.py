@@ -1,7 +1,7 @@
-"""Chooses layouts: transpositions sink towards the outputs and cancel, so that activations stay channels-last.
+"""Choice of layouts: transpositions sink towards the outputs and cancel, so that activations stay channels-last.
 
-The nodes are gone over once. A transposition is not computed where it stands, but remembered with the value; operations
-that do their work in any layout pass it on, and the others have it computed, once for all of them.
+One walk visits all nodes. A transposition is not computed at its node but recorded with the value. Operations that work
+in any layout propagate it; for the others it is computed, once for all of them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from autotune.graph.passes.layout import (
 
 
 def channels_last(graph: Graph) -> Graph:
-    """The graph with as few bytes moved by transpositions as this pass knows, which is never more than before."""
+    """Chooses layouts with the fewest bytes moved by transpositions, never more than in the given graph."""
     candidates = [graph, *(dead_code(_Sinking(graph, split).run()) for split in (False, True))]
     return min(candidates, key=moved)
 
 
 def moved(graph: Graph) -> tuple[int, int]:
-    """Bytes that transpositions of a graph move, and how many there are."""
+    """Counts the bytes that transpositions of a graph move, and the transpositions."""
     sizes = [node.type.nbytes for node in graph.nodes if node.op == "transpose"]
     return sum(sizes), len(sizes)
 
@@ -45,7 +45,7 @@ class _Sinking:
     """One walk over a graph.
 
     Args:
-        split: a transposition that cannot pass a reshape as a whole is split into one that can and one before it.
+        split: whether a transposition that only partly passes a reshape is split into that part and one before it.
     """
 
     def __init__(self, graph: Graph, split: bool) -> None:
@@ -94,7 +94,7 @@ class _Sinking:
         return form if isinstance(form, Permuted) else self._plain(self._value(name))
 
     def _value(self, name: str, wanted: str = "") -> str:
-        """The new name of an old value as the old graph has it."""
+        """Returns the new name of an old value in the old graph's layout."""
         form = self.forms[name]
         if isinstance(form, Permuted) and form.plain:
             return form.stored
@@ -111,7 +111,7 @@ class _Sinking:
         return self.builder.add("reshape", [boxes], wanted, shape=shape)
 
     def _in_order(self, name: str, axes: Axes) -> str:
-        """What is stored where an old value is kept as something transposed by `axes`."""
+        """Returns the stored value whose transposition by `axes` is the old value."""
         form = self._permuted(name)
         wanted = Permuted(form.stored, compose(form.axes, inverse(axes)))
         if wanted.plain:
@@ -127,7 +127,7 @@ class _Sinking:
         return Permuted(self.builder.add(node.op, inputs, node.name, **attrs), axes)
 
     def _best(self, names: tuple[str, ...], rank: int) -> Axes:
-        """The axes under which the most bytes of these values are stored already."""
+        """Returns the axes under which most bytes of these values are already stored."""
         votes: Counter[Axes] = Counter()
         for name in names:
             form, kind = self.forms[name], self.graph.type(name)
@@ -138,7 +138,7 @@ class _Sinking:
                 votes[form.axes] += kind.nbytes
         return max(votes, key=lambda axes: (votes[axes], axes != identity(rank)), default=identity(rank))
 
-    # Operations that do their work in any layout.
+    # Operations that work in any layout.
 
     def _elementwise(self, node: Node) -> Form:
         first = self.forms[node.inputs[0]]
@@ -155,7 +155,7 @@ class _Sinking:
         return array is not None and array.size == 1
 
     def _operand(self, name: str, axes: Axes) -> str:
-        """An operand of an element-wise operation that is done on what is stored."""
+        """Returns an operand of an element-wise operation, in the layout of the stored values."""
         shape, array = self.graph.type(name).shape, self.graph.constants.get(name)
         missing = (1,) * (len(axes) - len(shape))
         if array is not None:

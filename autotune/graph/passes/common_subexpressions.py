@@ -1,4 +1,4 @@
-"""Computes alike values once, and keeps alike constants once."""
+"""Elimination of common subexpressions: equal values are computed once, and equal constants are stored once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 from autotune.graph.ir import Array, Builder, Graph, Node, rewrite
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
-"""Operations whose operands may change places."""
+"""Commutative operations."""
 
 _SAMPLES = 64
+"""Elements that are read to tell constants apart before all of their bytes are compared."""
 
 
 def common_subexpressions(graph: Graph) -> Graph:
-    """The graph in which the same operation on the same values stands once, and equal constants are one."""
+    """Merges nodes with the same operation and inputs, and constants of equal bytes."""
     seen: dict[Hashable, str] = {}
     same = _equal_constants(graph)
 
@@ -33,7 +34,7 @@ def common_subexpressions(graph: Graph) -> Graph:
 
 
 def _equal_constants(graph: Graph) -> dict[str, str]:
-    """Each constant that equals an earlier one byte for byte → that one."""
+    """Maps each constant that equals an earlier one, byte for byte, to the earlier one."""
     classes: dict[Hashable, list[str]] = {}
     same = {}
     for name, array in graph.constants.items():
@@ -47,14 +48,14 @@ def _equal_constants(graph: Graph) -> dict[str, str]:
 
 
 def _sample(array: Array) -> Hashable:
-    """What equal constants have in common, found without reading all of them."""
+    """Computes a key that equal constants share, without a read of all elements."""
     places = np.arange(0, array.size, max(1, array.size // _SAMPLES))
     shown: Any = array[np.unravel_index(places, array.shape)] if array.ndim else array
     return array.shape, str(array.dtype), shown.tobytes()
 
 
 def equal_bytes(first: Array, second: Array) -> bool:
-    """Whether two arrays of one shape and dtype hold the same bytes: not a number equals itself, -0 is not 0."""
+    """Tells whether two arrays of one shape and dtype hold the same bytes: NaN equals NaN, -0 differs from 0."""
     return np.array_equal(_bytes(first), _bytes(second))
 
 

@@ -1,4 +1,4 @@
-"""Removes nodes whose values nobody reads."""
+"""Removal of nodes whose values are never read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from autotune.graph.ir import Graph, Node, without_unread_constants
 
 
 def dead_code(graph: Graph) -> Graph:
-    """The graph without the nodes and constants that no output depends on. Inputs stay: they are the caller's."""
+    """Removes nodes and constants that no output depends on. Inputs stay, as they are part of the interface."""
     read = set(graph.outputs)
-    kept: list[Node] = []
+    live: list[Node] = []
     for node in reversed(graph.nodes):
         if node.name in read:
-            kept.append(node)
+            live.append(node)
             read.update(node.inputs)
-    nodes = tuple(reversed(kept))
+    nodes = tuple(reversed(live))
     return without_unread_constants(replace(graph, nodes=nodes))

@@ -1,8 +1,8 @@
-"""Products of matrices without the rows and columns of a constant factor whose results nobody reads.
+"""Matrix products without the rows and columns of a constant factor whose results are never read.
 
-A slice of what is made of a product by transpositions and reshapes alone, as the real parts of a Fourier transform, is
-followed back to the product. Where it is a slice of the rows that come from a constant on the left, or of the columns
-that come from one on the right, the constant is cut and the slice goes.
+A slice behind a product, with only transpositions and reshapes between them, is traced back to the product. An example
+is a slice of the real parts of a Fourier transform. If it selects rows from a constant left factor, or columns from a
+constant right factor, the constant is cut instead, and the slice disappears.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from autotune.graph.passes.layout import inverse, runs
 from autotune.graph.passes.site import Site, sweep
 
 Cut = tuple[range, ...]
-"""The places of each axis that are read."""
+"""The indices of each axis that are read."""
 
 
 def dead_products(graph: Graph) -> Graph:
-    """The graph with constant factors of products cut to what is read of their results."""
+    """Cuts constant factors of products to the rows and columns whose results are read."""
     return sweep(graph, _sliced)
 
 
@@ -41,7 +41,7 @@ def _sliced(site: Site, node: Node) -> str | None:
     value = _product(site, product, cut) if product is not None and cut is not None and site.private(source) else None
     if value is None:
         return None
-    # What was moved behind the product moves again, smaller; the slice itself is gone.
+    # Nodes between the product and the slice are added again, smaller; the slice itself is gone.
     for move, left in zip(reversed(moves), reversed(cuts[:-1]), strict=True):
         assert left is not None
         attrs: dict[str, Any] = {"shape": tuple(map(len, left))} if move.op == "reshape" else dict(move.attrs)
@@ -50,29 +50,29 @@ def _sliced(site: Site, node: Node) -> str | None:
 
 
 def _before(site: Site, move: Node, cut: Cut) -> Cut | None:
-    """Which places of what a node moves are read where those of its result are; None where that is no slice."""
+    """Returns the part of a moving node's input that a part of its result reads; None if it is not a slice."""
     if move.op == "transpose":
         return tuple(cut[place] for place in inverse(move.attrs["axes"]))
     shape, result = site.type(move.inputs[0]).shape, move.type.shape
-    found = [range(extent) for extent in shape]
+    parts = [range(extent) for extent in shape]
     for sources, targets in runs(shape, result):
         if all(cut[axis] == range(result[axis]) for axis in targets):
             continue
         many = [axis for axis in sources if shape[axis] > 1]
-        # A run of several longer axes has its places read across them, which is no slice along each.
+        # Elements of a run of several longer axes are read across them, which is not a slice along each.
         if len(many) != 1:
             return None
         flat = np.arange(prod(result[axis] for axis in targets)).reshape([result[axis] for axis in targets])
-        places = flat[np.ix_(*(cut[axis] for axis in targets))].reshape(-1)
-        step = int(places[1] - places[0]) if len(places) > 1 else 1
-        if (np.diff(places) != step).any():
+        indices = flat[np.ix_(*(cut[axis] for axis in targets))].reshape(-1)
+        step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
+        if (np.diff(indices) != step).any():
             return None
-        found[many[0]] = range(int(places[0]), int(places[0]) + len(places) * step, step)
-    return tuple(found)
+        parts[many[0]] = range(int(indices[0]), int(indices[0]) + len(indices) * step, step)
+    return tuple(parts)
 
 
 def _product(site: Site, product: Node, cut: Cut) -> str | None:
-    """The product with its constant cut, where that leaves nothing to slice."""
+    """Adds the product with its constant cut, if no slice remains after it; otherwise returns None."""
     *batch, rows, columns = [
         None if part == range(n) else part for part, n in zip(cut, product.type.shape, strict=True)
     ]

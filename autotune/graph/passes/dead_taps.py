@@ -1,7 +1,7 @@
-"""Convolutions without the taps of their window that lie in the padding wherever the window stands.
+"""Convolutions without the filter taps that meet only padding.
 
-Dilated by 24 and padded by as much, a window of 3x3 over 14x14 pixels meets the image with its middle alone: all its
-other products are with zeros, and the layer is a 1x1 convolution.
+A 3x3 window dilated and padded by 24 over 14x14 pixels meets the image with its middle tap alone. All other products
+are with zeros, and the layer is a 1x1 convolution.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RANKS = {"conv1d": 1, "conv2d": 2, "depthwise_conv2d": 2, "conv3d": 3}
 
 
 def dead_taps(graph: Graph) -> Graph:
-    """The graph with windows cut to what meets their image."""
+    """Cuts windows of convolutions to the taps that meet the image."""
     return sweep(graph, _cut)
 
 
@@ -29,16 +29,16 @@ def _cut(site: Site, node: Node) -> str | None:
     stride, dilation = (per_axis(node.attrs[name], rank) for name in ("stride", "dilation"))
     margins = list(both_sides(padding_of(rank, node.attrs["padding"])))
     extents, outputs = site.type(node.inputs[0]).shape[1:-1], node.type.shape[1:-1]
-    kept = [range(size) for size in weight.shape[:rank]]
+    tap_ranges = [range(size) for size in weight.shape[:rank]]
     for axis, (before, after) in enumerate(margins):
         step, size = dilation[axis], weight.shape[axis]
         of = Axis(extents[axis], size, outputs[axis], before, stride[axis], step)
         taps = of.reaching(range(outputs[axis])) or range(size)
         margin = before - taps.start * step, after - (size - taps.stop) * step
-        # Less padding than none would be a slice of the image in front of the layer.
+        # Negative padding would be a slice of the image in front of the layer.
         if min(margin) >= 0:
-            kept[axis], margins[axis] = taps, margin
-    filters = weight[tuple(slice(taps.start, taps.stop) for taps in kept)]
+            tap_ranges[axis], margins[axis] = taps, margin
+    filters = weight[tuple(slice(taps.start, taps.stop) for taps in tap_ranges)]
     if filters.shape == weight.shape:
         return None
     spread = tuple(1 if size == 1 else step for size, step in zip(filters.shape[:rank], dilation, strict=True))

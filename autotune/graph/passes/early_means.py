@@ -1,8 +1,8 @@
-"""Means of windows before 1x1 convolutions instead of behind them, where fewer pixels are left to convolve.
+"""Window means moved from behind 1x1 convolutions to before them, which leaves fewer pixels to convolve.
 
-Both are linear: a mean weighs pixels, and the convolution weighs channels. DenseNet's transitions end so. A mean of
-several results evens out their rounding errors, and one of data does not: the error is that of a convolution behind
-which nothing is averaged. So the pass runs where it is asked for.
+Both are linear: a mean weights pixels, the convolution weights channels. DenseNet's transitions end so. A mean of
+several results averages their rounding errors, while a mean of data does not. The error becomes that of a convolution
+without a mean behind it. So the pass runs only on request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autotune.graph.passes.site import Site, orders, pair, sweep
 
 @dataclass(frozen=True)
 class EarlyMeans(GraphPass):
-    """Takes means of windows before a 1x1 convolution in float32 whose result they alone read."""
+    """A pass that moves window means before a float32 1x1 convolution whose result has no other reader."""
 
     name = "early_means"
 
@@ -25,7 +25,7 @@ class EarlyMeans(GraphPass):
 
 
 def _moved(site: Site, node: Node) -> str | None:
-    """Moves a mean before a convolution, and before a number for each channel that is added behind it."""
+    """Moves a mean before a convolution and before the per-channel bias behind it."""
     if node.op != "avg_pool2d" or node.type.dtype != "float32":
         return None
     value, bias = node.inputs[0], None
@@ -47,6 +47,6 @@ def _moved(site: Site, node: Node) -> str | None:
 
 
 def _is_of_pixels(site: Site, conv: Node) -> bool:
-    """Tells whether a convolution reads each pixel once, and no other at the same place of its result."""
+    """Tells whether each output pixel of a convolution depends on its own input pixel alone."""
     window = site.type(conv.inputs[1]).shape[:2]
     return window == pair(conv.attrs["stride"]) == (1, 1) and pair(conv.attrs["padding"]) == (0, 0)

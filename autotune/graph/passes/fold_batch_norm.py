@@ -1,7 +1,7 @@
-"""Folds products with and sums of constants into the weights and the bias of the layer before them.
+"""Folds products with constants, and sums, into the weights and the bias of the layer before them.
 
-Batch normalisation with fixed statistics is such a product and sum, one of each a channel (`affine`). New weights are
-computed in float64 from the old ones and rounded once. `reassociation.py` says which constants may be taken together.
+Batch normalisation with fixed statistics is one such product and sum per channel (`affine`). New weights are computed
+from the old ones in float64 and rounded once. `reassociation.py` decides which constants may be combined.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autotune.graph.passes.site import Site, sweep
 from search_space.dtypes import NARROW
 
 LAYERS = ("conv2d", "depthwise_conv2d", "matmul")
-"""Operations with weights whose last axis is that of the output's channels."""
+"""Operations whose weights have the output's channels as their last axis."""
 
 LINEAR = ("affine", "multiply", "add", "subtract", "divide", "negative")
 
@@ -30,12 +30,12 @@ class _Linear:
     shift: Array | None
 
     def then(self, scale: Array | None, shift: Array | None, exact: bool) -> _Linear | None:
-        """Another product and sum after it; None where the constants may not be taken together.
+        """Appends a product and a sum; returns None if the constants must not be combined.
 
         Args:
-            scale: of the product.
-            shift: of the sum.
-            exact: whether no result may be another one; otherwise a layer is to take the constants.
+            scale: factor of the product; None: 1.
+            shift: summand; None: 0.
+            exact: whether results must stay the same bit by bit; otherwise a layer is to take the constants.
         """
         if exact and not (is_sign(scale) or (is_sign(self.scale) and self.shift is None)):
             return None
@@ -56,15 +56,15 @@ class _Linear:
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """The graph in which constants after a layer are folded into it, and those after each other into one operation.
+    """Folds constants after a layer into it, and consecutive constants into one operation.
 
-    A value that another node reads, or the caller, is left as it is.
+    A value with other readers, or that is an output, stays unchanged.
     """
     return sweep(_into_following(graph), _fold)
 
 
 def _fold(site: Site, node: Node) -> str | None:
-    """Folds the chain that ends here, unless it goes on: then the node after it does."""
+    """Folds the chain that ends at a node; a chain that continues is folded at its later node."""
     found = _chain(site, node, exact=False)
     layer = site.node(found[0].source, *LAYERS) if found is not None else None
     if found is not None and layer is not None and site.private(layer.name):
@@ -72,14 +72,14 @@ def _fold(site: Site, node: Node) -> str | None:
         if flat is not None and _is_foldable(site, layer, flat):
             return _folded_layer(site, node, layer, flat)
     alone = _chain(site, node, exact=True)
-    # A sum alone, or a product alone, is in its one form already.
+    # A single sum or product is in canonical form already.
     return _as_one(site, node, alone[0]) if alone is not None and alone[1] > 1 else None
 
 
 def _is_foldable(site: Site, layer: Node, linear: _Linear) -> bool:
-    """Whether a layer's weights may be multiplied.
+    """Tells whether a layer's weights may be multiplied.
 
-    Those of 16 bits would be rounded again, and a product that ends a kernel costs hardly more than a sum.
+    16-bit weights would be rounded again, and a product that ends a kernel hardly costs more than a sum.
     """
     weight = site.array(layer.inputs[1])
     if weight is None or linear.scale is None:
@@ -88,12 +88,12 @@ def _is_foldable(site: Site, layer: Node, linear: _Linear) -> bool:
 
 
 def _stays_moderate(weight: Array, scale: Array) -> bool:
-    """Whether weights are of usual size once they are multiplied: some have taken factors before."""
+    """Tells whether weights keep a usual magnitude once multiplied: they may have taken factors before."""
     return bool(np.abs(weight.astype(np.float64) * scale).max(initial=0.0) <= GREATEST)
 
 
 def _chain(site: Site, node: Node, exact: bool) -> tuple[_Linear, int] | None:
-    """What the node is of the earliest value that it can be traced back to, and in how many nodes."""
+    """Returns a node as a linear function of the earliest value it can be traced to, and the chain's length."""
     step = _step(site, node, exact)
     if step is None:
         return None
@@ -106,34 +106,34 @@ def _chain(site: Site, node: Node, exact: bool) -> tuple[_Linear, int] | None:
 
 
 def _step(site: Site, node: Node, exact: bool) -> _Linear | None:
-    """One node as a product and a sum; None where it is none, or brings its operand to another shape."""
+    """Returns one node as a product and a sum; None for other nodes, or if its operand has another shape."""
     if node.op not in LINEAR or not node.type.dtype.startswith("float"):
         return None
     names = node.inputs
     values = [None if (a := site.array(name)) is None else a.astype(np.float64) for name in names]
-    place = 1 if values[0] is not None and len(values) == 2 else 0
-    if values[place] is not None or any(v is None for i, v in enumerate(values) if i != place):
+    variable = 1 if values[0] is not None and len(values) == 2 else 0
+    if values[variable] is not None or any(v is None for i, v in enumerate(values) if i != variable):
         return None
-    if site.type(names[place]).shape != node.type.shape:
+    if site.type(names[variable]).shape != node.type.shape:
         return None
-    one = values[1 - place] if len(values) == 2 else None
+    one = values[1 - variable] if len(values) == 2 else None
     if node.op == "affine":
         return _Linear(names[0], values[1], values[2])
     if node.op == "negative":
         return _Linear(names[0], np.array(-1.0), None)
     if node.op == "add":
-        return _Linear(names[place], None, one)
+        return _Linear(names[variable], None, one)
     if node.op == "multiply":
-        return _Linear(names[place], one, None)
+        return _Linear(names[variable], one, None)
     assert one is not None
     if node.op == "subtract":
-        return _Linear(names[0], None, -one) if place == 0 else _Linear(names[1], np.array(-1.0), one)
+        return _Linear(names[0], None, -one) if variable == 0 else _Linear(names[1], np.array(-1.0), one)
     possible = is_exact_divisor(one) if exact else bool(one.all())
-    return _Linear(names[0], 1 / one, None) if place == 0 and possible else None
+    return _Linear(names[0], 1 / one, None) if variable == 0 and possible else None
 
 
 def _per_channel(linear: _Linear, channels: int) -> _Linear | None:
-    """The same with (channels,) arrays, where no number differs along another axis."""
+    """Reshapes the constants to (channels,); returns None if they vary along another axis."""
 
     def flat(value: Array | None) -> tuple[bool, Array | None]:
         if value is None:
@@ -148,7 +148,7 @@ def _per_channel(linear: _Linear, channels: int) -> _Linear | None:
 
 
 def _folded_layer(site: Site, node: Node, layer: Node, linear: _Linear) -> str | None:
-    """The layer with new weights, and a bias where there is one; None where that is what stands here."""
+    """Adds the layer with new weights, and a bias if needed; returns None if the nodes have that form already."""
     data, weight = layer.inputs
     if linear.scale is None:
         if linear.shift is None or (node.op == "add" and node.inputs[0] == layer.name and _is_bias(site, node)):
@@ -165,7 +165,7 @@ def _is_bias(site: Site, node: Node) -> bool:
 
 
 def _as_one(site: Site, node: Node, linear: _Linear) -> str | None:
-    """A chain as one operation."""
+    """Adds a chain as one operation."""
     source = site.new[linear.source]
     operands = [site.constant(value, node.name) for value in (linear.scale, linear.shift) if value is not None]
     op = "affine" if len(operands) == 2 else "multiply" if linear.scale is not None else "add"
@@ -173,21 +173,21 @@ def _as_one(site: Site, node: Node, linear: _Linear) -> str | None:
 
 
 def _into_following(graph: Graph) -> Graph:
-    """Products with constants before a layer go into its weights.
+    """Folds products with constants before a layer into its weights.
 
-    Sums do not: where x is close to -c, x + c is exact, while a sum of products with x is rounded as large numbers are.
+    Sums are not folded: for x close to -c, x + c is exact, while sums of products with x round as large numbers do.
     """
     return sweep(graph, _scale_following)
 
 
 def _scale_following(site: Site, node: Node) -> str | None:
-    """A product of each channel before a layer with constant weights."""
+    """Folds a per-channel product before a layer with constant weights into them."""
     if node.op not in ("conv2d", "matmul") or node.attrs.get("groups", 1) != 1:
         return None
     weight, before = site.array(node.inputs[1]), site.node(node.inputs[0], *LINEAR)
     if weight is None or str(weight.dtype) in NARROW or before is None or not site.private(before.name):
         return None
-    # What stands after another layer is folded into that one.
+    # A product after another layer is folded into that layer.
     found = _chain(site, before, exact=False)
     if found is None or site.node(found[0].source, *LAYERS) is not None:
         return None

@@ -1,4 +1,4 @@
-"""Computes what depends on constants alone."""
+"""Evaluation of nodes that depend on constants alone."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from autotune.graph.ir import Builder, Graph, Node, rewrite
 from autotune.graph.ops import find
 
 LIMIT = 1 << 20
-"""Bytes up to which a constant may grow in any case."""
+"""Bytes up to which a folded constant may grow in any case."""
 
 GROWTH = 16
-"""How many times the bytes of its inputs a larger one may have."""
+"""Maximum ratio of a larger folded constant's bytes to those of its inputs."""
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """The graph in which a node that reads constants alone is a constant.
+    """Replaces nodes that read only constants by constants.
 
-    A node that would make a large constant of a small one (more than `GROWTH` times the bytes, and more than `LIMIT`)
-    stays: it costs less to compute than to read.
+    A node stays if its constant would exceed both `LIMIT` and `GROWTH` times the bytes of its inputs. To compute it
+    costs less than to read it.
     """
 
     def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:

@@ -1,7 +1,7 @@
-"""Passes as values, and pipelines of them, which verify, time and report what each pass does.
+"""Passes as values, and pipelines of passes, which verify, time and report each step.
 
-A pass is a frozen dataclass whose fields are its options, as in MLIR and xDSL. It gives another graph, or the same one,
-and may tell what it learned of the graph. A `PassPipeline` is a pass again, so that pipelines nest.
+A pass is a frozen dataclass whose fields are its options, as in MLIR and xDSL. It returns another graph, or the same
+one, and may report a fact about it. A `PassPipeline` is a pass itself, so pipelines nest.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from autotune.graph.passes.verify import verify
 
 @dataclass(frozen=True)
 class Explained:
-    """A graph that a pass gave, and what it learned on the way.
+    """The result of a pass that reports a fact.
 
     Attributes:
         graph: the new graph.
-        fact: accuracies, choices and the like.
+        fact: accuracies, choices and the like that the pass reports.
     """
 
     graph: Graph
@@ -33,20 +33,20 @@ class Explained:
 
 
 class GraphPass(ABC):
-    """A rewriting of graphs; subclasses are frozen dataclasses whose fields are options.
+    """A rewrite of graphs; subclasses are frozen dataclasses whose fields are options.
 
     Attributes:
-        name: words with underscores, by which listeners and facts know the pass.
+        name: words joined by underscores that identify the pass for listeners and facts.
     """
 
     name: str
 
     @abstractmethod
     def apply(self, graph: Graph) -> Graph | Explained:
-        """Rewrites a graph, which stays as it is; returns it where there is nothing to do.
+        """Rewrites a graph, which is not modified; returns the same object if there is nothing to do.
 
         Raises:
-            ValueError: the graph excludes the options of the pass.
+            ValueError: the graph does not admit the options of the pass.
         """
 
     def __call__(self, graph: Graph) -> Graph:
@@ -57,7 +57,7 @@ class GraphPass(ABC):
 
 @dataclass(frozen=True)
 class FunctionPass(GraphPass):
-    """A pass without options, made of a function."""
+    """A pass without options that calls a function."""
 
     name: str
     function: Callable[[Graph], Graph] = field(repr=False)
@@ -68,12 +68,12 @@ class FunctionPass(GraphPass):
 
 @dataclass(frozen=True)
 class PassRun:
-    """One pass of a pipeline, applied.
+    """A record of one pass run by a pipeline.
 
     Attributes:
         step: the pass.
-        before, after: graphs; the same object where the pass had nothing to do.
-        seconds: wall time of the pass, its verification left out.
+        before, after: graphs; the same object if the pass had nothing to do.
+        seconds: wall time of the pass without its verification.
     """
 
     step: GraphPass
@@ -87,7 +87,7 @@ class PassRun:
 
 
 Listener = Callable[[PassRun], None]
-"""Called after each pass of a pipeline."""
+"""A callback after each pass of a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Lowered:
     """The outcome of a pipeline.
 
     Attributes:
-        graph: after the last pass.
-        facts: what passes learned, by the name of the pass.
+        graph: graph after the last pass.
+        facts: facts that passes reported, by the name of the pass.
     """
 
     graph: Graph
@@ -105,11 +105,11 @@ class Lowered:
 
 @dataclass(frozen=True)
 class PassPipeline(GraphPass):
-    """Passes one after another.
+    """A sequence of passes that is a pass itself.
 
     Attributes:
-        passes: in order.
-        listener: called after each pass, to print graphs or to add up times; None: nobody.
+        passes: passes in order.
+        listener: callback after each pass, to print graphs or to add up times; None: no callback.
     """
 
     passes: Sequence[GraphPass]
@@ -121,11 +121,11 @@ class PassPipeline(GraphPass):
         return Explained(result.graph, result.facts)
 
     def run(self, graph: Graph) -> Lowered:
-        """Applies the passes and verifies what each of them changed.
+        """Applies the passes and verifies each graph that changed.
 
         Raises:
-            GraphError: a pass gave a graph that is none, or other outputs.
-            ValueError: the graph excludes the options of a pass.
+            GraphError: a pass returned an invalid graph, or other outputs.
+            ValueError: the graph does not admit the options of a pass.
         """
         facts: dict[str, Any] = {}
         for step in self.passes:
@@ -146,11 +146,11 @@ class PassPipeline(GraphPass):
 
 @dataclass(frozen=True)
 class Repeat(GraphPass):
-    """Passes in order, again and again until none changes the graph; bodies of loops go through them, too.
+    """A sequence of passes repeated until none changes the graph; bodies of loops go through it, too.
 
     Attributes:
-        passes: in order.
-        rounds: how often they run at most.
+        passes: passes in order.
+        rounds: maximum number of repetitions.
     """
 
     passes: Sequence[GraphPass]
@@ -173,10 +173,10 @@ class Repeat(GraphPass):
 
 
 def check_step(before: Graph, after: Graph) -> None:
-    """Verifies the graph that a pass gave, and holds its outputs against those of the graph before.
+    """Verifies the graph that a pass returned, and compares its outputs with those of the graph before.
 
     Raises:
-        GraphError: it is none, or outputs have other names or types.
+        GraphError: the graph is invalid, or its outputs have other names or types.
     """
     verify(after)
     wanted, got = ([*zip(g.output_names, map(g.type, g.outputs), strict=True)] for g in (before, after))
@@ -186,7 +186,7 @@ def check_step(before: Graph, after: Graph) -> None:
 
 
 def same_graph(first: Graph, second: Graph) -> bool:
-    """Tells whether two graphs are the same, node by node and byte by byte, names included."""
+    """Tells whether two graphs are equal, node by node and byte by byte, names included."""
     if first is second:
         return True
     nodes = [[(n.name, n.op, n.inputs, dict(n.attrs), n.type) for n in graph.nodes] for graph in (first, second)]

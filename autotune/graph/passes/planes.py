@@ -1,9 +1,9 @@
-"""Convolutions of volumes as convolutions of planes, for which there are more algorithms.
+"""Convolutions of volumes rewritten as convolutions of planes, which have more algorithms.
 
-- A window of one pixel in height and width slides along the depth alone: over an image of depth by pixels.
+- A window of one pixel in height and width slides along the depth alone: a convolution over depth by pixels.
 - A window of one plane is a convolution of each plane.
-- Any other is a convolution of as many planes stacked along the channels as it is deep. That copies the input once for
-  each, so it is done where Winograd's algorithm then takes over.
+- Any other window of depth d is a convolution of d planes stacked along the channels. That copies the input d times, so
+  it is done only if Winograd's algorithm applies to the result.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from autotune.graph.passes.site import Site, per_axis, sweep
 from search_space.operators.windows import both_sides, padding_of
 
 LEAST_OUTPUTS = 16
-"""Channels. The stacked taps are written once and read once more: each value should be in as many products."""
+"""Minimum number of output channels: stacking writes and reads the input once more, so many products must use it."""
 
 
 def planes(graph: Graph) -> Graph:
-    """The graph with convolutions of three dimensions as such of two, where that makes them no slower."""
+    """Rewrites 3D convolutions as 2D ones if these are at least as fast."""
     return sweep(graph, _flattened)
 
 
@@ -46,7 +46,7 @@ def _flattened(site: Site, node: Node) -> str | None:
         data = site.add("pad", [data], before=before, after=after)
     elif any(ends):
         return None
-    # The planes under each tap, as they lie along the depth for all outputs.
+    # For each tap the planes along the depth that it meets, one for each output.
     taken = [_every(site, data, tap * dilation, count, stride) for tap in range(depth)]
     data = site.add("concat", taken, axis=4) if depth > 1 else taken[0]
     data = site.reshaped(data, (batch * count, *image, depth * channels))
@@ -56,21 +56,21 @@ def _flattened(site: Site, node: Node) -> str | None:
 
 
 def _pays(node: Node, weight: Array, strides: Sequence[int], dilations: Sequence[int]) -> bool:
-    """Whether stacked planes have an algorithm that a window of several planes has not."""
+    """Tells whether stacked planes have an algorithm that a window of several planes lacks."""
     dense = list(weight.shape[1:3]) == [3, 3] and set(strides) == set(dilations) == {1}
     return dense and node.attrs["groups"] == 1 and weight.shape[4] >= LEAST_OUTPUTS
 
 
 def _every(site: Site, value: str, first: int, count: int, step: int) -> str:
-    """Planes `first`, `first + step`... of a new value, `count` of them."""
+    """Selects `count` planes `first`, `first + step`... of a new value."""
     batch, frames, height, width, channels = site.builder.type(value).shape
     span = min(count * step, frames - first)
     if span < frames:
         value = site.add("slice", [value], begin=(0, first, 0, 0, 0), size=(batch, span, height, width, channels))
     if step == 1:
         return value
-    # A slice that steps is a copy, one of neighbours is read in place: planes of a step become rows of one taller
-    # plane, of which the first are kept. That takes `step` planes for each output.
+    # A strided slice is a copy, a contiguous one is read in place: `step` planes become rows of one taller plane, of
+    # which the first rows are selected. That takes `step` planes for each output.
     if span < count * step:
         value = site.add("pad", [value], before=(0,) * 5, after=(0, count * step - span, 0, 0, 0))
     value = site.reshaped(value, (batch, count, step * height, width, channels))
@@ -78,7 +78,7 @@ def _every(site: Site, value: str, first: int, count: int, step: int) -> str:
 
 
 def _convolved(site: Site, node: Node, data: str, filters: Array, attrs: Mapping[str, Any]) -> str:
-    """Adds the convolution of planes; its value has the shape of the volume's."""
+    """Adds the convolution of planes, reshaped to the volume's shape."""
     weight = site.builder.constant(filters, node.inputs[1])
     found = site.add("conv2d", [data, weight], **attrs, groups=node.attrs["groups"])
     return site.add("reshape", [found], node.name, shape=node.type.shape)

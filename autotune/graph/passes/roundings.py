@@ -1,4 +1,4 @@
-"""Removes the roundings to 16-bit floats inside of kernels, which round once as they write."""
+"""Removal of roundings to 16-bit floats inside kernels, which round once when they write."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from search_space.dtypes import FLOATS, NARROW
 
 
 def roundings(graph: Graph) -> Graph:
-    """The graph without conversions from float32 to 16 bits whose result does not leave a kernel.
+    """Removes conversions from float32 to 16 bits whose result does not leave a kernel.
 
-    What reads one goes on with the float32, as long as that computes with floats: a comparison or a whole number might
-    come out as another one, and a conversion back to float32 goes where it is read, see `simplify.casts`.
+    Readers continue with the float32 value if they compute floats. Comparisons and conversions to integers could change
+    their results, so they keep the rounding; `simplify.casts` removes conversions back to float32 at their readers.
     """
     inside = {
         node.name
@@ -33,7 +33,7 @@ def roundings(graph: Graph) -> Graph:
 
 
 def rounds(graph: Graph, node: Node) -> bool:
-    """Whether a node converts float32 to a 16-bit float."""
+    """Tells whether a node converts float32 to a 16-bit float."""
     return node.op == "cast" and node.type.dtype in NARROW and graph.type(node.inputs[0]).dtype == "float32"
 
 

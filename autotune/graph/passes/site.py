@@ -1,4 +1,4 @@
-"""Where a rewriting rule looks: the graph as it was, who reads what, and the graph that is being made."""
+"""Context of rewriting rules: the old graph, the readers of its values, and the graph under construction."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from search_space.dtypes import is_float_exact, numpy_dtype
 
 
 class Site:
-    """One sweep over a graph. Rules match on the old graph, and add nodes that read new names.
+    """A sweep over a graph. Rules match on the old graph, and add nodes that read new names.
 
-    A rule that replaces a node must give a value equal to it: then any old name may be read under its new name,
-    whatever was done to the nodes between.
+    A rule must replace a node by an equal value. Then any old value may be read under its new name, however the nodes
+    between were rewritten.
 
     Attributes:
-        graph: as it was.
-        builder: of the graph that is made.
-        new: old names of values → new ones, for all that a visited node reads.
+        graph: the old graph.
+        builder: builder of the new graph.
+        new: new names of the old values that a visited node reads.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -31,26 +31,26 @@ class Site:
         self._outputs = set(graph.outputs)
 
     def private(self, name: str) -> bool:
-        """Whether one node reads the value, and the caller does not."""
+        """Tells whether one node reads the value, and it is not an output."""
         return len(self._consumers[name]) == 1 and name not in self._outputs
 
     def readers(self, name: str) -> tuple[Node, ...]:
-        """The nodes that read a value, each once."""
+        """Returns the nodes that read a value, each once."""
         return self._consumers[name]
 
     def node(self, name: str, *ops: str) -> Node | None:
-        """The node that gives a value, where its operation is one of `ops`."""
+        """Returns the node of a value if its operation is one of `ops`, otherwise None."""
         node = self.graph.node(name)
         return node if node is not None and node.op in ops else None
 
     def array(self, name: str) -> Array | None:
-        """The value, where it is a constant."""
+        """Returns the array of a constant; None for other values."""
         return self.graph.constants.get(name)
 
     def scalar(self, name: str) -> float | None:
-        """The number that a constant holds in all its places; None where it holds several or is no constant.
+        """Returns the number that all elements of a constant have; None if they differ or the value is no constant.
 
-        Nor is there one of an integer that no float is, as rules compute in floats.
+        Integers that no float represents give None, too, as rules compute in floats.
         """
         array = self.array(name)
         if array is None or not array.size or not (array == array.flat[0]).all():
@@ -59,7 +59,7 @@ class Site:
         return float(number) if is_float_exact(number) else None
 
     def type(self, name: str) -> TensorType:
-        """Type of an old value."""
+        """Returns the type of an old value."""
         return self.graph.type(name)
 
     def add(self, op: str, inputs: list[str], name: str = "", **attrs: object) -> str:
@@ -71,7 +71,7 @@ class Site:
         return self.builder.constant(np.asarray(array).astype(numpy_dtype(self.type(like).dtype)))
 
     def reshaped(self, name: str, shape: tuple[int, ...]) -> str:
-        """The new value `name` in that shape."""
+        """Reshapes a new value, if it has another shape."""
         return name if self.builder.type(name).shape == shape else self.add("reshape", [name], shape=shape)
 
 
@@ -79,8 +79,8 @@ Rule = Callable[[Site, Node], str | None]
 
 
 def sweep(graph: Graph, *rules: Rule) -> Graph:
-    """The graph after the first rule that applies has replaced each node, without what nothing reads any more."""
-    # What nothing reads must not count as a reader.
+    """Replaces each node by the first rule that applies, and removes dead code."""
+    # Dead nodes must not count as readers.
     graph = dead_code(graph)
     site = Site(graph)
 
@@ -93,7 +93,7 @@ def sweep(graph: Graph, *rules: Rule) -> Graph:
 
 
 def orders(node: Node) -> Iterator[tuple[str, str]]:
-    """Both orders of two operands."""
+    """Yields both orders of two operands; equal operands once."""
     first, second = node.inputs
     yield first, second
     if first != second:
@@ -101,12 +101,12 @@ def orders(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def per_axis(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """One number for all of `rank` axes, or one for each, as a number for each."""
+    """Expands a number, or a number for each axis, to a number for each of `rank` axes."""
     numbers = (value,) if isinstance(value, int) else value
     return numbers if len(numbers) == rank else numbers * rank
 
 
 def pair(value: int | tuple[int, ...]) -> tuple[int, int]:
-    """One number for height and width, or one for each, as two."""
+    """Expands a number, or one for height and one for width, to both."""
     height, width = per_axis(value, 2)
     return height, width

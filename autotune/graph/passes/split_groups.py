@@ -1,8 +1,8 @@
 """Convolutions in a few wide groups as that many convolutions of slices, whose results are concatenated.
 
-Slices are read and concatenations written in place (`autotune.graph.views`), so nothing is copied, and each part is an
+Slices are read and concatenations written in place (`autotune.graph.views`), so nothing is copied. Each part is an
 ordinary convolution, for which there are more algorithms. Element-wise nodes with constants, such as a bias and an
-activation, go with the parts, so that they still end the kernels.
+activation, are split with the parts, so that they still end the kernels.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from autotune.graph.passes.site import Site, sweep
 
 MOST_GROUPS = 8
 LEAST_CHANNELS = 16
-"""Of input and output in a group: fewer do not fill a vector, and are better left together."""
+"""Minimum input and output channels of a group: fewer do not fill a vector, so these groups stay together."""
 
 
 def split_groups(graph: Graph) -> Graph:
-    """The graph without convolutions in wide groups."""
+    """Splits convolutions in a few wide groups."""
     return sweep(graph, _split)
 
 
 def _split(site: Site, node: Node) -> str | None:
-    """Splits the chain from a grouped convolution that ends here."""
+    """Splits the chain from a grouped convolution to its last node."""
     chain = chain_to(site, node, "conv2d")
     if chain is None:
         return None

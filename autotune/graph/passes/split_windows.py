@@ -1,16 +1,16 @@
-"""Convolutions most of whose products are with padding, as convolutions of parts that leave these out.
+"""Convolutions whose products are mostly with padding, split into parts without these products.
 
-Dilated by 12 and padded by as much, a window of 3x3 over 14x14 pixels meets the image with its middle everywhere, with
-a tap at its side in two rows or columns, with one at its corner in four pixels: 324 of 1764 products. Along each axis
-the window is split in one of two ways:
+An example is a 3x3 window dilated and padded by 12 over 14x14 pixels. Its middle tap meets the image everywhere, a side
+tap in two rows or columns, a corner tap in four pixels: 324 of 1764 products. Along each axis the window is split in
+one of two ways:
 
-- its taps: each part has some of the taps and the outputs that these reach. A weight is read once, as before, and
-  outputs that several parts reach are their sum;
-- its outputs: each part has some of the outputs and the taps that reach them. Nothing is added up, but taps that reach
-  several parts are read once for each.
+- by taps: each part has some taps and the outputs that they reach. Each weight is read once, as before, and outputs
+  that several parts reach are summed.
+- by outputs: each part has some outputs and the taps that reach them. No sums are needed, but taps that reach several
+  parts are read once for each.
 
 Parts read slices of the image and lie side by side in the output (`autotune.graph.views`), so nothing is copied. Sums
-are in the dtype of the convolution: it should run after quantisation, which would round each of them.
+have the dtype of the convolution: the pass should run after quantisation, which would round each of them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from autotune.graph.passes.site import Site, pair, sweep
 from search_space.operators.windows import both_sides, padding_of
 
 MOST_PARTS = 4
-"""Along an axis."""
+"""Maximum number of parts along an axis."""
 
 BALANCE = 16
-"""Products that a machine makes while a value comes from memory. Processors and GPUs of many cores have from 10 to 30
-in float32; which split is the best changes little over that range."""
+"""Products that a machine computes while it loads one value from memory. Multi-core processors and GPUs compute
+from 10 to 30 in float32; the choice of the best split changes little over that range."""
 
 START = 1 << 18
-"""Products that a machine makes while a kernel starts and ends, which takes a few microseconds."""
+"""Products that a machine computes while a kernel starts and ends, which takes a few microseconds."""
 
 WINOGRAD = 2.25
-"""Times fewer products that dense windows of 3x3 take."""
+"""Factor by which Winograd's algorithm reduces the products of dense 3x3 windows."""
 
 MOST_WEIGHTS = 4
-"""Times the memory that weights may take where several parts have them: as many as for Winograd's F(4x4, 3x3)."""
+"""Maximum ratio of the weights of all parts to the original ones, as for Winograd's F(4x4, 3x3)."""
 
 LEAST = 0.75
-"""What a split must cost at most, as a share of the whole: its count says nothing of how well small kernels run."""
+"""Maximum ratio of a split's cost to the original: the count ignores how inefficient small kernels are."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ Split = tuple[Part, ...]
 
 @dataclass(frozen=True)
 class Axis:
-    """How a window slides along an axis.
+    """A window that slides along one axis.
 
     Attributes:
-        extent: of the image.
-        taps: of the window.
-        outputs: places of the window.
-        before, stride, dilation: in pixels.
+        extent: extent of the image.
+        taps: number of the window's taps.
+        outputs: number of positions of the window.
+        before, stride, dilation: leading padding, step and tap distance in pixels.
     """
 
     extent: int
@@ -76,18 +76,18 @@ class Axis:
     dilation: int
 
     def position(self, tap: int, output: int) -> int:
-        """Which pixel a tap meets; one outside of the image is padding."""
+        """Computes the pixel that a tap meets; a pixel outside the image is padding."""
         return output * self.stride + tap * self.dilation - self.before
 
     def reached(self, taps: range) -> range:
-        """From the first to the last output for which some of the taps meet the image."""
-        found = [r for r in map(self._reached, taps) if r]
-        return range(min(r.start for r in found), max(r.stop for r in found)) if found else range(0)
+        """Returns the range of outputs for which any of the taps meets the image."""
+        ranges = [r for r in map(self._reached, taps) if r]
+        return range(min(r.start for r in ranges), max(r.stop for r in ranges)) if ranges else range(0)
 
     def reaching(self, outputs: range) -> range:
-        """From the first to the last tap that meets the image for some of the outputs."""
-        found = [t for t in range(self.taps) if _shared(self._reached(t), outputs)]
-        return range(found[0], found[-1] + 1) if found else range(0)
+        """Returns the range of taps that meet the image for any of the outputs."""
+        taps = [t for t in range(self.taps) if _shared(self._reached(t), outputs)]
+        return range(taps[0], taps[-1] + 1) if taps else range(0)
 
     def _reached(self, tap: int) -> range:
         start = max(0, -(self.position(tap, 0) // self.stride))
@@ -95,12 +95,12 @@ class Axis:
 
     @property
     def alive(self) -> int:
-        """Pairs of a tap and an output that meet the image."""
+        """Number of pairs of a tap and an output that meet the image."""
         return sum(len(self._reached(tap)) for tap in range(self.taps))
 
     def splits(self) -> Iterator[Split]:
-        """The whole, and the best split of each kind into each number of parts, where every output has a part."""
-        # Outputs cut anywhere else than where a tap begins or ends to meet the image would leave no more products out.
+        """Yields the unsplit axis, then the best split of each kind and number of parts that covers all outputs."""
+        # Only cuts of outputs at points where a tap begins or ends to meet the image leave out more products.
         edges = {edge for tap in range(self.taps) for r in [self._reached(tap)] for edge in (r.start, r.stop)}
         ways: tuple[tuple[Sequence[int], Callable[[range], Part]], ...] = (
             (range(self.taps + 1), lambda taps: Part(taps, self.reached(taps))),
@@ -115,23 +115,23 @@ class Axis:
 
 
 def split_windows(graph: Graph) -> Graph:
-    """The graph with convolutions of two dimensions split where that costs less."""
+    """Splits two-dimensional convolutions if that costs less."""
     return sweep(graph, _split)
 
 
 def _split(site: Site, node: Node) -> str | None:
-    """Splits the chain from a convolution that ends here."""
+    """Splits the chain from a convolution to its last node."""
     chain = chain_to(site, node, "conv2d", "depthwise_conv2d")
     if chain is None or site.array(chain[0].inputs[1]) is None:
         return None
     conv = chain[0]
     axes = _axes(site, conv)
-    # What is alive is the least that any split computes; most layers are done with here, before splits are listed.
+    # The pairs that meet the image are a lower bound; most layers are rejected here, before splits are listed.
     alive, most = prod(axis.alive for axis in axes), MOST_WEIGHTS * prod(axis.taps for axis in axes)
     if not 0 < alive <= LEAST * prod(axis.taps * axis.outputs for axis in axes):
         return None
     ways = [way for way in itertools.product(*(axis.splits() for axis in axes)) if _weights(way) <= most]
-    costs = [_cost(site, conv, way) for way in ways]  # the first is the whole
+    costs = [_cost(site, conv, way) for way in ways]  # the first is the unsplit convolution
     best = min(range(len(ways)), key=costs.__getitem__)
     return _apply(site, chain, axes, ways[best]) if costs[best] <= LEAST * costs[0] else None
 
@@ -145,7 +145,7 @@ def _axes(site: Site, conv: Node) -> list[Axis]:
 
 # ---------------------------------------------------------------------- the count
 def _cost(site: Site, conv: Node, splits: Sequence[Split]) -> float:
-    """Products in whose time a split would be computed: each kernel's own, its weights from memory, and its start."""
+    """Estimates a split's cost in products: its kernels' own, the loads of their weights, and their starts."""
     batch, *_, channels = conv.type.shape
     filters = site.type(conv.inputs[1]).size // prod(site.type(conv.inputs[1]).shape[:2])
     workload = find(conv.op).workload
@@ -154,13 +154,12 @@ def _cost(site: Site, conv: Node, splits: Sequence[Split]) -> float:
     total = 0.0
     for parts in itertools.product(*splits):
         taps, places = [len(p.taps) for p in parts], prod(len(p.outputs) for p in parts)
-        # A part that is no longer 3x3 loses Winograd's algorithm, which the whole may have.
+        # A part that is no longer 3x3 loses Winograd's algorithm, which the original may use.
         fewer = WINOGRAD if taps == [3, 3] and "winograd2" in algorithms else 1.0
         total += prod(taps) * filters * (batch * places / fewer + BALANCE) + START
     for cell, covering in _cells(splits):
         if [[p.outputs for p in parts] for parts in covering] != [list(cell)]:
-            # Parts that are added up go through memory once more each; a sum that ends with a part is fused into its
-            # kernel.
+            # Summed parts go through memory once more each; a sum that ends with a part is fused into its kernel.
             moved = batch * channels * prod(map(len, cell)) * (1 + len(covering))
             last = any([p.outputs for p in parts] == list(cell) for parts in covering)
             total += BALANCE * moved + (0 if last else START)
@@ -168,18 +167,18 @@ def _cost(site: Site, conv: Node, splits: Sequence[Split]) -> float:
 
 
 def _weights(splits: Sequence[Split]) -> int:
-    """Taps of all parts."""
+    """Counts the taps of all parts."""
     return prod(sum(len(part.taps) for part in split) for split in splits)
 
 
 def _partitions(points: Sequence[int], part: Callable[[range], Part]) -> Iterator[Split]:
-    """The cheapest ways of cutting `points` into 1, 2... stretches, by taps times outputs of the parts they make."""
-    # Shortest paths: `best` holds the cheapest cut up to each point into as many parts as rounds have passed.
-    made = {(a, b): part(range(a, b)) for a, b in itertools.combinations(points, 2)}
+    """Yields the cheapest cuts of `points` into 1, 2... stretches, by the sum of taps times outputs of their parts."""
+    # Shortest paths: `best` holds the cheapest cut up to each point, with one more part in each round.
+    stretches = {(a, b): part(range(a, b)) for a, b in itertools.combinations(points, 2)}
     best: dict[int, tuple[int, Split]] = {points[0]: (0, ())}
     for _ in range(min(MOST_PARTS, len(points) - 1)):
         longer: dict[int, tuple[int, Split]] = {}
-        for (start, stop), new in made.items():
+        for (start, stop), new in stretches.items():
             if start in best:
                 cost, parts = best[start]
                 cost += len(new.taps) * len(new.outputs)
@@ -191,7 +190,7 @@ def _partitions(points: Sequence[int], part: Callable[[range], Part]) -> Iterato
 
 
 def _cells(splits: Sequence[Split]) -> Iterator[tuple[tuple[range, ...], list[tuple[Part, ...]]]]:
-    """The outputs cut wherever a part begins or ends, row by row, each with the parts that have it."""
+    """Yields the cells between the edges of parts in the output, row by row, each with the parts that cover it."""
     for cell in itertools.product(*map(_stretches, splits)):
         having = [[p for p in parts if _shared(p.outputs, c)] for parts, c in zip(splits, cell, strict=True)]
         yield cell, list(itertools.product(*having))
@@ -209,12 +208,12 @@ def _shared(first: range, second: range) -> range:
 # ---------------------------------------------------------------------- the graph
 def _apply(site: Site, chain: Sequence[Node], axes: Sequence[Axis], splits: Sequence[Split]) -> str:
     conv = chain[0]
-    made = {parts: _convolved(site, conv, axes, parts) for parts in itertools.product(*splits)}
+    convolutions = {parts: _convolved(site, conv, axes, parts) for parts in itertools.product(*splits)}
     rows: dict[range, list[str]] = {}
     for cell, covering in _cells(splits):
-        # What ends with the cell comes first: the sum is fused into its kernel.
+        # The part that ends with the cell comes first: the sum is fused into its kernel.
         ordered = sorted(covering, key=lambda parts: sum(len(p.outputs) for p in parts))
-        values = [_sliced(site, made[parts], _within(cell, parts)) for parts in ordered]
+        values = [_sliced(site, convolutions[parts], _within(cell, parts)) for parts in ordered]
         value = values[0]
         for other in values[1:]:
             value = site.add("add", [value, other])
@@ -229,13 +228,13 @@ def _joined(site: Site, values: list[str], axis: int) -> str:
 
 
 def _within(cell: Sequence[range], parts: Sequence[Part]) -> list[range]:
-    """The cell's place in what the parts give."""
+    """Returns the cell's ranges within the output of the parts."""
     shifts = [p.outputs.start for p in parts]
     return [range(c.start - shift, c.stop - shift) for c, shift in zip(cell, shifts, strict=True)]
 
 
 def _sliced(site: Site, value: str, region: Sequence[range]) -> str:
-    """Rows and columns of a new value, which may be all."""
+    """Slices rows and columns of a new value, if they are not all."""
     batch, *extents, channels = site.builder.type(value).shape
     if [len(r) for r in region] == extents:
         return value
@@ -244,7 +243,7 @@ def _sliced(site: Site, value: str, region: Sequence[range]) -> str:
 
 
 def _convolved(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[Part]) -> str:
-    """Adds the convolution by some taps for some outputs."""
+    """Adds the convolution with some taps for some outputs."""
     weight = site.array(conv.inputs[1])
     assert weight is not None
     region, margins = [], []
@@ -256,7 +255,7 @@ def _convolved(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[Par
     data = _sliced(site, site.new[conv.inputs[0]], region)
     rows, columns = (slice(p.taps.start, p.taps.stop) for p in parts)
     filters = site.builder.constant(weight[rows, columns], conv.inputs[1])
-    # A single tap or output steps nowhere: with 1 it is the plain layer, which more algorithms and schedules take.
+    # A single tap or output does not step: with 1 it is the plain layer, which more algorithms and schedules support.
     dilation = tuple(1 if len(p.taps) == 1 else axis.dilation for axis, p in zip(axes, parts, strict=True))
     stride = tuple(1 if len(p.outputs) == 1 else axis.stride for axis, p in zip(axes, parts, strict=True))
     attrs = {**conv.attrs, "padding": padding_of(2, margins), "dilation": dilation, "stride": stride}

@@ -1,4 +1,4 @@
-"""Checks that a graph is one: that every node has the type which its inputs and attributes give it."""
+"""Verification of graphs: every node must have the type inferred from its inputs and attributes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from autotune.graph.ops import find
 
 
 def verify(graph: Graph) -> None:
-    """Infers the type of every node anew. Names and order were checked when the graph was made.
+    """Infers the type of every node anew. Names and order were checked when the graph was built.
 
     Raises:
-        GraphError: a node whose attributes are not in their one form, or that is not of the type inferred.
+        GraphError: a node's attributes are not in canonical form, or its type is not the inferred one.
     """
     for node in graph.nodes:
         kinds = [graph.type(name) for name in node.inputs]

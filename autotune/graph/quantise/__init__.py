@@ -1,4 +1,4 @@
-"""Quantisation after training: graphs in floats to graphs on bytes with scales and zeros."""
+"""Post-training quantisation: from graphs in floats to graphs on bytes with scales and zeros."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ __all__ = [
 ]
 
 TEST_INPUTS = 2
+"""Sets of inputs that are reserved for the measurement of accuracy."""
 MODES = {"int8": quantise, "shift8": quantise_shift}
-"""How networks are quantised, by the names of `network.quantise`."""
+"""Quantisation methods by the names of `network.quantise`."""
 
 
 def quantise_with_report(
@@ -54,18 +55,18 @@ def quantise_with_report(
     feeds: Sequence[Feeds] | None = None,
     mode: str = "int8",
 ) -> tuple[Quantised, Accuracy]:
-    """Quantises a graph on some sets of inputs, and measures it on others.
+    """Quantises a graph on some sets of inputs, and measures its accuracy on others.
 
     Args:
-        graph: in floats, optimised.
-        seed: of random inputs and of the samples of the calibration.
-        options: by default all layers, a scale a channel; `data` is not read.
-        feeds: sets of inputs in place of random ones; the last ones are for the measurement.
+        graph: optimised graph in floats.
+        seed: seed of random inputs and of the calibration's samples.
+        options: quantisation options, `data` is not read; None: all layers, one scale per channel.
+        feeds: sets of inputs in place of random ones; the last ones serve for the measurement.
         mode: one of `MODES`.
 
     Raises:
-        GraphError: no layer with constant weights.
-        ValueError: an unknown method or layer, or too few sets.
+        GraphError: the graph has no layer with constant weights.
+        ValueError: a method or layer is unknown, or there are too few sets.
     """
     if feeds is not None and len(feeds) <= TEST_INPUTS:
         raise ValueError(f"`feeds` must hold more than {TEST_INPUTS} sets of inputs, but got {len(feeds)}")

@@ -1,4 +1,4 @@
-"""What quantisation costs: outputs and values in between, held against the float network on other inputs."""
+"""Accuracy of quantisation: outputs and intermediate values compared with the float network on other inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.graph.quantise.rewriting import Quantised
 
 @dataclass(frozen=True)
 class Layer:
-    """One value that is stored in bytes: its format, and the ratio of signal to noise in dB."""
+    """A value that is stored in bytes: its format, and the ratio of signal to noise in dB."""
 
     name: str
     op: str
@@ -27,18 +27,18 @@ class Layer:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """A quantised network beside the float one.
+    """Accuracy of a quantised network relative to the float network.
 
     Attributes:
-        network: its name.
-        inputs: on how many sets of inputs.
-        top1: share of rows of the logits whose largest element is at the same place.
+        network: name of the network.
+        inputs: number of sets of inputs.
+        top1: share of rows of the logits whose largest element has the same index.
         rms_error: root of the mean squared difference of the logits, over that of their mean square.
         max_error: largest difference of the logits, over their largest element.
-        decibels: signal to noise of the logits.
-        quantised_layers, float_layers: how many layers work on bytes, and how many do not.
-        layers: of the values stored in bytes, in order.
-        stored: what layers are stored in: int8, or weights alone in weights8 or weights4.
+        decibels: ratio of signal to noise of the logits.
+        quantised_layers, float_layers: number of layers that work on bytes, and of the others.
+        layers: values stored in bytes, in order.
+        stored: storage of layers: int8, or weights alone in weights8 or weights4.
     """
 
     network: str
@@ -53,11 +53,11 @@ class Accuracy:
     stored: str = "int8"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns the figures as plain data."""
         return {**asdict(self), "layers": [asdict(layer) for layer in self.layers]}
 
     def table(self) -> str:
-        """As text: the totals, then a line a value."""
+        """Formats the figures as text: totals, then a line per value."""
         lines = [
             f"{self.network}: {self.quantised_layers} layers in {self.stored}, {self.float_layers} in float32; "
             f"on {self.inputs} inputs",
@@ -71,24 +71,24 @@ class Accuracy:
 
 
 def logits(graph: Graph) -> str:
-    """The value that the network decides by: its first output, or what goes into the softmax that gives it."""
+    """Returns the value that decides the network's answer: its first output, or the input of a final softmax."""
     name = graph.outputs[0]
     node = graph.node(name)
     return node.inputs[0] if node is not None and node.op == "softmax" else name
 
 
 def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds]) -> Accuracy:
-    """Evaluates both networks in NumPy.
+    """Measures the accuracy by an evaluation of both networks in NumPy.
 
     Args:
-        graph: in floats.
-        quantised: made of it.
+        graph: graph in floats.
+        quantised: its quantised form.
         feeds: inputs that the calibration has not seen; at least one set.
 
     Raises:
-        ValueError: no feeds.
+        ValueError: there are no feeds.
     """
-    found, wanted = logits(quantised.graph), logits(graph)
+    result, wanted = logits(quantised.graph), logits(graph)
     power: dict[str, tuple[float, float]] = dict.fromkeys([*quantised.names, "logits"], (0.0, 0.0))
     agree: list[Array] = []
     largest = furthest = 0.0
@@ -98,7 +98,7 @@ def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds])
         count += 1
         for old, new in quantised.names.items():
             power[old] = added(power[old], exact[old], quantised.formats[old].decode(ours[new]))
-        a, b = exact[wanted], ours[found]
+        a, b = exact[wanted], ours[result]
         power["logits"] = added(power["logits"], a, b)
         agree.append(np.atleast_1d(a.argmax(-1) == b.argmax(-1)).reshape(-1))
         largest = max(largest, float(np.abs(a).max()))
@@ -121,7 +121,7 @@ def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds])
 
 
 def added(so_far: tuple[float, float], exact: Array, found: Array) -> tuple[float, float]:
-    """Powers of signal and of noise, summed up over elements, with those of one more array."""
+    """Adds one more array to the powers of signal and noise, which are sums over elements."""
     wide = exact.astype(np.float64)
     return so_far[0] + float((wide**2).sum()), so_far[1] + float(((found - wide) ** 2).sum())
 

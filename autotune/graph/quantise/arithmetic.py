@@ -1,6 +1,6 @@
-"""Integers of a quantised layer: weights, the bias that holds all constants, and the factors between scales.
+"""Integers of a quantised layer: weights, the bias, which includes all constants, and the factors between scales.
 
-All is planned so that no int32 can overflow, for any bytes, and so that nothing is rounded but the bias and the end.
+They are planned so that no int32 overflows for any bytes, and only the bias and the final result are rounded.
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ from autotune.graph.ir import Array
 from autotune.graph.quantise.formats import TINIEST_SCALE, Format, Weights, quantise_weights, weight_scales
 
 FURTHEST = 2.0**20
-"""Between the scale of a sum and that of an operand or the output."""
+"""Maximum ratio of an operand's or the output's scale to a sum's."""
 LARGEST_BIAS = 2.0**28
+"""Maximum bias in steps of a sum, which leaves most of int32 to the products."""
 LARGEST = 2**31 - 1
+"""Greatest int32."""
 FINE = 64
-"""Steps of a sum that a step of an operand or the output should have: the bias is whole steps of the sum."""
+"""Minimum number of a sum's steps per step of an operand or the output: the bias is whole steps of the sum."""
 WIDENED = 2**14
-"""Steps that the coarsest operand of a sum of bytes has for one of its own."""
+"""Number of a sum's steps per step of its coarsest operand."""
 MEAN_BITS = 24
-"""Bits of the sums that means are made of; float32 holds them exactly."""
+"""Bits of the sums from which means are computed; float32 represents them exactly."""
 
 
 class NotExact(ValueError):
-    """A layer that int32 does not hold."""
+    """A layer whose sums may exceed int32."""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """End of a sum in int32: `clip(round(((sum << left) + residual * factor + bias) * scale))`.
+    """The end of an int32 sum: `clip(round(((sum << left) + residual * factor + bias) * scale))`.
 
     Attributes:
         left: shift of the sum, by channel.
-        factors: of each further operand, int32.
-        bias: of zero points and the layer's own, by channel.
-        scales: float32, by channel: of the sum over the output's, or of the sum where the output is a float.
-        format: of the output; None where it is the sum itself, as a float.
-        low, high: bytes between which the output lies.
-        zero: added to the rounded number, where it is not among the bias.
+        factors: int32 factors of further operands.
+        bias: sum of the zero points' terms and the layer's own bias, by channel.
+        scales: float32, by channel: the sum's scale over the output's, or the sum's scale if the output is a float.
+        format: format of the output; None: the sum itself, as a float.
+        low, high: limits of the output's bytes.
+        zero: zero that is added to the rounded number, if the bias does not include it.
     """
 
     left: Array
@@ -61,27 +63,27 @@ def plan_layer(
     limits: tuple[float, float],
     per_channel: bool = True,
 ) -> tuple[Weights, Sum]:
-    """Weights and end of a layer.
+    """Plans the weights and the end of a layer.
 
-    A residual is added without rounding: its scale is a whole multiple of the sum's, for which the weights' scales are
-    made coarser by at most one part in `FINE`.
+    A residual is added without rounding, as its scale is a whole multiple of the sum's. This makes the weights' scales
+    coarser by at most one part in `FINE`.
 
     Args:
         weight: floats, last axis: channels.
-        source: of the data.
-        residual: of what is added, at the output's shape.
-        output: None for a float.
+        source: format of the data.
+        residual: format of a summand of the output's shape, or None.
+        output: format of the output; None: a float.
         bias: () or (channels,), float64.
-        limits: between which the output is clipped.
+        limits: limits at which the output is clipped.
         per_channel: whether each channel's weights have a scale of their own.
 
     Raises:
-        NotExact: sums that int32 might not hold.
+        NotExact: sums may exceed int32.
     """
     bias = np.broadcast_to(bias, weight.shape[-1:])
     others = [f.scale for f in (residual, output) if f is not None]
     scales = weight_scales(weight, per_channel)
-    # Finer ones would have factors above `FURTHEST`, or a bias of more than 28 bits.
+    # Finer scales would need factors above `FURTHEST`, or a bias of more than 28 bits.
     least = np.maximum(np.abs(bias) / LARGEST_BIAS, max(others, default=0.0) / FURTHEST) / source.scale
     scales = np.maximum(scales, np.maximum(least, TINIEST_SCALE))
     if not per_channel:
@@ -107,10 +109,10 @@ def plan_layer(
 
 
 def plan_sum(operands: tuple[Format, ...], output: Format | None, bias: Array, limits: tuple[float, float]) -> Sum:
-    """A sum of bytes on different scales, all of which are among `factors`.
+    """Plans a sum of bytes on different scales, with a factor for each operand.
 
     Raises:
-        NotExact: scales too far apart, or sums that int32 might not hold.
+        NotExact: scales are too far apart, or sums may exceed int32.
     """
     bias = np.atleast_1d(bias)
     known = [f.scale for f in (*operands, *([output] if output is not None else []))]
@@ -136,7 +138,7 @@ def _planned(
     output: Format | None,
     limits: tuple[float, float],
 ) -> Sum:
-    """The end of a sum of at most `size` steps of `unit`, to which `total` is added."""
+    """Plans the end of a sum of at most `size` steps of `unit` to which `total` is added."""
     low, high = 0, 255
     scales = unit
     if output is not None:
@@ -148,10 +150,10 @@ def _planned(
 
 
 def check_sum(size: Array, total: Array) -> None:
-    """Checks sums of at most `size` beside constants, by channel.
+    """Checks sums of at most `size` plus constants, by channel.
 
     Raises:
-        NotExact: int32 might not hold them.
+        NotExact: sums may exceed int32.
     """
     most = int((size + np.abs(total)).max())
     if most > LARGEST:
@@ -159,12 +161,12 @@ def check_sum(size: Array, total: Array) -> None:
 
 
 def plan_average(count: int, source: Format, output: Format | None) -> tuple[int, Sum]:
-    """A factor for sums of `count` bytes, and what is done with the product.
+    """Plans a factor for sums of `count` bytes, and the end of the product.
 
     The factor makes the sum's scale finer, so that the output's zero is whole steps of it.
 
     Raises:
-        NotExact: sums that int32 might not hold.
+        NotExact: sums may exceed int32.
     """
     left = max(0, MEAN_BITS - (255 * count).bit_length()) if output is not None else 0
     unit = np.array([source.scale / count / 2.0**left])

@@ -1,4 +1,4 @@
-"""Calibration: what values a float network has on given inputs."""
+"""Calibration: ranges and samples of a float network's values on given inputs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from autotune.graph.quantise.formats import Format, choose_format
 from search_space.dtypes import numpy_dtype
 
 SAMPLE = 16384
-"""Elements of a value kept from each input."""
+"""Elements of a value that are sampled from each input."""
 
 MOST_FEED_BYTES = 1 << 30
-"""Bytes that the arrays of a small file of inputs may take."""
+"""Maximum bytes of the arrays in a small file of inputs."""
 
 GROWTH = 16
-"""How many times its own bytes the arrays of a large file of inputs may take; measurements shrink by less."""
+"""Maximum ratio of the arrays' bytes to the size of a large file; measured data compress by less."""
 
 Feeds = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The values of one tensor: the ends of their range, and a sample of them that holds both."""
+    """Observed values of a tensor: the ends of their range, and a sample that includes both."""
 
     low: float
     high: float
@@ -38,35 +38,37 @@ class Observed:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was observed of every float value, by name."""
+    """Observations of all float values, by name."""
 
     observed: Mapping[str, Observed]
 
     def format(self, names: Sequence[str], method: str = "mse", signed: bool = False) -> Format:
-        """One format for several values; see `choose_format`.
+        """Chooses one format for several values; see `choose_format`.
 
         Raises:
-            ValueError: a value that is not finite.
+            ValueError: a value is not finite.
         """
-        found = [self.observed[name] for name in names]
-        for name, seen in zip(names, found, strict=True):
+        observations = [self.observed[name] for name in names]
+        for name, seen in zip(names, observations, strict=True):
             if not np.isfinite(seen.low + seen.high):
                 ends = f"{seen.low}..{seen.high}"
                 raise ValueError(f"values must be finite on the inputs of the calibration, but got {name!r} in {ends}")
-        sample = np.concatenate([o.sample for o in found])
-        return choose_format(sample, min(o.low for o in found), max(o.high for o in found), method, signed)
+        sample = np.concatenate([o.sample for o in observations])
+        return choose_format(
+            sample, min(o.low for o in observations), max(o.high for o in observations), method, signed
+        )
 
 
 def calibrate(graph: Graph, feeds: Iterable[Feeds], seed: int = 0) -> Calibration:
-    """Evaluates the graph on each of `feeds`. Values that stay in floats need not be finite, as masks are not.
+    """Evaluates the graph on each of `feeds`; values that stay in floats, such as masks, may be infinite.
 
     Args:
-        graph: in floats.
+        graph: graph in floats.
         feeds: inputs by name; at least one.
-        seed: of the samples.
+        seed: seed of the samples.
 
     Raises:
-        ValueError: no feeds.
+        ValueError: there are no feeds.
     """
     rng = np.random.default_rng(seed)
     parts: dict[str, list[Observed]] = {}
@@ -94,10 +96,10 @@ def _together(found: Sequence[Observed]) -> Observed:
 
 
 def load_feeds(path: Path, inputs: Mapping[str, TensorType]) -> list[Feeds]:
-    """Sets of inputs from an .npz file, which holds an array for each input: (sets, *shape of the input).
+    """Reads sets of inputs from an .npz file with an array for each input: (sets, *shape of the input).
 
     Raises:
-        ValueError: no such file, arrays that are missing or too many, or of another shape, dtype or number.
+        ValueError: the file does not exist, or arrays are missing, surplus, or of another shape, dtype or number.
     """
     try:
         nbytes, most = _stated_bytes(path), max(MOST_FEED_BYTES, GROWTH * path.stat().st_size)
@@ -121,10 +123,10 @@ def load_feeds(path: Path, inputs: Mapping[str, TensorType]) -> list[Feeds]:
 
 
 def _stated_bytes(path: Path) -> int:
-    """Bytes of an archive's arrays by what their headers and the archive say, whichever is more; none is read.
+    """Sums the stated bytes of an archive's arrays, by headers or archive, whichever is more; reads no elements.
 
     Raises:
-        OSError, ValueError, zipfile.BadZipFile: no archive of arrays.
+        OSError, ValueError, zipfile.BadZipFile: the file is not an archive of arrays.
     """
     total = 0
     with zipfile.ZipFile(path) as archive:
@@ -138,7 +140,7 @@ def _stated_bytes(path: Path) -> int:
 
 
 def random_feeds(inputs: Mapping[str, TensorType], seed: int, count: int) -> list[Feeds]:
-    """Sets of inputs: standard normal; integers below 100, as token ids are; truth values."""
+    """Draws sets of inputs: standard normal floats; integers below 100, like token ids; truth values."""
     rng = np.random.default_rng(seed)
     return [{name: _random(kind, rng) for name, kind in inputs.items()} for _ in range(count)]
 

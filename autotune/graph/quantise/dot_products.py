@@ -1,6 +1,6 @@
-"""Layers that only shift, for a CPU: as its dot products of unsigned bytes and signed weights, to the same bit.
+"""Layers that only shift, computed bit-exactly on CPUs by dot products of unsigned bytes and signed weights.
 
-The data q are taken as q + 128, and -128 times the weights' sum goes to the bias, which is shifted with the sum:
+The data q become q + 128, and -128 times the weights' sum is added to the bias. The bias is shifted with the sum:
 `(sum >> shift) + bias` is `(sum + (bias << shift)) >> shift`.
 """
 
@@ -17,13 +17,14 @@ from autotune.graph.quantise.products import DEPTH, with_zero_channels
 from search_space.operators.windows import both_sides
 
 ZERO = 128
+"""Offset from int8 to uint8."""
 _PLAIN = {"shift_conv2d": "conv2d", "shift_matmul": "matmul"}
 
 
 def with_dot_products(graph: Graph) -> Graph:
-    """The graph with every such layer of constant weights as a sum in int32 and its requantisation.
+    """Replaces shift layers of constant weights by int32 sums and their requantisation.
 
-    A layer whose sums would leave int32 by the offset stays as it is.
+    A layer whose sums would exceed int32 with the offset stays unchanged.
     """
     return rewrite(graph, _visit)
 

@@ -1,4 +1,4 @@
-"""Formats: how a value is stored in 8 bits, and the choice of scales and zeros."""
+"""Storage formats of values in 8 bits, and the choice of scales and zeros."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from autotune.graph.ops.quantised import RANGES, dequantised, exact_scale, inver
 METHODS = ("mse", "max", "percentile")
 PERCENTILE = 99.99
 STEPS = 255
-"""Between the least and the largest byte."""
+"""Steps from the least to the greatest byte."""
 SHRUNK = 0.95 ** np.arange(40)
-"""Parts of the range that are tried where the squared error decides."""
+"""Shares of the range that are tried to minimise the squared error."""
 FINER = 4
-"""How many exponents below that of the largest value are tried."""
+"""Number of exponents that are tried, from that of the largest value down."""
 LEAST_SCALE = 2.0**-100
 TINIEST = -64
+"""Least exponent of a power-of-two scale; a tensor of zeros gets it."""
 TINIEST_SCALE = 2.0**TINIEST
 MOST_DECIBELS = 999.0
-"""Shown where there is no noise."""
+"""Decibels that are reported without any noise."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """Unsigned bytes q that stand for (q - zero) * scale; the scale is a float32.
+    """A format of unsigned bytes q that represent (q - zero) * scale; the scale is a float32.
 
     Raises:
-        ValueError: a scale out of range, or a zero that is no byte.
+        ValueError: the scale is out of range, or the zero is not a byte.
     """
 
     scale: float
@@ -48,20 +49,20 @@ class Format:
 
     @property
     def inverse(self) -> np.float32:
-        """Of the scale, as numbers are multiplied by it."""
+        """Inverse of the scale, by which numbers are multiplied."""
         return inverse_of(self.scale)
 
     def encode(self, array: Array) -> Array:
-        """The nearest bytes."""
+        """Rounds to bytes."""
         return quantised(array, np.asarray(self.inverse), np.asarray(self.zero), self.dtype)
 
     def decode(self, array: Array) -> Array:
-        """The numbers that bytes stand for, float32."""
+        """Computes the numbers that bytes represent, float32."""
         return dequantised(array, np.asarray(np.float32(self.scale)), np.asarray(self.zero))
 
     @property
     def dtype(self) -> str:
-        """Of the bytes."""
+        """Dtype of the bytes."""
         return "uint8"
 
     def __str__(self) -> str:
@@ -70,16 +71,16 @@ class Format:
 
 @dataclass(frozen=True)
 class Signed(Format):
-    """int8 numbers q that stand for q * scale, a power of two, as accelerators take them: the zero is 0."""
+    """A format of int8 numbers q that represent q * scale, a power of two, for accelerators: the zero is 0."""
 
     @classmethod
     def of(cls, exponent: int) -> Signed:
-        """With a scale of 2**exponent."""
+        """Builds a format with a scale of 2**exponent."""
         return cls(2.0**exponent)
 
     @property
     def exponent(self) -> int:
-        """Of the scale."""
+        """Exponent of the scale."""
         return math.frexp(self.scale)[1] - 1
 
     @property
@@ -91,17 +92,17 @@ class Signed(Format):
 
 
 def covering(largest: float, limit: int) -> int:
-    """The least exponent whose scale takes a number within `limit` steps."""
+    """Returns the least exponent whose scale represents a number within `limit` steps."""
     return max(TINIEST, math.ceil(math.log2(largest / limit))) if largest > 0 else TINIEST
 
 
 def choose_format(values: Array, low: float, high: float, method: str = "mse", signed: bool = False) -> Format:
-    """A format for a tensor: `Signed`, or unsigned with the zero that its range asks for.
+    """Chooses a format for a tensor: `Signed`, or unsigned with a zero according to its range.
 
     Args:
-        values: a sample of the tensor.
-        low, high: the smallest and the largest of all its values.
-        method: `max` clips nothing; `percentile` clips 0.01 % of the sample; `mse` has the least squared error.
+        values: sample of the tensor.
+        low, high: minimum and maximum of the tensor.
+        method: `max` clips nothing; `percentile` clips 0.01 % of the sample; `mse` minimises the squared error.
     """
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}, but got method={method!r}")
@@ -118,26 +119,26 @@ def choose_format(values: Array, low: float, high: float, method: str = "mse", s
 
 
 def format_of_range(low: float, high: float) -> Format:
-    """The finest format that takes all numbers from `low` to `high`, and 0, whose byte is exact."""
+    """Returns the finest format that represents all numbers from `low` to `high`, and 0 exactly."""
     low, high = min(low, 0.0), max(high, 0.0)
     scale = max((high - low) / STEPS, TINIEST_SCALE)
     zero = round(-low / scale)
-    if 0 < zero < STEPS:  # the zero was rounded: both ends are to be within
+    if 0 < zero < STEPS:  # the zero was rounded: the scale must cover both ends
         scale = max(-low / zero, high / (STEPS - zero), TINIEST_SCALE)
     return Format(exact_scale(scale), zero)
 
 
 def least_noise(values: Array, low: float, high: float) -> tuple[float, float]:
-    """The range between whose ends numbers are stored with the least squared error, what lies outside being clipped.
+    """Returns the range with the least squared error when values outside are clipped.
 
-    Rounding has a twelfth of a squared step, but for zeros, which are exact; what clipping costs is counted.
+    Rounding contributes a twelfth of a squared step per value except zeros, which are exact; clipping is summed up.
     """
     ordered = np.sort(values.astype(np.float64).reshape(-1))
     lows, highs = (SHRUNK * low if low < 0 else np.zeros(1)), (SHRUNK * high if high > 0 else np.zeros(1))
     sums, squares = (np.concatenate([[0.0], np.cumsum(ordered**n)]) for n in (1, 2))
 
     def clipped(place: Array, ends: Array, above: bool) -> Array:
-        """Sum of squared distances to an end of the values beyond it."""
+        """Sums the squared distances of the values beyond an end to that end."""
         count = len(ordered) - place if above else place
         total, square = (s[-1] - s[place] if above else s[place] for s in (sums, squares))
         return np.asarray(np.maximum(square - 2 * ends * total + count * ends**2, 0.0))
@@ -159,51 +160,51 @@ def _signed_format(values: Array, size: float, method: str) -> Format:
 
 
 def decibels(signal: float, noise: float) -> float:
-    """Ratio of two powers."""
+    """Computes the ratio of two powers in dB."""
     if noise == 0:
         return MOST_DECIBELS
     return float(10 * np.log10(signal / noise)) if signal > 0 else -MOST_DECIBELS
 
 
 def squared_error(values: Array, format: Format) -> float:
-    """Mean over the values."""
+    """Computes the mean squared error of values in a format."""
     found = format.decode(format.encode(values)).astype(np.float64)
     return float(np.mean((found - values) ** 2))
 
 
 @dataclass(frozen=True)
 class Weights:
-    """int8 weights, whose last axis is that of the output's channels: q * scales.
+    """Quantised weights q * scales in int8; the last axis is that of the output's channels.
 
     Attributes:
         values: int8, -127 to 127.
-        scales: of each channel, float64.
+        scales: float64, one per channel.
     """
 
     values: Array
     scales: Array
 
     def decode(self) -> Array:
-        """The numbers they stand for, float32."""
+        """Computes the numbers that the weights represent, float32."""
         return (self.values * self.scales).astype(np.float32)
 
 
 def quantise_weights(weight: Array, scales: Array) -> Weights:
-    """The nearest multiples of the scales, one for each channel, the last axis; halves upwards."""
+    """Rounds to multiples of the scales, one for each channel, the last axis; ties upwards."""
     values = np.floor(weight.astype(np.float64) / scales + 0.5)
     return Weights(np.clip(values, -127, 127).astype(np.int8), np.broadcast_to(scales, weight.shape[-1:]))
 
 
 WEIGHTS_SHRUNK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
-"""Parts of the largest weight that are tried."""
+"""Shares of the largest weight that are tried."""
 
 
 def weight_scales(weight: Array, per_channel: bool = True) -> Array:
-    """The scales with the least squared error, (channels,): of what covers all weights, and of less.
+    """Returns the scales with the least squared error, (channels,), among `WEIGHTS_SHRUNK` of the covering ones.
 
     Args:
         weight: last axis: channels.
-        per_channel: whether each channel has a scale of its own; else the tensor has one.
+        per_channel: whether each channel has a scale of its own; otherwise the tensor has one.
     """
     columns = weight.reshape(-1, weight.shape[-1]).astype(np.float64)
     if not per_channel:
@@ -216,11 +217,14 @@ def weight_scales(weight: Array, per_channel: bool = True) -> Array:
 
 
 def power_weights(weight: Array, least: int) -> tuple[Weights, int]:
-    """Weights with one scale, a power of two, and its exponent: that of the largest weight or the one below.
+    """Quantises weights with one power-of-two scale, that of the largest weight or half of it.
 
     Args:
         weight: last axis: channels.
-        least: smallest exponent allowed.
+        least: minimum exponent.
+
+    Returns:
+        The weights, and the exponent of their scale.
     """
     top = covering(float(np.abs(weight).max()), 127)
 

@@ -1,6 +1,6 @@
-"""Images that a layer on bytes reads: transposed, rounded and filled up to four channels by one kernel, a word a pixel.
+"""Input images of byte layers: one kernel transposes, rounds and fills pixels up to four channels, a word per pixel.
 
-Words are padded afterwards: that copies rows, where bytes of a pixel would be moved one by one.
+Words are padded afterwards: that copies rows, whereas bytes of a pixel would be moved one by one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ CHANNELS_LAST = (0, 2, 3, 1)
 
 
 def with_image_words(graph: Graph) -> Graph:
-    """The graph in which an input is transposed, rounded to uint8 and padded as words, of which bytes are a view.
+    """Transposes, rounds to uint8 and pads input images as words, of which bytes are a view.
 
-    That of an accelerator's layers stays as it is: its steps share no views of other types.
+    Graphs with layers of an accelerator stay unchanged: their steps share no views of other dtypes.
     """
     if any(find(node.op).offloaded for node in graph.nodes):
         return graph
@@ -57,19 +57,23 @@ def _as_words(site: Site, node: Node) -> str | None:
 
 
 def rounded_behind_transposition(site: Site, node: Node) -> str | None:
-    """Images are transposed as floats, by the kernel that rounds them."""
+    """Moves the transposition of an image before its rounding, so that one kernel does both."""
     if node.op != "transpose" or not site.private(node.inputs[0]):
         return None
     wide = site.node(node.inputs[0], "dequantise")
-    made = None if wide is None or not site.private(wide.inputs[0]) else site.node(wide.inputs[0], "quantise_linear")
-    if wide is None or made is None or made.inputs[0] not in site.graph.inputs:
+    rounding = (
+        None if wide is None or not site.private(wide.inputs[0]) else site.node(wide.inputs[0], "quantise_linear")
+    )
+    if wide is None or rounding is None or rounding.inputs[0] not in site.graph.inputs:
         return None
-    numbers = (*made.inputs[1:], *wide.inputs[1:])
+    numbers = (*rounding.inputs[1:], *wide.inputs[1:])
     if any((array := site.array(name)) is None or array.size != 1 for name in numbers):
         return None
-    moved = site.add("transpose", [made.inputs[0]], **node.attrs)
-    # The old nodes were visited before this one, so that their constants have new names.
+    moved = site.add("transpose", [rounding.inputs[0]], **node.attrs)
+    # The old nodes were visited before this one, so their constants have new names.
     constants = [
-        [site.builder.constant(site.graph.constants[n].reshape(1)) for n in x.inputs[1:]] for x in (made, wide)
+        [site.builder.constant(site.graph.constants[n].reshape(1)) for n in x.inputs[1:]] for x in (rounding, wide)
     ]
-    return site.add("dequantise", [site.add("quantise_linear", [moved, *constants[0]], **made.attrs), *constants[1]])
+    return site.add(
+        "dequantise", [site.add("quantise_linear", [moved, *constants[0]], **rounding.attrs), *constants[1]]
+    )

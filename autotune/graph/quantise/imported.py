@@ -1,10 +1,10 @@
-"""Models that another quantiser made: layers between `dequantise` and `quantise_linear` as sums of bytes.
+"""Models quantised elsewhere: layers between `dequantise` and `quantise_linear` as sums of byte products.
 
-A layer whose data are bytes and whose weights are multiples of a scale (`multiples`) has its products added up in
-int32, where the model's floats would round each sum. What follows is what the model says, in float32 and in its order;
-a bias of whole steps, limits and the rounding to bytes are `requantise`. What only moves bytes is moved as bytes.
+A layer on bytes whose weights are multiples of a scale (`multiples`) sums its products in int32. The model's floats
+would round each sum. The nodes behind it stay as in the model, in float32 and in its order. A bias of whole steps,
+limits and the rounding to bytes become `requantise`. Operations that only move bytes stay on bytes.
 
-int8 data are kept as uint8 with 128 added, and their zeros with them: that is what dot products take.
+int8 data and their zeros are stored as uint8 with 128 added, as dot products need them.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ ON_BYTES = (*LAYERS, "conv1d", "conv3d")
 """Layers that have kernels on bytes."""
 MULTIPLYING = (*ON_BYTES, "conv2d_transpose", "batch_matmul")
 MOVES = ("reshape", "transpose", "slice", "copy", "max_pool2d")
-"""Operations that move bytes or compare them: the same on bytes as on what these stand for."""
+"""Operations that move bytes or compare them, with equal results on bytes and on the numbers they represent."""
 SIGN = 128
 """Offset from int8 to uint8."""
 WHOLE = 2.0**-22
-"""Greatest distance of a bias from whole steps, relative to itself: float32 has it no closer."""
+"""Maximum distance of a bias from whole steps, relative to itself: the precision of float32."""
 
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """A graph whose layers work on bytes where the model has bytes there.
+    """A graph whose layers work on bytes wherever the model has bytes.
 
     Attributes:
-        graph: with integer nodes; inputs and outputs are those of the model.
-        layers: how many layers work on bytes.
-        left_float: names of the layers that do not, and why.
+        graph: graph with integer nodes; inputs and outputs are those of the model.
+        layers: number of layers that work on bytes.
+        left_float: names of the other layers → reasons.
         names: values that the model rounds to bytes → their names in `graph`.
-        signed: those of them that are int8 in the model: `graph` has them as uint8 with 128 added.
+        signed: values among these that are int8 in the model: `graph` has them as uint8 with 128 added.
     """
 
     graph: Graph
@@ -61,26 +61,26 @@ class Imported:
         return "\n".join([*lines, *(f"  {name}: {reason}" for name, reason in self.left_float.items())])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns the numbers as plain data."""
         return {"layers": self.layers, "left_float": dict(self.left_float)}
 
 
 def has_roundings(graph: Graph) -> bool:
-    """Tells whether a graph converts floats to bytes or back, as one of another quantiser does."""
+    """Tells whether a graph converts floats to bytes or back, as another quantiser's does."""
     return any(node.op in ("quantise_linear", "dequantise") for node in graph.nodes)
 
 
 def is_quantised(graph: Graph) -> bool:
-    """Tells whether another quantiser made a graph: it has roundings to bytes, or layers that read bytes."""
+    """Tells whether a graph was quantised elsewhere: it has roundings to bytes, or layers that read bytes."""
     layers = (node for node in graph.nodes if node.op in MULTIPLYING)
     return has_roundings(graph) or any(graph.type(name).dtype in RANGES for node in layers for name in node.inputs)
 
 
 def with_byte_layers(graph: Graph) -> Imported | None:
-    """The graph with its layers on bytes; None where it has nothing of another quantiser.
+    """Rewrites the layers of a model quantised elsewhere to work on bytes; returns None without roundings.
 
     Args:
-        graph: optimised: channels last, weights as floats.
+        graph: optimised graph: channels last, weights as floats.
     """
     if not has_roundings(graph):
         return None
@@ -89,11 +89,11 @@ def with_byte_layers(graph: Graph) -> Imported | None:
 
 @dataclass(frozen=True)
 class _Stored:
-    """Bytes in the new graph that a value is kept as.
+    """Bytes in the new graph that represent a value.
 
     Attributes:
-        name: uint8.
-        at: what they stand for.
+        name: name of the uint8 value.
+        at: format of the bytes.
     """
 
     name: str
@@ -101,7 +101,7 @@ class _Stored:
 
 
 class _Walk(ByteWalk):
-    """Walk over the nodes of a graph that has roundings to bytes."""
+    """A walk over the nodes of a graph that has roundings to bytes."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -109,7 +109,7 @@ class _Walk(ByteWalk):
         self.raw: dict[str, str] = {}
         """Bytes of the model → their new names, uint8."""
         self.stored: dict[str, _Stored] = {}
-        """Floats that bytes stand for."""
+        """Floats that bytes represent."""
         self.place: dict[str, int] = {}
         self.done: set[str] = set()
 
@@ -134,14 +134,14 @@ class _Walk(ByteWalk):
             "add": self._add,
         }
         if node.op in ON_BYTES:
-            taken = self._layer(node)
+            handled = self._layer(node)
         elif node.op in (*MOVES, "pad"):
-            taken = self._move(node)
+            handled = self._move(node)
         elif window_of_means(self.graph, node) is not None:
-            taken = self._mean(node)
+            handled = self._mean(node)
         else:
-            taken = node.op in rules and rules[node.op](node)
-        if taken:
+            handled = node.op in rules and rules[node.op](node)
+        if handled:
             return
         if node.op in MULTIPLYING and node.name not in self.left_float:
             self.left_float[node.name] = self._reason(node)
@@ -160,7 +160,7 @@ class _Walk(ByteWalk):
             return self.floats[name]
         if name in self.raw:
             self.floats[name] = self.raw[name]
-            if self.graph.type(name).dtype == "int8":  # and who reads it is no `dequantise`
+            if self.graph.type(name).dtype == "int8":  # and its reader is not `dequantise`
                 wide = self.builder.add("cast", [self.raw[name]], dtype="int32")
                 wide = self.builder.add("subtract", [wide, self.constant(SIGN, np.int32)])
                 self.floats[name] = self.builder.add("cast", [wide], name, dtype="int8")
@@ -172,7 +172,7 @@ class _Walk(ByteWalk):
         return made
 
     def bytes_of(self, name: str) -> str | None:
-        """Bytes of the model as uint8, None where they are constants."""
+        """Returns bytes of the model as uint8, or None for constants."""
         if name not in self.raw and name in self.graph.inputs:
             signed = self.graph.type(name).dtype == "int8"
             self.raw[name] = self.builder.add("offset", [name]) if signed else name
@@ -182,7 +182,7 @@ class _Walk(ByteWalk):
         return self.raw.get(name)
 
     def format(self, node: Node) -> Format | None:
-        """Format of the bytes that a node converts, as uint8; None for several scales, or an odd one."""
+        """Returns the format of the bytes that a node converts, as uint8; None for several or invalid scales."""
         scale, zero = (self.graph.constants.get(name) for name in node.inputs[1:])
         if scale is None or zero is None or scale.size != 1 or zero.size != 1:
             return None
@@ -217,27 +217,27 @@ class _Walk(ByteWalk):
         return True
 
     def _rounded(self, name: str, at: Format, title: str) -> str:
-        """A float of the model as bytes; where it is kept in this very format, those it has."""
+        """Returns a float of the model as bytes: stored ones if the format is the same, otherwise rounded ones."""
         kept = self.stored.get(name)
         if kept is not None and kept.at == at:
             return kept.name
         return self.builder.add("quantise_linear", [self.value(name, True), *self.numbers(at)], title, dtype=at.dtype)
 
     def _move(self, node: Node) -> bool:
-        """Moves bytes; padding with numbers of 0 is padding with bytes of the zero."""
+        """Moves bytes; padding with zeros becomes padding with bytes of the format's zero."""
         source = node.inputs[0]
-        kept, padded = self.stored.get(source), node.op == "pad"
-        if padded and (kept is None or node.attrs["value"] != 0.0):
+        stored, padded = self.stored.get(source), node.op == "pad"
+        if padded and (stored is None or node.attrs["value"] != 0.0):
             return False
-        if kept is not None:
+        if stored is not None:
             name = "" if padded else node.name
-            self.stored[node.name] = _Stored(self.move(node, [kept.name], kept.at, name), kept.at)
+            self.stored[node.name] = _Stored(self.move(node, [stored.name], stored.at, name), stored.at)
         elif source in self.raw:
             self.raw[node.name] = self.builder.add(node.op, [self.raw[source]], node.name, **node.attrs)
-        return kept is not None or source in self.raw
+        return stored is not None or source in self.raw
 
     def _concat(self, node: Node) -> bool:
-        """Concatenates bytes in their one format, or in the format that all readers round to."""
+        """Concatenates bytes in their common format, or in the format to which all readers round."""
         kept = [self.stored.get(name) for name in node.inputs]
         formats = {None if x is None else x.at for x in kept}
         readers = self.consumers[node.name]
@@ -251,14 +251,14 @@ class _Walk(ByteWalk):
         return True
 
     def _add(self, node: Node) -> bool:
-        """Bytes are added to a float by the kernel that has it; of two the one is a float whose kernel is last."""
-        kept = [name for name in node.inputs if name in self.stored]
-        if not kept or len({self.graph.type(name).shape for name in (*node.inputs, node.name)}) != 1:
+        """Adds bytes to a float in that float's kernel; of two byte operands, the one computed last becomes a float."""
+        in_bytes = [name for name in node.inputs if name in self.stored]
+        if not in_bytes or len({self.graph.type(name).shape for name in (*node.inputs, node.name)}) != 1:
             return False
-        if len(kept) == 2:
-            first = max(kept, key=lambda name: (self._reads(name) == 1, self.place[name]))
+        if len(in_bytes) == 2:
+            first = max(in_bytes, key=lambda name: (self._reads(name) == 1, self.place[name]))
         else:
-            first = next(name for name in node.inputs if name not in kept)
+            first = next(name for name in node.inputs if name not in in_bytes)
             if first in self.graph.constants:
                 return False
         other = node.inputs[1 - node.inputs.index(first)]
@@ -268,11 +268,11 @@ class _Walk(ByteWalk):
         return True
 
     def _mean(self, node: Node) -> bool:
-        kept = self.stored.get(node.inputs[0])
-        if kept is None:
+        stored = self.stored.get(node.inputs[0])
+        if stored is None:
             return False
         try:
-            self.floats[node.name] = self.average(node, kept.name, kept.at, None)
+            self.floats[node.name] = self.average(node, stored.name, stored.at, None)
         except NotExact:
             return False
         return True
@@ -280,24 +280,24 @@ class _Walk(ByteWalk):
     # ------------------------------------------------------------------ layers
     def _layer(self, node: Node) -> bool:
         data, weight = node.inputs
-        kept, array = self.stored.get(data), self.graph.constants.get(weight)
-        if kept is None or array is None or array.dtype != np.float32:
+        stored, array = self.stored.get(data), self.graph.constants.get(weight)
+        if stored is None or array is None or array.dtype != np.float32:
             return False
         weights = multiples(array)
         if weights is None:
             self.left_float[node.name] = "its weights are not multiples, from -128 to 127, of a scale by channel"
             return False
         columns = weights.values.reshape(-1, weights.values.shape[-1]).astype(np.int64)
-        units = kept.at.scale * weights.scales
+        units = stored.at.scale * weights.scales
         end = self._end_of(node, units)
-        total = -kept.at.zero * columns.sum(0) + end.bias
+        total = -stored.at.zero * columns.sum(0) + end.bias
         try:
             check_sum(255 * np.abs(columns).sum(0), total)
         except NotExact as error:
             self.left_float[node.name] = str(error)
             return False
         self.layers += 1
-        value = sum_of_products(self.builder, node, kept.name, weights.values, kept.at)
+        value = sum_of_products(self.builder, node, stored.name, weights.values, stored.at)
         at, nothing = end.output, np.zeros(1, np.int64)
         if at is None:
             self.floats[node.name] = self.end(node.name, value, Sum(nothing, (), total, units, None))
@@ -309,7 +309,7 @@ class _Walk(ByteWalk):
         return True
 
     def _end_of(self, node: Node, units: Array) -> _End:
-        """Collects the nodes from a layer to the rounding to bytes; no output where anything else is between."""
+        """Collects the nodes from a layer to the rounding to bytes; has no output if any other node is between."""
         nothing = np.zeros(len(units), np.int64)
         low, high, bias, seen = -np.inf, np.inf, nothing, [node]
         while len(readers := self.consumers[seen[-1].name]) == 1 and seen[-1].name not in self.graph.outputs:
@@ -331,7 +331,7 @@ class _Walk(ByteWalk):
         return _End(nothing)
 
     def _whole_steps(self, name: str, units: Array) -> Array | None:
-        """A bias by channel in steps of the sums, None where it is not of whole ones."""
+        """Returns a bias by channel in steps of the sums, or None if it is not whole."""
         array = self.graph.constants.get(name)
         if array is None or array.size not in (1, len(units)) or array.shape[-1:] not in ((), (1,), (len(units),)):
             return None
@@ -344,13 +344,13 @@ class _Walk(ByteWalk):
 
 @dataclass(frozen=True, eq=False)
 class _End:
-    """Nodes behind a layer that its kernel does on the sum.
+    """The nodes behind a layer that its kernel applies to the sum.
 
     Attributes:
-        bias: in steps of the sum, by channel.
-        low, high: floats between which the sum is limited.
-        output: format of the bytes; None where the sum leaves the layer as a float.
-        nodes: in order.
+        bias: bias in steps of the sum, by channel.
+        low, high: floats that limit the sum.
+        output: format of the bytes; None: the sum leaves the layer as a float.
+        nodes: nodes in order.
     """
 
     bias: Array
@@ -361,7 +361,7 @@ class _End:
 
 
 def _byte(limit: float, at: Format) -> int:
-    """The byte that a float is rounded to, as `quantise_linear` does."""
+    """Rounds a float to a byte, as `quantise_linear` does."""
     low, high = RANGES[at.dtype]
     steps = np.float32(limit) / np.float32(at.scale)
     return int(np.clip(np.rint(steps) + np.float32(at.zero), low, high))

@@ -1,4 +1,4 @@
-"""Weights that another quantiser made: floats that are whole multiples of a scale, and which."""
+"""Weights quantised elsewhere: recognition of floats that are whole multiples of a scale."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from autotune.graph.ir import Array
 from autotune.graph.quantise.formats import Weights
 
 MOST = 128
-"""Steps that the largest weight of a channel may have, where it is negative; else one less."""
+"""Maximum steps of a channel's weights: 128 for negative ones, 127 for positive ones."""
 NEIGHBOURS = range(-2, 3)
-"""Float32 numbers beside a quotient that are tried as scales: the quotient of a rounded product is as close to it."""
+"""Offsets from a quotient, in units of float32 spacing, that are tried as scales: rounding moved it that far."""
 SAMPLE = 256
-"""Weights of a channel by which most scales are ruled out."""
+"""Weights of a channel that are checked first, which rules out most scales."""
 
 
 def multiples(weight: Array) -> Weights | None:
-    """int8 weights and float32 scales, by channel, whose products are these very floats; None where there are none.
+    """Returns int8 weights and float32 scales, by channel, whose products are exactly these floats, or None.
 
-    The quantiser's own numbers are not needed: its largest weight is some number of steps up to 128, so one of 128
-    quotients is the scale but for its last bits. What is found gives the floats again bit by bit, so nothing is lost
-    by it, whoever made them.
+    The quantiser's own numbers are not needed. The largest weight is a number of steps up to 128, so one of 128
+    quotients is the scale except for its last bits. The result reproduces the floats bit by bit, so it is lossless
+    whatever the origin of the weights.
 
     Args:
         weight: float32, last axis: channels.
@@ -38,24 +38,24 @@ def multiples(weight: Array) -> Weights | None:
 
 
 def _found(columns: Array, largest: Array) -> Array | None:
-    """A scale for each column, float32; None where one has none. Columns of zeros have 1."""
-    found = np.where(largest > 0, np.float32(0), np.float32(1))
+    """Finds a scale for each column, float32, 1 for columns of zeros; returns None if any column has none."""
+    scales = np.where(largest > 0, np.float32(0), np.float32(1))
     sample = columns[:: max(1, len(columns) // SAMPLE)]
     for steps in range(MOST, 0, -1):
-        left = np.flatnonzero(found == 0)
+        left = np.flatnonzero(scales == 0)
         if not len(left):
-            return found
+            return scales
         near = (largest[left].astype(np.float64) / steps).astype(np.float32)
         for away in NEIGHBOURS:
             scale = near + np.spacing(near) * np.float32(away)
             likely = np.flatnonzero((scale > 0) & _fits(sample[:, left], scale))
             likely = likely[_fits(columns[:, left[likely]], scale[likely])]
-            found[left[likely]] = scale[likely]
-    return found if found.all() else None
+            scales[left[likely]] = scale[likely]
+    return scales if scales.all() else None
 
 
 def _fits(columns: Array, scales: Array) -> Array:
-    """Whether all weights of a column are products of int8 numbers with its scale, rounded to float32."""
+    """Tells for each column whether its weights are products of int8 numbers with its scale, rounded to float32."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.rint(columns / scales)
     return np.asarray(((values * scales == columns) & (values < MOST)).all(0))

@@ -1,4 +1,4 @@
-"""What a layer's bytes would cost, known before anything is rewritten: signal to noise of its output."""
+"""Estimate of a layer's signal-to-noise ratio in bytes, before the graph is rewritten."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from autotune.graph.quantise.formats import decibels, quantise_weights, squared_
 
 
 def layer_decibels(graph: Graph, node: Node, calibration: Calibration, method: str, per_channel: bool) -> float:
-    """Ratio of a layer's output to what bytes of its data and weights add to it, dB.
+    """Estimates the ratio of a layer's output to the errors from bytes of its data and weights, in dB.
 
-    Both errors are taken to be independent of all else, so that an output channel has the sum of its squared weights
-    times the data's squared error, and its weights' squared errors times the data's mean square. Nothing is evaluated:
-    the calibration has seen data and output.
+    Both errors are assumed independent. A channel's noise is the sum of its squared weights times the data's squared
+    error, plus its weights' squared errors times the data's mean square. Nothing is evaluated, as the calibration has
+    samples of data and output.
 
     Args:
-        graph: in floats.
-        node: a layer with constant weights.
-        calibration: of the graph.
-        method: by which the data's format is chosen.
+        graph: graph in floats.
+        node: layer with constant weights.
+        calibration: calibration of the graph.
+        method: method by which the data's format is chosen.
         per_channel: whether each channel's weights have a scale of their own.
     """
     source, weight = node.inputs[:2]

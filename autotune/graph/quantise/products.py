@@ -11,13 +11,13 @@ from autotune.graph.quantise.formats import Format
 from search_space.operators.windows import both_sides, padding_of
 
 DEPTH = 4
-"""Channels are filled up to a multiple of so many: dot products of bytes are that deep."""
+"""Multiple to which channels are padded: the depth of dot products of bytes."""
 
 
 def padded_bytes(
     builder: Builder, value: str, before: Sequence[int], after: Sequence[int], at: Format, name: str = ""
 ) -> str:
-    """Adds bytes with zeros of their format around them."""
+    """Pads bytes with the zero of their format."""
     if not at.zero:
         return builder.add("pad", [value], name, before=before, after=after)
     zero = builder.constant(np.array([at.zero], at.dtype), "constant")
@@ -25,14 +25,14 @@ def padded_bytes(
 
 
 def sum_of_products(builder: Builder, node: Node, data: str, weights: Array, source: Format) -> str:
-    """Adds a layer on bytes, whose sums still have what the zero of the data adds to them.
+    """Adds a layer on bytes; its sums include the contribution of the data's zero.
 
     Args:
-        builder: of the graph.
-        node: the layer in floats.
+        builder: builder of the graph.
+        node: layer in floats.
         data: bytes, channels last.
-        weights: int8, in the shape of the layer's.
-        source: of the data.
+        weights: int8, in the shape of the layer's weights.
+        source: format of the data.
     """
     attrs, rank = dict(node.attrs), len(builder.type(data).shape)
     before, after = [0] * rank, [0] * rank
@@ -49,7 +49,7 @@ def sum_of_products(builder: Builder, node: Node, data: str, weights: Array, sou
 
 
 def with_zero_channels(weights: Array, more: int) -> Array:
-    """Adds `more` input channels of zeros behind those of the weights (..., input channels, output channels)."""
+    """Appends `more` input channels of zeros to weights (..., input channels, output channels)."""
     room = [(0, 0)] * weights.ndim
     room[-2] = (0, more)
     return np.pad(weights, room)

@@ -1,4 +1,4 @@
-"""From a graph in floats to one whose layers work on bytes: where bytes are used, and the integer nodes."""
+"""Rewriting of graphs in floats to graphs whose layers work on bytes: choice of bytes, and integer nodes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Quantised:
     """A quantised graph.
 
     Attributes:
-        graph: with integer nodes; inputs and outputs are those of the float graph.
-        formats: of the values of the float graph that are bytes now.
-        names: of those values in `graph`.
-        layers: how many layers work on bytes.
-        left_float: names of the layers that do not, and why.
-        stored: what layers are stored in.
+        graph: graph with integer nodes; inputs and outputs are those of the float graph.
+        formats: formats of the float graph's values that are bytes now.
+        names: names of these values in `graph`.
+        layers: number of layers that work on bytes.
+        left_float: names of the other layers → reasons.
+        stored: storage of layers.
     """
 
     graph: Graph
@@ -38,16 +38,16 @@ class Quantised:
 
 
 def quantise(graph: Graph, calibration: Calibration, options: Quantisation | None = None) -> Quantised:
-    """The graph in integers.
+    """Quantises a graph.
 
     Args:
-        graph: in floats, optimised: batch normalisation folded, channels last.
-        calibration: of this graph.
-        options: by default all layers that keep 25 dB, a scale a channel.
+        graph: optimised graph in floats: batch normalisation folded, channels last.
+        calibration: calibration of this graph.
+        options: quantisation options; None: all layers that keep 25 dB, one scale per channel.
 
     Raises:
-        GraphError: no layer with constant weights, or a calibration of another graph.
-        ValueError: an unknown method or layer.
+        GraphError: the graph has no layer with constant weights, or the calibration is of another graph.
+        ValueError: a method or layer is unknown.
     """
     options = options or Quantisation()
     skipped = skipped_layers(graph, calibration, options)
@@ -61,31 +61,31 @@ def quantise(graph: Graph, calibration: Calibration, options: Quantisation | Non
 
 
 def skipped_layers(graph: Graph, calibration: Calibration, options: Quantisation) -> dict[str, str]:
-    """Names of the layers that stay in floats as the options say, and why.
+    """Returns the names of the layers that the options leave in floats → reasons.
 
     Raises:
-        GraphError, ValueError: as `quantise` says.
+        GraphError, ValueError: errors of `quantise`.
     """
-    found = layers(graph)
-    if not found:
+    quantisable = layers(graph)
+    if not quantisable:
         raise GraphError(f"a graph to quantise must have a layer with constant weights, but {graph.name} has none")
     values = [*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)]
     floats = [name for name in values if graph.type(name).dtype == "float32" and graph.type(name).size]
     if missing := [name for name in floats if name not in calibration.observed]:
         raise GraphError(f"`calibration` must be of the graph to quantise, but it lacks {missing[0]!r}")
-    return left_by_options(graph, found, options)
+    return left_by_options(graph, quantisable, options)
 
 
 def left_by_options(graph: Graph, found: Sequence[str], options: Quantisation) -> dict[str, str]:
-    """Names of the layers that the options leave in floats, and why.
+    """Returns the names of the layers that the options leave in floats → reasons.
 
     Args:
-        graph: of the layers.
+        graph: graph of the layers.
         found: names of all layers that could be quantised, in order; at least one.
-        options: `floats`, `first` and `last` are read.
+        options: options of which `floats`, `first` and `last` are read.
 
     Raises:
-        ValueError: `floats` that are no such layers.
+        ValueError: `floats` has other names than these layers.
     """
     if unknown := [name for name in options.floats if name not in found]:
         raise ValueError(f"`floats` must be layers of {graph.name} ({', '.join(found)}), but got {unknown[0]!r}")
@@ -95,7 +95,7 @@ def left_by_options(graph: Graph, found: Sequence[str], options: Quantisation) -
 
 
 class _Classes:
-    """Values that have one format, or that are bytes or floats together: a union-find over names."""
+    """Sets of values that share a format, or that are bytes or floats together: a union-find over names."""
 
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
@@ -111,19 +111,19 @@ class _Classes:
 
 
 class Rewriting(ByteWalk):
-    """One walk over the units of a graph.
+    """A walk over the units of a graph that quantises them.
 
     Args:
-        graph: in floats.
-        calibration: of it.
-        options: how it is quantised.
-        skipped: names of layers that stay in floats, and why.
+        graph: graph in floats.
+        calibration: calibration of the graph.
+        options: quantisation options.
+        skipped: names of layers that stay in floats → reasons.
     """
 
     residuals = True
-    """A layer may end with the addition of a residual."""
+    """Flag that a layer may end with the addition of a residual."""
     signed = False
-    """Bytes are int8 with a zero of 0."""
+    """Flag that bytes are int8 with a zero of 0."""
 
     def __init__(self, graph: Graph, calibration: Calibration, options: Quantisation, skipped: dict[str, str]) -> None:
         super().__init__(graph)
@@ -135,9 +135,9 @@ class Rewriting(ByteWalk):
         self._decide()
 
     def _decide(self) -> None:
-        """Which units work on bytes: layers, and what leads to the data of one; which values are read as bytes.
+        """Decides which units work on bytes, layers and the units before them, and which values are read as bytes.
 
-        What only floats are made of stays in floats: bytes would cost accuracy and save nothing.
+        Units that only floats depend on stay in floats: bytes would cost accuracy and save nothing.
         """
         same = _Classes()
         self.active: set[Unit] = set()
@@ -150,7 +150,7 @@ class Rewriting(ByteWalk):
             elif unit.part is not Part.other and read:
                 self.active.add(unit)
                 self.wanted.update(unit.data)
-        if self.signed:  # layers always give bytes there, so what is made of them alone costs nothing
+        if self.signed:  # layers always return bytes there, so operations on them alone cost nothing
             self._made_of_bytes()
         self.members: dict[str, list[str]] = {}
         for unit in self.active:
@@ -161,12 +161,12 @@ class Rewriting(ByteWalk):
             self.members.setdefault(same.find(name), []).append(name)
 
     def _made_of_bytes(self) -> None:
-        made = {unit.output.name for unit in self.active} | set(self.graph.constants)
+        in_bytes = {unit.output.name for unit in self.active} | set(self.graph.constants)
         for unit in self.units:
-            if unit.part is not Part.other and made.issuperset(unit.data):
+            if unit.part is not Part.other and in_bytes.issuperset(unit.data):
                 self.active.add(unit)
                 self.wanted.update(unit.data)
-                made.add(unit.output.name)
+                in_bytes.add(unit.output.name)
 
     def run(self) -> Quantised:
         for unit in self.units:
@@ -186,7 +186,7 @@ class Rewriting(ByteWalk):
 
     # ------------------------------------------------------------------ values
     def format(self, name: str) -> Format:
-        """Format of a value that is bytes."""
+        """Returns the format of a value that is bytes."""
         root = self._same.find(name)
         if root not in self.formats:
             self.formats[root] = self.calibration.format(self.members[root], self.options.method, self.signed)
@@ -199,7 +199,7 @@ class Rewriting(ByteWalk):
         return self.floats[name]
 
     def byte(self, name: str) -> str:
-        """The value in bytes."""
+        """Returns the value in bytes."""
         if name not in self.bytes:
             at = self.format(name)
             if name in self.graph.constants:
@@ -222,7 +222,7 @@ class Rewriting(ByteWalk):
             self._add(unit)
 
     def _output(self, unit: Unit) -> Format | None:
-        """The format of the unit's value; None where nothing reads it as bytes."""
+        """Returns the format of the unit's value, or None if nothing reads it as bytes."""
         return self.format(unit.output.name) if unit.output.name in self.wanted else None
 
     def _ended(
@@ -250,7 +250,7 @@ class Rewriting(ByteWalk):
         self._ended(unit, value, end, inputs[1:], residuals[len(added) :])
 
     def _add(self, unit: Unit) -> None:
-        """A sum of bytes, or one operand brought to another scale."""
+        """Adds bytes, or rescales one operand."""
         limits = (unit.low, unit.high)
         end = plan_sum(tuple(self.format(n) for n in unit.data), self._output(unit), unit.bias, limits)
         first, *rest = [self.byte(name) for name in unit.data]

@@ -1,9 +1,9 @@
-"""Quantisation for accelerators that only shift: int8 throughout, a scale a tensor, `clip((sum >> shift) + bias)`.
+"""Quantisation for accelerators that only shift: int8, one scale per tensor, `clip((sum >> shift) + bias)`.
 
-Fixed-point inference as VTA's measured layers have it (Moreau et al., "VTA: An Open Hardware-Software Stack for Deep
-Learning", 2018). All scales are powers of two. A layer's shift drops bits downwards and its bias, in steps of the
-output, is added afterwards; so half a step, the mean of what is dropped, is in the bias. The last layer stays in
-floats where its output is read so: a result of 8 bits costs more than it saves.
+Fixed-point inference of VTA's measured layers (Moreau et al., "VTA: An Open Hardware-Software Stack for Deep Learning",
+2018). All scales are powers of two. A layer's shift truncates downwards and its bias, in steps of the output, is added
+afterwards. So the bias includes half a step, the mean of the truncated part. The last layer stays in floats if its
+output is read as floats: 8 bits would cost more accuracy than they save time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autotune.graph.quantise.rewriting import Quantised, Rewriting, skipped_laye
 from autotune.graph.quantise.units import Part, Unit, layers
 
 SHIFTED = {"conv2d": "shift_conv2d", "matmul": "shift_matmul"}
-"""Layers in floats → the same on int8."""
+"""Layers in floats → layers on int8."""
 _PLAIN = ("groups", "dilation")
 """Attributes that must be 1."""
 
@@ -46,12 +46,12 @@ class Shifted:
 
 
 def quantise_shift(graph: Graph, calibration: Calibration, options: Quantisation | None = None) -> Quantised:
-    """The graph in integers whose layers only shift; as `rewriting.quantise` otherwise.
+    """Quantises a graph to layers that only shift; otherwise like `rewriting.quantise`.
 
     Args:
-        graph: in floats, optimised.
-        calibration: of this graph.
-        options: of which `per_channel` says nothing here, as a tensor has one scale, nor `least_decibels`.
+        graph: optimised graph in floats.
+        calibration: calibration of this graph.
+        options: quantisation options; `per_channel` and `least_decibels` are ignored, as a tensor has one scale.
     """
     options = options or Quantisation()
     skipped = skipped_layers(graph, calibration, options)
@@ -68,19 +68,19 @@ def quantise_shift(graph: Graph, calibration: Calibration, options: Quantisation
 
 
 def _last(graph: Graph) -> set[str]:
-    """Layers behind which there is no other one."""
-    found, names = set(), set(layers(graph))
-    before: set[str] = set()  # values that a layer is computed from
+    """Collects the layers that are not followed by another layer."""
+    last, names = set(), set(layers(graph))
+    before: set[str] = set()  # values that a layer depends on
     for node in reversed(graph.nodes):
         if node.name in names and node.name not in before:
-            found.add(node.name)
+            last.add(node.name)
         if node.name in names or node.name in before:
             before.update(node.inputs)
-    return found
+    return last
 
 
 def plan_shift(weight: Array, source: Signed, output: Signed, bias: Array) -> Shifted:
-    """Integers of a layer.
+    """Plans the integers of a layer.
 
     Args:
         weight: floats, last axis: channels.
@@ -88,32 +88,32 @@ def plan_shift(weight: Array, source: Signed, output: Signed, bias: Array) -> Sh
         bias: () or (channels,), float64.
 
     Raises:
-        NotExact: a shift that would be negative, or sums that int32 might not hold.
+        NotExact: the shift would be negative, or sums may exceed int32.
     """
-    least = output.exponent - source.exponent - LARGEST_SHIFT  # coarser weights where the shift would be too large
+    least = output.exponent - source.exponent - LARGEST_SHIFT  # coarser weights if the shift would be too large
     weights, exponent = power_weights(weight, least)
     shift = output.exponent - source.exponent - exponent
     if shift < 0:
         raise NotExact(f"the output's scale must not be finer than that of the sums, but it is by {-shift} bits")
     half = 0.5 if shift else 0.0
     steps = np.ldexp(np.broadcast_to(bias, weight.shape[-1:]), -output.exponent)
-    whole = np.floor(steps + half + 0.5)
+    rounded = np.floor(steps + half + 0.5)
     bound = -LOW * np.abs(weights.values.astype(np.int64)).reshape(-1, weight.shape[-1]).sum(0)
-    if bound.max() > LARGEST or ((bound >> shift) + np.abs(whole)).max() > LARGEST:
+    if bound.max() > LARGEST or ((bound >> shift) + np.abs(rounded)).max() > LARGEST:
         raise NotExact(
-            f"sums must be at most {LARGEST}, but could be {bound.max()}, with a bias of {np.abs(whole).max():g}"
+            f"sums must be at most {LARGEST}, but could be {bound.max()}, with a bias of {np.abs(rounded).max():g}"
         )
-    return Shifted(weights.values, shift, whole.astype(np.int32))
+    return Shifted(weights.values, shift, rounded.astype(np.int32))
 
 
 class Shifting(Rewriting):
-    """One walk over the units of a graph, see `Rewriting`; its formats are all `Signed`."""
+    """A walk over the units of a graph, see `Rewriting`; all formats are `Signed`."""
 
     residuals = False
     signed = True
 
     def unread(self) -> Sequence[str]:
-        """Layers whose output nothing reads in bytes."""
+        """Lists the layers whose output is never read in bytes."""
         found = [unit for unit in self.units if unit.part is Part.layer and self._output(unit) is None]
         return [unit.nodes[0].name for unit in found]
 

@@ -1,6 +1,6 @@
-"""What a graph is quantised by: layers with their ends, operations that can be done on bytes, and the rest.
+"""Units of quantisation: layers with their ends, operations that work on bytes, and the rest.
 
-The nodes are taken in the groups of `partition`, so that the integer nodes of a unit become one kernel.
+Units are parts of the groups of `partition`, so that the integer nodes of a unit become one kernel.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ LIMITS = {"relu": (0.0, np.inf), "relu6": (0.0, 6.0)}
 
 
 class Part(StrEnum):
-    """What becomes of a unit: a `layer` sums products of bytes; `add`, `average` and `rescale` give bytes on another
-    scale; `move` only moves bytes or compares them; `other` stays in floats."""
+    """A treatment of a unit.
+
+    - `layer` sums products of bytes;
+    - `add`, `average` and `rescale` produce bytes on another scale;
+    - `move` only moves bytes or compares them;
+    - `other` stays in floats.
+    """
 
     layer = "layer"
     add = "add"
@@ -33,14 +38,14 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Nodes that are quantised together.
+    """A group of nodes that are quantised together.
 
     Attributes:
-        part: what they are.
-        nodes: in order.
-        data: values that are bytes where the unit is done on bytes; of a layer its data, then a residual.
-        bias: what is added, in float64, () or (channels,).
-        low, high: between which the output lies.
+        part: treatment of the nodes.
+        nodes: nodes in order.
+        data: values that are bytes if the unit works on bytes; for a layer its data, then a residual.
+        bias: float64 summand, () or (channels,).
+        low, high: limits of the output.
     """
 
     part: Part
@@ -52,32 +57,32 @@ class Unit:
 
     @property
     def output(self) -> Node:
-        """The node that gives the unit's value."""
+        """The node of the unit's value."""
         return self.nodes[-1]
 
 
 def units(graph: Graph, left_float: Collection[str] = (), residuals: bool = True) -> list[Unit]:
-    """The units of a graph, in an order in which each reads what stands before it.
+    """Splits a graph into units, each behind the units that it reads.
 
     Args:
-        graph: in floats, optimised.
-        left_float: names of layers that are to stay in floats.
-        residuals: whether a layer's unit takes an addition of another value in.
+        graph: optimised graph in floats.
+        left_float: names of layers that stay in floats.
+        residuals: whether a layer's unit may include the addition of another value.
     """
-    found: list[Unit] = []
+    result: list[Unit] = []
     for group in partition(graph, in_place=False):
         nodes = list(group.nodes)
         while nodes:
             unit = _unit(graph, nodes, left_float, residuals)
-            if unit.part is Part.other:  # what follows in the same kernel had better see floats, too
+            if unit.part is Part.other:  # the rest of the same kernel should stay in floats, too
                 unit = Unit(Part.other, tuple(nodes), (), np.zeros(()))
-            found.append(unit)
+            result.append(unit)
             nodes = nodes[len(unit.nodes) :]
-    return found
+    return result
 
 
 def layers(graph: Graph) -> list[str]:
-    """Names of the layers with constant weights, in order."""
+    """Lists the names of layers with constant weights, in order."""
     return [node.name for node in graph.nodes if _is_layer(graph, node)]
 
 
@@ -115,12 +120,12 @@ def _unit(graph: Graph, nodes: Sequence[Node], left_float: Collection[str], resi
 
 
 def limits_of(node: Node) -> tuple[float, float]:
-    """Between which a `clip` or one of `LIMITS` keeps its data."""
+    """Returns the limits of a `clip` or one of `LIMITS`."""
     return (node.attrs["low"], node.attrs["high"]) if node.op == "clip" else LIMITS[node.op]
 
 
 def window_of_means(graph: Graph, node: Node) -> dict[str, Any] | None:
-    """Kernel, stride and padding of means over as many elements everywhere, of images that are channels-last."""
+    """Returns kernel, stride and padding of channels-last means over equally many elements everywhere, or None."""
     if node.op == "avg_pool2d":
         if node.attrs["count_padding"] or not np.any(node.attrs["padding"]):
             return {name: node.attrs[name] for name in ("kernel", "stride", "padding")}
@@ -134,13 +139,12 @@ def window_of_means(graph: Graph, node: Node) -> dict[str, Any] | None:
 
 
 def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, ...], room: bool) -> Unit:
-    """The first node with what of the following ones fits: constants and, if there is room, one residual added, then
-    limits."""
+    """Builds a unit of the first node and its end: constants, one residual if `room`, then limits."""
     bias: Array = np.zeros(())
-    taken = [nodes[0]]
+    members = [nodes[0]]
     low, high = -np.inf, np.inf
     for node in nodes[1:]:
-        value = taken[-1].name
+        value = members[-1].name
         others = [name for name in node.inputs if name != value]
         if node.op == "add" and len(others) == 1 and _floats(graph, node):
             constant = graph.constants.get(others[0])
@@ -157,9 +161,9 @@ def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, 
                 break
         elif node.op == "clip" or node.op in LIMITS:
             low, high = limits_of(node)
-            taken.append(node)
+            members.append(node)
             break
         else:
             break
-        taken.append(node)
-    return Unit(part, tuple(taken), data, bias, low, high)
+        members.append(node)
+    return Unit(part, tuple(members), data, bias, low, high)

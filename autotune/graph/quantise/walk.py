@@ -1,4 +1,4 @@
-"""Walk from a graph to one with integer nodes: the nodes that both quantisers add, whoever chose the scales."""
+"""Walk from a graph to one with integer nodes: the nodes that both quantisers add, however scales are chosen."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from autotune.graph.quantise.units import window_of_means
 
 
 class ByteWalk(ABC):
-    """One walk over a graph, which builds the graph with integer nodes.
+    """A walk over a graph that builds the graph with integer nodes.
 
     Attributes:
-        graph: the source.
-        builder: of the new graph.
-        floats: values with their type in the source → names in the new graph.
-        left_float: names of layers that stay in floats, and why.
-        layers: how many layers work on bytes.
+        graph: graph to convert.
+        builder: builder of the new graph.
+        floats: values in their original dtype → names in the new graph.
+        left_float: names of layers that stay in floats → reasons.
+        layers: number of layers that work on bytes.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -42,11 +42,11 @@ class ByteWalk(ABC):
 
     @abstractmethod
     def value(self, name: str, fresh: bool = False) -> str:
-        """Returns the new name of a value with its type in the source.
+        """Returns the new name of a value in its original dtype.
 
         Args:
-            name: in the source.
-            fresh: whether its one reader may take it in a node of its own, which can begin the reader's kernel.
+            name: name in the original graph.
+            fresh: whether its only reader may get a node of its own, which can begin the reader's kernel.
         """
 
     def finish(self) -> Graph:
@@ -55,7 +55,7 @@ class ByteWalk(ABC):
         return without_unread_constants(dead_code(self.builder.finish(outputs)))
 
     def constant(self, array: ArrayLike, dtype: Any = np.int32) -> str:
-        """Adds a constant of one dimension."""
+        """Adds a one-dimensional constant."""
         return self.builder.constant(np.asarray(array).astype(dtype).reshape(-1), "constant")
 
     def numbers(self, at: Format, inverse: bool = False) -> list[str]:
@@ -63,7 +63,7 @@ class ByteWalk(ABC):
         return [self.constant(at.inverse if inverse else at.scale, np.float32), self.constant(at.zero, at.dtype)]
 
     def keep(self, node: Node, fresh: bool = False) -> None:
-        """Adds a node of the source as it is."""
+        """Adds a node of the original graph unchanged."""
         inputs = [self.value(name, fresh) for name in node.inputs]
         self.floats[node.name] = self.builder.add(node.op, inputs, node.name, **node.attrs)
 
@@ -74,7 +74,7 @@ class ByteWalk(ABC):
         return self.builder.add(node.op, inputs, name, **node.attrs)
 
     def limited(self, value: str, name: str, limits: tuple[int, int], dtype: str) -> str:
-        """Adds a node that keeps bytes between two others, which are its inputs."""
+        """Adds a node that limits bytes by two others, which are its inputs."""
         return self.builder.add("limit", [value, *(self.constant(end, dtype) for end in limits)], name)
 
     def end(
@@ -89,12 +89,12 @@ class ByteWalk(ABC):
         """Adds the nodes from a sum to the bytes or the float `name`.
 
         Args:
-            name: of the result.
-            value: the sum in int32.
-            end: what is done with it.
-            limits: between which a float is clipped; bytes are clipped by `end`.
+            name: name of the result.
+            value: sum in int32.
+            end: operations on the sum.
+            limits: limits at which a float is clipped; `end` clips bytes.
             residuals: bytes that are added, an operand for each factor of `end`.
-            added: floats of the source that are added to a float.
+            added: floats of the original graph that are added to a float.
         """
         if np.any(end.left):
             value = self.builder.add("shift_left", [value, self.constant(end.left)])
@@ -122,13 +122,13 @@ class ByteWalk(ABC):
         """Adds means of bytes, as bytes of another format or as floats.
 
         Args:
-            node: that computes them in the source, see `window_of_means`.
+            node: node that computes the means in the original graph, see `window_of_means`.
             data: name of the bytes.
             source: format of the bytes.
             output: format of the means; None for floats.
 
         Raises:
-            NotExact: sums that int32 might not hold, or padding that would count.
+            NotExact: sums may exceed int32, or padding would count.
         """
         window = window_of_means(self.graph, node)
         assert window is not None

@@ -1,7 +1,7 @@
-"""Weights of products in 4 or 8 bits, all else in floats: what the memory of a language model's decoder asks for.
+"""Quantisation of product weights to 4 or 8 bits, for the memory-bound decoders of language models.
 
-Nothing is calibrated: of every group of weights along the sum, the scale and the zero with the least squared error are
-taken among a few that clip its ends more or less.
+No calibration is needed. Each group of weights along the sum gets the scale and zero with the least squared error,
+among a few that clip its ends differently.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from autotune.graph.quantise.rewriting import Quantised, left_by_options
 from targets.arrays import contiguous
 
 BITS = {"weights8": 8, "weights4": 4}
-"""Of weights, by the names of `network.quantise`."""
+"""Bits of weights by the names of `network.quantise`."""
 MULTIPLE = 8
-"""Of which the weights in a group are a multiple."""
+"""Divisor of the number of weights in a group."""
 LEAST_ROWS = 16
-"""Weights of fewer rows stay in floats: there is next to nothing to save."""
+"""Minimum rows of weights: fewer stay in floats, as they would save next to nothing."""
 CLIPPED = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
-"""Parts of a group's range that are tried."""
+"""Shares of a group's range that are tried."""
 TINIEST = 2.0**-100
+"""Least scale of a group, so that a group of zeros has one, too."""
 
 
 class Groups(Format):
-    """Values in floats of a product whose weights are in groups of a few bits."""
+    """A format of float values of a product whose weights are in groups of a few bits."""
 
     def __init__(self, bits: int, group: int) -> None:
         super().__init__(1.0)
@@ -40,7 +41,7 @@ class Groups(Format):
     group: int
 
     def decode(self, array: Array) -> Array:
-        """The values as they are."""
+        """Returns the values unchanged."""
         return array
 
     def __str__(self) -> str:
@@ -48,7 +49,7 @@ class Groups(Format):
 
 
 def quantise_weights(weight: Array, bits: int, group: int, symmetric: bool = True) -> tuple[Array, ...]:
-    """Weights as `matmul_nbits` takes them: bytes, scales and, unless `symmetric`, zeros.
+    """Quantises weights for `matmul_nbits`: bytes, scales and, unless `symmetric`, zeros.
 
     Args:
         weight: float (k, n).
@@ -57,65 +58,65 @@ def quantise_weights(weight: Array, bits: int, group: int, symmetric: bool = Tru
         symmetric: whether zeros are all 2**(bits - 1).
 
     Returns:
-        uint8 (groups, group * bits / 8, n), scales (groups, n), and uint8 (groups, n). Scales of weights of 4 bits are
-        float16, as they are a fifth of what is read otherwise, unless one would lie beyond its normal numbers; those of
-        8 bits are float32.
+        uint8 (groups, group * bits / 8, n), scales (groups, n), and uint8 (groups, n). Scales of 4-bit weights are
+        float16, as float32 scales would be a fifth of the memory traffic, unless one exceeds float16's normal numbers.
+        Scales of 8-bit weights are float32.
     """
     depth, columns = weight.shape
     groups, top = -(-depth // group), (1 << bits) - 1
-    whole = np.zeros((groups * group, columns), np.float32)
-    whole[:depth] = weight
-    whole = whole.reshape(groups, group, columns)
+    blocks = np.zeros((groups * group, columns), np.float32)
+    blocks[:depth] = weight
+    blocks = blocks.reshape(groups, group, columns)
     middle = 1 << (bits - 1)
-    low, high = np.minimum(whole.min(1), 0), np.maximum(whole.max(1), 0)
-    kept: type[np.floating[Any]] = (
+    low, high = np.minimum(blocks.min(1), 0), np.maximum(blocks.max(1), 0)
+    dtype: type[np.floating[Any]] = (
         np.float16 if bits == 4 and _halves_hold(np.maximum(-low, high) / top) else np.float32
     )
-    least = np.float32(max(TINIEST, float(np.finfo(kept).tiny)))
+    least = np.float32(max(TINIEST, float(np.finfo(dtype).tiny)))
     best = np.full((groups, columns), np.inf, np.float32)
     scales, zeros = np.ones_like(best), np.full(best.shape, middle, np.uint8)
     for part in CLIPPED:
-        # The end that is further off has one step more on the side of the negative numbers.
+        # Negative numbers have one step more than positive ones.
         scale = np.maximum(-low / middle, high / (top - middle)) if symmetric else (high - low) / top
-        scale = np.maximum(scale * np.float32(part), least).astype(kept).astype(np.float32)
+        scale = np.maximum(scale * np.float32(part), least).astype(dtype).astype(np.float32)
         zero = np.float32(middle) if symmetric else np.clip(np.rint(-low * np.float32(part) / scale), 0, top)
-        found = np.clip(np.rint(whole / scale[:, None]) + np.broadcast_to(zero, scale.shape)[:, None], 0, top)
-        error = (((found - np.broadcast_to(zero, scale.shape)[:, None]) * scale[:, None] - whole) ** 2).sum(1)
+        found = np.clip(np.rint(blocks / scale[:, None]) + np.broadcast_to(zero, scale.shape)[:, None], 0, top)
+        error = (((found - np.broadcast_to(zero, scale.shape)[:, None]) * scale[:, None] - blocks) ** 2).sum(1)
         better = error < best
         best = np.where(better, error, best)
         scales = np.where(better, scale, scales)
         zeros = np.where(better, np.broadcast_to(zero, scale.shape), zeros).astype(np.uint8)
-    numbers = np.clip(np.rint(whole / scales[:, None]) + zeros[:, None], 0, top).astype(np.uint8)
+    numbers = np.clip(np.rint(blocks / scales[:, None]) + zeros[:, None], 0, top).astype(np.uint8)
     if bits == 4:
         numbers = (numbers[:, 0::2] + 16 * numbers[:, 1::2]).astype(np.uint8)
-    stored = scales.astype(kept)
+    stored = scales.astype(dtype)
     return (numbers, stored) if symmetric else (numbers, stored, zeros)
 
 
 def _halves_hold(ends: Array) -> bool:
-    """Whether scales that are tried are normal numbers in float16; of groups whose largest is `ends` steps."""
+    """Tells whether all scales that are tried are normal float16 numbers; `ends` are the groups' largest scales."""
     some, half = ends[ends > 0], np.finfo(np.float16)
-    return bool(np.all(some * CLIPPED[-1] >= half.tiny) and np.all(some * 4 <= half.max))  # symmetric: fewer steps
+    return bool(np.all(some * CLIPPED[-1] >= half.tiny) and np.all(some * 4 <= half.max))  # symmetric has fewer steps
 
 
 Known = dict[bytes, tuple[Array, ...]]
-"""What weights were made into, by a digest of them: a network of open sizes is made at several."""
+"""Quantised weights by a digest of the original ones: a network of open sizes is quantised at several sizes."""
 
 
 def quantise_weights_only(
     graph: Graph, mode: str, options: Quantisation | None = None, known: Known | None = None
 ) -> Quantised:
-    """The graph with weights of products in groups of a few bits.
+    """Quantises the weights of products in groups of a few bits.
 
     Args:
-        graph: in floats, optimised.
+        graph: optimised graph in floats.
         mode: one of `BITS`.
-        options: `group`, `symmetric`, `activations`, `first`, `last` and `floats` are read.
-        known: of weights that were quantised before by the same mode and options; what is made now is added.
+        options: options of which `group`, `symmetric`, `activations`, `first`, `last` and `floats` are read.
+        known: weights that the same mode and options quantised before; new ones are added.
 
     Raises:
-        GraphError: no product with constant weights.
-        ValueError: `floats` that are no such products.
+        GraphError: the graph has no product with constant weights.
+        ValueError: `floats` has other names than these products.
     """
     options = options or Quantisation()
     found = [node.name for node in graph.nodes if _quantisable(graph, node)]

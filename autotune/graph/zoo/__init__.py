@@ -1,6 +1,6 @@
-"""Networks built here as ONNX models, with seeded weights: those that the `onnx` package does not ship.
+"""Networks built here as ONNX models with seeded weights, beyond those in the `onnx` package.
 
-A further one is a module with `build(seed=0, ...) -> onnx.ModelProto` and a line in `BUILDERS`.
+Another network is a module with `build(seed=0, ...) -> onnx.ModelProto` and a line in `BUILDERS`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ from autotune.graph.zoo import bert_base, mobilenet_v2, resnet18
 BUILDERS: Mapping[str, Callable[..., onnx.ModelProto]] = MappingProxyType(
     {"resnet18": resnet18.build, "mobilenet_v2": mobilenet_v2.build, "bert_base": bert_base.build}
 )
-"""Name → builder, whose arguments all have defaults."""
+"""Builders by name; their arguments all have defaults."""
 
 __all__ = ["BUILDERS", "bert_base", "mobilenet_v2", "resnet18"]

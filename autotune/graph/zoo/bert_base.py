@@ -1,4 +1,4 @@
-"""BERT (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2018), as exporters write it."""
+"""BERT (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2018), in the form of exporters."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def build(
     fused_normalisation: bool = True,
     any_sequence: bool = False,
 ) -> onnx.ModelProto:
-    """The encoder on int64 token ids (batch, sequence), giving hidden states (batch, sequence, hidden).
+    """Builds the encoder from int64 token ids (batch, sequence) to hidden states (batch, sequence, hidden).
 
     Args:
-        hidden: a multiple of heads.
-        fused_normalisation: LayerNormalization nodes; else ReduceMean, Sub, Pow, Sqrt and Div.
+        hidden: width of hidden states, a multiple of heads.
+        fused_normalisation: whether to use LayerNormalization nodes; otherwise ReduceMean, Sub, Pow, Sqrt and Div.
         any_sequence: whether the second dimension of the input stays open, up to `sequence`.
 
     Raises:
-        ValueError: heads that do not divide hidden.
+        ValueError: heads do not divide hidden.
     """
     if hidden % heads:
         raise ValueError(f"`heads` must divide hidden, but got heads={heads}, hidden={hidden}")
@@ -76,6 +76,6 @@ def _attention(net: Network, x: str, hidden: int, heads: int, size: tuple[int, i
 
 
 def _gelu(net: Network, x: str) -> str:
-    """x * (1 + erf(x / sqrt 2)) / 2."""
+    """Computes x * (1 + erf(x / sqrt 2)) / 2."""
     bell = net.add("Erf", net.add("Div", x, net.number(math.sqrt(2))))
     return net.add("Mul", net.add("Mul", x, net.add("Add", bell, net.number(1.0))), net.number(0.5))

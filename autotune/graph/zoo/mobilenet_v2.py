@@ -11,7 +11,7 @@ STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
 
 
 def build(seed: int = 0, batch: int = 1, size: int = 224, classes: int = 1000) -> onnx.ModelProto:
-    """The network on images (batch, 3, size, size), giving logits (batch, classes)."""
+    """Builds the network from images (batch, 3, size, size) to logits (batch, classes)."""
     net = Network("mobilenet_v2", seed)
     low, high = net.number(0.0), net.number(6.0)
 

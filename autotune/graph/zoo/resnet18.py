@@ -11,7 +11,7 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 
 
 def build(seed: int = 0, batch: int = 1, size: int = 224, classes: int = 1000) -> onnx.ModelProto:
-    """The network on images (batch, 3, size, size), giving logits (batch, classes)."""
+    """Builds the network from images (batch, 3, size, size) to logits (batch, classes)."""
     net = Network("resnet18", seed)
     x = net.add("Relu", net.conv(net.input("image", (batch, 3, size, size)), 3, 64, 7, 2))
     x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -24,7 +24,7 @@ def build(seed: int = 0, batch: int = 1, size: int = 224, classes: int = 1000) -
 
 
 def _block(net: Network, x: str, inputs: int, outputs: int, stride: int) -> str:
-    """Two convolutions of 3x3 and a way around them."""
+    """Adds two 3x3 convolutions and a residual connection around them."""
     inner = net.add("Relu", net.conv(x, inputs, outputs, 3, stride))
     main = net.conv(inner, outputs, outputs, 3, gain=1.0)
     around = x if inputs == outputs and stride == 1 else net.conv(x, inputs, outputs, 1, stride, gain=1.0)

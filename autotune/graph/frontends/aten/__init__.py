@@ -1,4 +1,4 @@
-"""PyTorch's graphs of ATen operators to graphs. A further operator is a function with a line of `@converts`."""
+"""Import of PyTorch's graphs of ATen operators. A further operator is a function with a line of `@converts`."""
 
 from __future__ import annotations
 

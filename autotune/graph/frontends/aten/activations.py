@@ -1,4 +1,4 @@
-"""Activation functions: those that graphs have, and compositions that both importers share."""
+"""Activation functions: operations of graphs, and compositions that both importers share."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _SHARED: dict[str, tuple[_Made, str, dict[str, str]]] = {
     "hardswish.default": (activations.hard_sigmoid, "HardSwish", {}),
     "mish.default": (activations.mish, "Mish", {}),
 }
-"""Overload → the composition, its name in ONNX, and its attributes there → arguments here."""
+"""Overload → the composition, its name in ONNX, and the arguments here for its attributes there."""
 
 
 @converts(*_SHARED)
 def shared(call: AtenCall) -> str:
-    """As they are made of simpler operations for ONNX."""
-    made, op, names = _SHARED[call.op]
+    """Converts to the compositions of simpler operations that ONNX import uses."""
+    convert, op, names = _SHARED[call.op]
     attrs: dict[str, Any] = {name: call[argument] for name, argument in names.items()}
     if op == "HardSigmoid":
         attrs = {"alpha": 1 / 6, "beta": 0.5}
-    return made(call.shared(op, call.inputs[:1], **attrs))
+    return convert(call.shared(op, call.inputs[:1], **attrs))
 
 
 @converts("gelu.default")
 def gelu(call: AtenCall) -> str:
-    """By the error function, or by tanh where that is asked for."""
+    """Computes GELU by the error function, or by tanh if requested."""
     return activations.gelu(call.shared("Gelu", call.inputs[:1], approximate=call["approximate"].encode()))
 
 
 @converts("silu.default")
 def silu(call: AtenCall) -> str:
-    """x * sigmoid(x)."""
+    """Computes x * sigmoid(x)."""
     return call.add("silu", [call.value(0)])
 
 
 @converts("elu.default")
 def elu(call: AtenCall) -> str:
-    """scale * (x where it is positive, else alpha * (exp(input_scale * x) - 1))."""
+    """Computes scale * x for positive x, else scale * alpha * (exp(input_scale * x) - 1)."""
     x, alpha, scale, inside = call.value(0), call["alpha"], call["scale"], call["input_scale"]
     low = with_number(call, "minimum", x, 0.0)
     low = low if inside == 1 else with_number(call, "multiply", low, inside)
@@ -55,7 +55,7 @@ def elu(call: AtenCall) -> str:
 
 @converts("softplus.default")
 def softplus(call: AtenCall) -> str:
-    """log(1 + exp(beta * x)) / beta, which is x where beta * x is above the threshold."""
+    """Computes log(1 + exp(beta * x)) / beta, or x if beta * x exceeds the threshold."""
     x, beta, threshold = call.value(0), call["beta"], call["threshold"]
     inside = x if beta == 1 else with_number(call, "multiply", x, beta)
     out = activations.softplus_of(call, inside)
@@ -65,20 +65,20 @@ def softplus(call: AtenCall) -> str:
 
 @converts("_prelu_kernel.default")
 def parametric_relu(call: AtenCall) -> str:
-    """x where it is positive, else slope * x; shapes broadcast."""
+    """Computes x for positive x, else slope * x; shapes broadcast."""
     return activations.parametric_relu(call.shared("PRelu", call.inputs[:2]))
 
 
 @converts("log_sigmoid_forward.default", "log_sigmoid.default")
 def log_sigmoid(call: AtenCall) -> str | list[str | None]:
-    """-softplus(-x)."""
+    """Computes -softplus(-x)."""
     out = call.add("negative", [activations.softplus_of(call, call.add("negative", [call.value(0)]))])
     return out if call.op == "log_sigmoid.default" else [out, None]
 
 
 @converts("glu.default")
 def glu(call: AtenCall) -> str:
-    """The first half of an axis times the sigmoid of the second."""
+    """Multiplies the first half of an axis by the sigmoid of the second."""
     value, axis = call.value(0), call.axis()
     shape = call.shape(value)
     size = tuple(n // 2 if a == axis else n for a, n in enumerate(shape))

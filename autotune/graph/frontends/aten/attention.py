@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as products and a softmax, which become one kernel where the machine gains by it."""
+"""Scaled dot-product attention as products and a softmax, which become one kernel if that is faster on the machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from search_space.ir.expr import BOOL
 
 @converts("scaled_dot_product_attention.default")
 def attention(call: AtenCall) -> str:
-    """softmax(scale * q k^T + mask) v, heads of keys and values repeated where there are fewer."""
+    """Computes softmax(scale * q k^T + mask) v; heads of keys and values are repeated if there are fewer."""
     return _attention(call)
 
 
 @converts("_scaled_dot_product_flash_attention_for_cpu.default")
 def flash_attention(call: AtenCall) -> list[str | None]:
-    """The same; logarithms of the sums are for gradients alone."""
+    """Computes attention; the log-sum-exp output, which only gradients need, is left out."""
     call.require(not call.reads(1), "must not be asked for sums", "an output that is read")
     return [_attention(call), None]
 
@@ -58,13 +58,13 @@ def _attention(call: AtenCall) -> str:
 
 
 def _scaled(call: AtenCall, value: str, factor: float) -> str:
-    """Both sides by the root of the scale, as PyTorch writes it to ONNX: the tasks are the same, and so are records."""
+    """Scales by the root of the scale, as PyTorch's ONNX export does, so that tasks and records are the same."""
     out = call.add("multiply", [value, call.constant(np.full(1, factor, np.float32))])
     return call.cast(out, call.type(0).dtype) if call.type(0).dtype in NARROW else out
 
 
 def _masked(call: AtenCall, scores: str) -> tuple[str, str]:
-    """Scores with the mask, and which rows it leaves nothing of, "" where it is known that there are none."""
+    """Adds the mask to scores; returns them and the rows that it masks entirely, "" if there are certainly none."""
     mask = call["attn_mask"].name
     array = call.context.arrays.get(mask)
     truths = call["attn_mask"].meta["val"].dtype.itemsize == 1
@@ -76,11 +76,11 @@ def _masked(call: AtenCall, scores: str) -> tuple[str, str]:
                 return scores, ""
             return call.add("add", [scores, call.constant(added.astype(np.float32))]), ""
     value = call.context.value(mask)
-    kept = value if call.context.builder.type(value).dtype == BOOL else ""
-    if kept:
-        scores = call.add("where", [kept, scores, call.scalar(-math.inf, scores)])
-        kept = call.cast(kept, "int32")
-        some = reduced(call, kept, (len(call.shape(kept)) - 1,), "max", True)
+    visible = value if call.context.builder.type(value).dtype == BOOL else ""
+    if visible:
+        scores = call.add("where", [visible, scores, call.scalar(-math.inf, scores)])
+        visible = call.cast(visible, "int32")
+        some = reduced(call, visible, (len(call.shape(visible)) - 1,), "max", True)
         return scores, call.add("equal", [some, call.number(0, "int32")])
     scores = call.add("add", [scores, value])
     largest = reduced(call, value, (len(call.shape(value)) - 1,), "max", True)
@@ -88,7 +88,7 @@ def _masked(call: AtenCall, scores: str) -> tuple[str, str]:
 
 
 def _repeated(call: AtenCall, value: str, batch: list[int]) -> str:
-    """Each head several times where there are fewer than of queries, so that there are as many."""
+    """Repeats each head so that there are as many as of queries."""
     *lead, own, n, d = call.shape(value)
     if not batch or own == batch[-1] or batch[-1] % own or lead != batch[:-1]:
         return value

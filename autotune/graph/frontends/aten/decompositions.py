@@ -1,4 +1,4 @@
-"""Which of ATen's operators are taken apart before they are converted: those without a converter."""
+"""Decompositions of ATen operators that have no converter."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _STRICT = (
     *(_ATEN.huber_loss.default, _ATEN.soft_margin_loss.default, _ATEN.heaviside.default),
     *(_ATEN.index_fill.int_Tensor, _ATEN.native_group_norm.default),
 )
-"""Operators whose kernels treat operands of several types in another way than their decompositions do."""
+"""Operators whose kernels treat operands of mixed dtypes differently from their decompositions."""
 _WHOLE = (
     *(_ATEN.max_unpool2d.default, _ATEN.max_unpool3d.default, _ATEN.binary_cross_entropy.default),
     *(_ATEN.index_add.default, _ATEN.index_copy.default),
 )
-"""Operators whose decompositions lay out their result in another way than their kernels, or take what these refuse."""
+"""Operators whose decompositions differ from their kernels in memory layout, or accept inputs that kernels reject."""
 
 
 def _for_one_type(how: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition of calls whose floating-point operands are of one type; others are left to PyTorch."""
+    """Restricts a decomposition to calls whose floating-point operands have one dtype; PyTorch runs the others."""
 
     @wraps(how)
     def taken_apart(*args: Any, **kwargs: Any) -> Any:
@@ -46,8 +46,8 @@ def _for_one_type(how: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def decompositions() -> Table:
-    """Core ATen's decompositions and those of fused layers, but for operators that have a converter."""
-    # PyTorch's own kernel gives statistics of another type than a trace states
+    """Collects decompositions of core ATen and of fused layers, without operators that have a converter."""
+    # PyTorch's own kernel returns statistics of another dtype than a trace states
     training = get_decompositions([_ATEN._native_batch_norm_legit_functional, _ATEN._native_batch_norm_legit])
     table: Any = {**core_aten_decompositions(), **training, **fused_layers()}
     table |= {op: _for_one_type(table[op]) for op in _STRICT if op in table}
@@ -55,10 +55,10 @@ def decompositions() -> Table:
 
 
 def training_decompositions() -> Table:
-    """Those for graphs in which parameters are inputs, and for gradients.
+    """Collects decompositions for graphs whose parameters are inputs, and for gradients.
 
-    Normalisation whose converter needs constants or gives no statistics is taken apart, dropout into a mask, which is
-    PyTorch's to draw, and what is done with it. Gradients of tables are added up by PyTorch.
+    A normalisation whose converter needs constants or returns no statistics is decomposed. Dropout is decomposed into
+    a mask, which PyTorch draws, and a product with it. PyTorch sums the gradients of embedding tables.
     """
     more: Any = get_decompositions(
         [
@@ -78,13 +78,13 @@ def training_decompositions() -> Table:
 
 
 def _dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mask is drawn as PyTorch's own operator does, so that a seed gives the same; it waits for no other value."""
+    """Draws the mask like PyTorch's own operator, so that a seed gives the same mask, independent of other values."""
     if not train:
         return x, torch.ones_like(x, dtype=torch.bool)
     stride = torch.empty_like(x).stride()
     order = sorted(range(x.dim()), key=lambda axis: -stride[axis])  # numbers are drawn in the order of memory
     drawn = torch.empty([x.shape[axis] for axis in order], dtype=torch.bool, device=x.device)
-    kept = _ATEN.bernoulli.p(drawn, 1 - p)
+    keep = _ATEN.bernoulli.p(drawn, 1 - p)
     if order != sorted(order):
-        kept = kept.permute([order.index(axis) for axis in range(x.dim())])
-    return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
+        keep = keep.permute([order.index(axis) for axis in range(x.dim())])
+    return x * keep * (0.0 if p == 1 else 1 / (1 - p)), keep

@@ -45,7 +45,7 @@ _BINARY = {
     "remainder.Scalar": "floor_mod",
 }
 _OF_FLOATS = ("fmod", "floor_mod")
-"""Of integers PyTorch raises an error where the divisor is zero, and a kernel cannot."""
+"""Operations on floats only: for integers PyTorch raises an error on zero divisors, and a kernel cannot."""
 _SCALED = {"add.Tensor": "add", "add.Scalar": "add", "sub.Tensor": "subtract", "sub.Scalar": "subtract"}
 _COMPARED = {"eq": ("equal", False), "lt": ("less", False), "le": ("less_equal", False)}
 _COMPARED |= {"gt": ("less", True), "ge": ("less_equal", True)}
@@ -54,27 +54,27 @@ _LOGIC = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
 
 @converts(*_UNARY)
 def unary(call: AtenCall) -> str:
-    """Functions that graphs have by another name; of integers they are computed in floats."""
+    """Converts functions that graphs have under another name; integers are converted to floats."""
     return call.add(_UNARY[call.op], [call.operand(0, call.computed)])
 
 
 @converts(*_BINARY)
 def binary(call: AtenCall) -> str:
-    """Two operands, of which the second may be a number."""
+    """Converts operations with two operands, of which the second may be a number."""
     if call.computed == BOOL:
         call.require(_BINARY[call.op] == "multiply", "must compute numbers", call.result)
         return call.add("logical_and", [call.operand(0, BOOL), call.operand(1, BOOL)])
     divides = _BINARY[call.op] in _OF_FLOATS
     call.require(not divides or call.computed in FLOATS, "must divide floating-point values", call.result)
     operands = [call.operand(place, call.computed) for place in (0, 1)]
-    if call.op == "fmod.Scalar":  # which PyTorch rounds to the tensor's type, other than those of `remainder`
+    if call.op == "fmod.Scalar":  # PyTorch rounds its number to the tensor's dtype, unlike that of `remainder`
         operands[1] = call.number(numpy_dtype(call.result.dtype).type(call["other"]), call.computed)
     return call.add(_BINARY[call.op], operands)
 
 
 @converts(*_SCALED)
 def scaled(call: AtenCall) -> str:
-    """Sums and differences; the second operand times `alpha`."""
+    """Adds, or subtracts, the second operand times `alpha`."""
     call.require(call.computed != BOOL, "must compute numbers", call.result)
     left, right = call.operand(0, call.computed), call.operand(1, call.computed)
     if call["alpha"] != 1:
@@ -84,7 +84,7 @@ def scaled(call: AtenCall) -> str:
 
 @converts("rsub.Tensor", "rsub.Scalar")
 def reversed_difference(call: AtenCall) -> str:
-    """The second operand less `alpha` times the first."""
+    """Subtracts `alpha` times the first operand from the second."""
     left, right = call.operand(0, call.computed), call.operand(1, call.computed)
     if call["alpha"] != 1:
         left = call.add("multiply", [left, call.number(call["alpha"], call.computed)])
@@ -93,7 +93,7 @@ def reversed_difference(call: AtenCall) -> str:
 
 @converts("div.Tensor_mode", "floor_divide.default")
 def rounded_quotient(call: AtenCall) -> str:
-    """Of floats: rounded down or towards zero."""
+    """Divides floats and rounds the quotient down or towards zero."""
     mode = "floor" if call.op == "floor_divide.default" else call["rounding_mode"]
     call.require(call.computed in FLOATS, "must divide floating-point values", call.result)
     operands = [call.operand(place, call.computed) for place in (0, 1)]
@@ -109,7 +109,7 @@ def rounded_quotient(call: AtenCall) -> str:
 
 @converts(*(f"{name}.{kind}" for name in _COMPARED for kind in ("Tensor", "Scalar")), "ne.Tensor", "ne.Scalar")
 def compared(call: AtenCall) -> str:
-    """Truth values of two operands, compared in the type that both have in common."""
+    """Compares two operands in their common dtype."""
     name = call.op.partition(".")[0]
     dtype = _common(call)
     sides = [call.operand(place, dtype) for place in (0, 1)]
@@ -120,7 +120,7 @@ def compared(call: AtenCall) -> str:
 
 
 def _common(call: AtenCall) -> str:
-    """The dtype to which PyTorch brings two operands."""
+    """Returns the dtype to which PyTorch promotes two operands."""
     given = [v.meta["val"] if isinstance(v, Node) else v for v in list(call.given.values())[:2]]
     dtype = dtype_name(torch.result_type(*given))
     call.require(dtype in DTYPES, f"must compare {', '.join(DTYPES)}", dtype)
@@ -132,7 +132,7 @@ def _common(call: AtenCall) -> str:
     *(f"bitwise_{name}.{kind}" for name in _LOGIC for kind in ("Tensor", "Scalar")),
 )
 def logic(call: AtenCall) -> str:
-    """Of truth values."""
+    """Combines truth values."""
     name = call.op.partition(".")[0].partition("_")[2]
     call.require(call.result.dtype == BOOL, "must combine truth values", call.result)
     return call.add(_LOGIC[name], [call.operand(place, BOOL) for place in (0, 1)])
@@ -140,26 +140,26 @@ def logic(call: AtenCall) -> str:
 
 @converts("logical_not.default", "bitwise_not.default")
 def negation(call: AtenCall) -> str:
-    """Of truth values."""
+    """Negates truth values."""
     call.require(call.result.dtype == BOOL, "must negate truth values", call.result)
     return call.add("logical_not", [call.operand(0, BOOL)])
 
 
 @converts("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(call: AtenCall) -> str:
-    """One of two operands for each element."""
+    """Selects one of two operands for each element."""
     return call.add("where", [call.operand(0, BOOL), *(call.operand(place, call.computed) for place in (1, 2))])
 
 
 @converts("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(call: AtenCall) -> str:
-    """A number where the mask holds."""
+    """Fills elements with a number wherever the mask is true."""
     return call.add("where", [call.value(1), call.operand(2, call.computed), call.operand(0, call.computed)])
 
 
 @converts("clamp.default", "clamp_min.default", "clamp_max.default", "hardtanh.default")
 def clamp(call: AtenCall) -> str:
-    """Between numbers, either of which may be left out."""
+    """Clamps between two optional numbers."""
     names = ("min_val", "max_val") if call.op == "hardtanh.default" else ("min", "max")
     low, high = (call.given.get(name) for name in names)
     data = call.operand(0, call.computed)
@@ -173,7 +173,7 @@ def clamp(call: AtenCall) -> str:
 
 @converts("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
 def clamp_between_tensors(call: AtenCall) -> str:
-    """Between tensors, either of which may be left out."""
+    """Clamps between two optional tensors."""
     data = call.operand(0, call.computed)
     for place, name in enumerate(call.given):
         if name in ("min", "max") and call.given[name] is not None:
@@ -183,7 +183,7 @@ def clamp_between_tensors(call: AtenCall) -> str:
 
 @converts("_to_copy.default", "to.dtype", "prims.convert_element_type.default")
 def converted(call: AtenCall) -> str:
-    """To another type of elements; another layout in memory is nothing here."""
+    """Converts to another dtype; memory layouts are ignored."""
     value = call.value(0)
     same = call.type(0).dtype == call.result.dtype
     return value if same else call.cast(value, call.result.dtype)
@@ -194,7 +194,7 @@ def converted(call: AtenCall) -> str:
     *("dropout.default", "copy.default"),
 )
 def identity(call: AtenCall) -> str:
-    """Nothing."""
+    """Returns its input: operators that only affect memory or training; `copy` converts its source."""
     if call.op == "dropout.default":
         call.require(not call["train"], "must not be in training mode", "train=True")
     if call.op == "copy.default":
@@ -206,13 +206,13 @@ def identity(call: AtenCall) -> str:
 
 @converts("reciprocal.default")
 def reciprocal(call: AtenCall) -> str:
-    """1 / x."""
+    """Computes 1 / x."""
     return call.add("divide", [call.number(1.0, call.computed), call.operand(0, call.computed)])
 
 
 @converts("log2.default", "log10.default")
 def logarithm(call: AtenCall) -> str:
-    """By that of e."""
+    """Scales the natural logarithm."""
     base = 2 if call.op.startswith("log2") else 10
     x = call.operand(0, call.computed)
     return call.add("multiply", [call.add("log", [x]), call.number(1 / math.log(base), call.computed)])
@@ -229,14 +229,14 @@ _TRIGONOMETRY = {
 
 @converts(*_TRIGONOMETRY)
 def trigonometric(call: AtenCall) -> str:
-    """Of each element, an angle in radians, as they are made of simpler operations for ONNX."""
+    """Converts trigonometric and hyperbolic functions to the compositions that ONNX import uses; angles are radians."""
     call.require(call.type(0).dtype in FLOATS, "must have floating-point values", call.type(0))
     return trigonometry.trigonometric(call.shared(_TRIGONOMETRY[call.op], call.inputs[:1]))
 
 
 @converts("round.default", "round.decimals")
 def rounded(call: AtenCall) -> str:
-    """To a whole number, halves to even; or to one times a power of ten, by PyTorch's product and quotient."""
+    """Rounds to whole numbers, ties to even, or to decimals by a product and a quotient, as PyTorch does."""
     call.require(call.computed in FLOATS, "must have floating-point values", call.result)
     x, places = call.operand(0, call.computed), call.given.get("decimals", 0)
     if places == 0:
@@ -248,7 +248,7 @@ def rounded(call: AtenCall) -> str:
 
 @converts("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 def powered(call: AtenCall) -> str:
-    """By multiplication or roots where the exponent is a small number."""
+    """Raises to powers, by multiplication or roots if the exponent is a small number."""
     call.require(call.computed in FLOATS, "must raise floating-point values", call.result)
     base, exponent = list(call.given.values())
     if isinstance(exponent, Node):
@@ -262,20 +262,20 @@ def powered(call: AtenCall) -> str:
 
 _SHARED = {
     "ceil.default": ceil,
-    "sign.default": sign_of_numbers,  # 0 of NaN, other than in ONNX
+    "sign.default": sign_of_numbers,  # 0 for NaN, unlike ONNX
     "isnan.default": is_nan,
 }
 
 
 @converts(*_SHARED)
 def shared(call: AtenCall) -> str:
-    """As they are made of simpler operations for ONNX."""
+    """Converts to the compositions of simpler operations that ONNX import uses."""
     call.require(call.type(0).dtype in FLOATS, "must have floating-point values", call.type(0))
     return _SHARED[call.op](call)
 
 
 @converts("isinf.default")
 def is_infinite(call: AtenCall) -> str:
-    """Of either sign."""
+    """Tells for each element whether it is infinite, of either sign."""
     size = call.add("abs", [call.value(0)])
     return call.add("equal", [size, call.scalar(math.inf, size)])

@@ -1,4 +1,4 @@
-"""Exported programs computed by PyTorch's own kernels, in the types of the program or in wider ones."""
+"""Evaluation of exported programs by PyTorch's kernels, in the dtypes of the program or in wider ones."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ def evaluate_program(
     """Computes the outputs of a program by name, and the values of some nodes.
 
     Args:
-        program: without operators that hold graphs, as `run_decompositions` leaves it.
+        program: program without operators that hold graphs, as `run_decompositions` returns it.
         feeds: inputs by name.
-        types: what to compute in, in place of which type; none: in the types of the program.
-        watched: names of nodes.
+        types: dtypes of the program → dtypes to compute in; None: those of the program.
+        watched: names of nodes whose values are returned, too.
 
     Raises:
-        RuntimeError: PyTorch has no kernel of an operator in another type.
+        RuntimeError: PyTorch lacks a kernel of an operator in another dtype.
     """
     types, constants = types or {}, constants_of(program)
-    given: list[Any] = []
+    arguments: list[Any] = []
     for node in program.graph.find_nodes(op="placeholder"):
         if node.name in constants:
-            given.append(constants[node.name].detach())
+            arguments.append(constants[node.name].detach())
         elif node.name in feeds:
-            given.append(tensor_of(feeds[node.name]))
+            arguments.append(tensor_of(feeds[node.name]))
         else:
-            given.append(node.meta["val"])
+            arguments.append(node.meta["val"])
     run = _Run(program, types, {*watched, *(node for _, node in outputs_of(program))})
     with torch.no_grad():
-        run.run(*tree_map(run.widened, given))
+        run.run(*tree_map(run.widened, arguments))
     named = [*outputs_of(program), *((name, name) for name in watched)]
     return {name: array_of(run.values[node]).copy() for name, node in named}
 
 
 class _Run(Interpreter):
-    """Runs a program node by node.
+    """An interpreter of a program, node by node.
 
     Args:
-        program: to run.
-        types: what to compute in, in place of which type.
-        watched: names of nodes whose values are kept.
+        program: program to run.
+        types: dtypes of the program → dtypes to compute in.
+        watched: names of nodes whose values are stored.
     """
 
     def __init__(self, program: ExportedProgram, types: Types, watched: Collection[str]) -> None:
@@ -73,9 +73,9 @@ class _Run(Interpreter):
         return super().call_function(target, tree_map(self.retyped, args), tree_map(self.retyped, kwargs))
 
     def retyped(self, argument: Any) -> Any:
-        """Replaces an argument that names a type."""
+        """Replaces an argument that is a dtype."""
         return self._types.get(argument, argument) if isinstance(argument, torch.dtype) else argument
 
     def widened(self, value: Any) -> Any:
-        """Converts an input."""
+        """Converts an input tensor to the dtype to compute in."""
         return value.to(self._types.get(value.dtype, value.dtype)) if isinstance(value, torch.Tensor) else value

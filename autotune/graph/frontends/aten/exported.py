@@ -1,4 +1,4 @@
-"""Programs that `torch.export` makes, as graphs."""
+"""Import of programs of `torch.export` as graphs."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _CONSTANT = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def import_exported(program: ExportedProgram, name: str = "network") -> Graph:
-    """Makes a graph of a program of `torch.export`, of the same inputs and outputs.
+    """Converts a program of `torch.export` to a graph with the same inputs and outputs.
 
     Args:
-        program: of static shapes, exported in evaluation mode. Parameters stay on its memory where the graph has their
-            elements in the same order.
-        name: of the network.
+        program: program with static shapes, exported in evaluation mode. The graph shares the memory of parameters if
+            it has their elements in the same order.
+        name: name of the network.
 
     Raises:
-        ModelError: operators that are not supported, all of which are named, or a program that changes its own state.
+        ModelError: the program has unsupported operators, all of which are named, or changes its own state.
     """
     return import_lowered(lower(program), name)
 
 
 def lower(program: ExportedProgram) -> ExportedProgram:
-    """Takes apart the operators of a program that graphs have no converter for.
+    """Decomposes the operators of a program that have no converter.
 
     Raises:
         ModelError: the program changes its own state.
@@ -50,9 +50,9 @@ def lower(program: ExportedProgram) -> ExportedProgram:
 
 
 def decompose(program: ExportedProgram, table: Table) -> ExportedProgram:
-    """Takes apart those of a program's operators that a table has, and graphs within nodes.
+    """Decomposes the operators of a program that a table has, and graphs within nodes.
 
-    PyTorch warns of what it does itself meanwhile, which no caller can mend.
+    PyTorch's warnings about its own steps are suppressed, as no caller can act on them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -66,35 +66,35 @@ def import_lowered(
     shapes: Mapping[str, Sequence[int]] | None = None,
     watched: Sequence[str] = (),
 ) -> Graph:
-    """Makes a graph of a program that `lower` gave.
+    """Converts a program that `lower` returned to a graph.
 
     Args:
-        program: lowered.
-        name: of the network.
-        shapes: of inputs by name, where the program leaves sizes open.
-        watched: names of nodes whose values are further outputs.
+        program: program that `lower` returned.
+        name: name of the network.
+        shapes: shapes of inputs by name, if the program has open sizes.
+        watched: names of nodes whose values become further outputs.
 
     Raises:
-        ModelError: operators that are not supported, all of which are named, or shapes that depend on data.
+        ModelError: unsupported operators, all of which are named, or shapes that depend on data.
     """
     constants = constants_of(program)
     graph = program.graph if shapes is None else _specialised(program, constants, shapes)
     nodes = {node.name: node for node in graph.nodes}
-    known = known_of(constants)
-    if refused := refusals(graph, known):
+    arrays = known_of(constants)
+    if refused := refusals(graph, arrays):
         names = ", ".join(dict.fromkeys(str(node.target) for node in refused))
         raise ModelError(f"{next(iter(refused.values()))} (not supported here: {names})")
     outputs = dict(outputs_of(program))
     ends = [*(nodes[node] for node in outputs.values()), *(nodes[node] for node in watched)]
     inputs = [nodes[each] for each in inputs_of(program)]
-    return import_fx(graph, inputs, ends, known, name, output_names=[*outputs, *watched])
+    return import_fx(graph, inputs, ends, arrays, name, output_names=[*outputs, *watched])
 
 
 def inputs_of(program: ExportedProgram) -> list[str]:
-    """Lists the placeholders that a caller gives tensors for; numbers are part of the program.
+    """Lists the placeholders for which a caller passes tensors; numbers are part of the program.
 
     Raises:
-        ModelError: an input that is no tensor, parameter or number.
+        ModelError: an input is not a tensor, parameter or number.
     """
     names = []
     for spec in program.graph_signature.input_specs:
@@ -107,20 +107,20 @@ def inputs_of(program: ExportedProgram) -> list[str]:
 
 
 def constants_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """Finds the parameters, buffers and constants of a program, by their placeholders."""
-    found = {}
+    """Collects the parameters, buffers and constants of a program by their placeholders."""
+    constants = {}
     for spec in program.graph_signature.input_specs:
         if spec.kind in _CONSTANT:
             tensor = program.state_dict.get(spec.target)
-            found[_name(spec.arg)] = program.constants[spec.target] if tensor is None else tensor
-    return found
+            constants[_name(spec.arg)] = program.constants[spec.target] if tensor is None else tensor
+    return constants
 
 
 def outputs_of(program: ExportedProgram) -> Iterator[tuple[str, str]]:
-    """Gives what a caller knows each output by, and its node: `output`, `output_1` of a tuple, or keys of a mapping.
+    """Yields the public name of each output and its node: `output`, `output_1` of a tuple, or keys of a mapping.
 
     Raises:
-        ModelError: an output that is a number.
+        ModelError: an output is a number.
     """
     args = [spec.arg for spec in program.graph_signature.output_specs if spec.kind is OutputKind.USER_OUTPUT]
     spec: Any = program.call_spec.out_spec
@@ -135,11 +135,11 @@ def outputs_of(program: ExportedProgram) -> Iterator[tuple[str, str]]:
 
 
 def checkpoints(program: ExportedProgram, count: int) -> list[str]:
-    """Names nodes that a check looks at besides the outputs: data of a last softmax, and `count` spread over the rest.
+    """Lists nodes that a check compares besides the outputs: the input of a last softmax, and `count` spread evenly.
 
     Args:
-        program: lowered.
-        count: of values in between.
+        program: program that `lower` returned.
+        count: number of nodes spread evenly.
     """
     ends = {node for _, node in outputs_of(program)}
     nodes = [node for node in program.graph.nodes if node.op == "call_function" and node.name not in ends]
@@ -151,27 +151,27 @@ def checkpoints(program: ExportedProgram, count: int) -> list[str]:
 
 
 _STEPS = ("relu", "add", "convolution", "linear", "addmm", "mm", "bmm", "hardtanh", "gelu", "silu")
-"""Operators whose results are checked."""
+"""Operators whose results are compared."""
 
 
 def _specialised(
     program: ExportedProgram, constants: Mapping[str, torch.Tensor], shapes: Mapping[str, Sequence[int]]
 ) -> Any:
-    """The program's graph at known shapes.
+    """Specialises the program's graph to static shapes.
 
     Raises:
-        ModelError: an operator whose result has a shape that data say.
+        ModelError: the shape of a result depends on data.
     """
-    given: list[Any] = []
+    arguments: list[Any] = []
     for node in program.graph.find_nodes(op="placeholder"):
         value = node.meta["val"]
         if node.name in constants:
             value = constants[node.name]
         elif isinstance(value, torch.Tensor):
             value = torch.empty(tuple(shapes[node.name]), dtype=value.dtype)
-        given.append(value)
+        arguments.append(value)
     try:
-        return specialised(program.graph_module, given).graph
+        return specialised(program.graph_module, arguments).graph
     except UnknownShape as error:
         raise ModelError(str(error)) from error
 

@@ -1,6 +1,6 @@
-"""Layers of transformers that PyTorch has as one operator in evaluation mode, in terms of operators that graphs have.
+"""Decompositions of transformer layers that PyTorch runs as one operator in evaluation mode.
 
-`torch.nn.TransformerEncoderLayer` and `MultiheadAttention` call them where no gradients are wanted ("fast path").
+`torch.nn.TransformerEncoderLayer` and `MultiheadAttention` use these operators if no gradient is needed ("fast path").
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 _ATEN = torch.ops.aten
 OVER_KEYS, PADDING = 0, 1
-"""What a mask is of: of pairs of places, of places of each sequence; otherwise of all of them and the heads."""
+"""Kinds of masks: over pairs of positions, over positions of each sequence; others cover heads and sequences, too."""
 
 
 def fused_layers() -> dict[OpOverload, Callable[..., Any]]:
-    """How they are taken apart."""
+    """Returns the decompositions by operator."""
     return {
         _ATEN._transformer_encoder_layer_fwd.default: encoder_layer,
         _ATEN._native_multi_head_attention.default: multi_head_attention,
@@ -47,12 +47,12 @@ def encoder_layer(
     mask: torch.Tensor | None = None,
     mask_type: int | None = None,
 ) -> torch.Tensor:
-    """Attention and two products with an activation between, each with a normalisation and added to what it reads.
+    """Computes a transformer encoder layer: attention and a feed-forward block, each with a norm and a residual.
 
     Args:
         src: (sequences, places, embed_dim).
-        mask: true or not 0 where nothing is attended to.
-        mask_type: what the mask is of.
+        mask: true or nonzero at positions that are not attended to.
+        mask_type: kind of the mask.
     """
 
     def first(x: torch.Tensor) -> torch.Tensor:
@@ -85,19 +85,19 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Attention of several heads with its products before and behind.
+    """Computes multi-head attention with its input and output projections.
 
     Args:
         query, key, value: (sequences, places, embed_dim).
-        mask: true or not 0 where nothing is attended to.
-        need_weights: whether the second output is wanted.
-        average_attn_weights: over the heads.
-        mask_type: what the mask is of.
+        mask: true or nonzero at positions that are not attended to.
+        need_weights: whether attention weights are returned.
+        average_attn_weights: whether the weights are averaged over the heads.
+        mask_type: kind of the mask.
 
     Returns:
-        (sequences, places, embed_dim), and the weights.
+        (sequences, places, embed_dim), and the weights or None.
     """
-    sequences, places, _ = query.shape
+    sequences, length, _ = query.shape
 
     def heads(x: torch.Tensor, part: int) -> torch.Tensor:
         rows = slice(part * embed_dim, (part + 1) * embed_dim)
@@ -105,26 +105,26 @@ def multi_head_attention(
         return made.view(sequences, x.shape[1], num_head, embed_dim // num_head).transpose(1, 2)
 
     if query is key and key is value:
-        every = F.linear(query, qkv_weight, qkv_bias).view(sequences, places, 3, num_head, embed_dim // num_head)
+        every = F.linear(query, qkv_weight, qkv_bias).view(sequences, length, 3, num_head, embed_dim // num_head)
         q, k, v = every.permute(2, 0, 3, 1, 4).unbind(0)
     else:
         q, k, v = (heads(x, part) for part, x in enumerate((query, key, value)))
-    kept = None if mask is None else _kept(mask, mask_type)
+    visible = None if mask is None else _kept(mask, mask_type)
     weights = None
     if need_weights:
         scores = q @ k.transpose(-1, -2) * (embed_dim // num_head) ** -0.5
-        scores = scores if kept is None else scores.masked_fill(~kept, float("-inf"))
+        scores = scores if visible is None else scores.masked_fill(~visible, float("-inf"))
         weights = scores.softmax(-1)
-        found = weights @ v
+        attended = weights @ v
         weights = weights.mean(1) if average_attn_weights else weights
     else:
-        found = F.scaled_dot_product_attention(q, k, v, kept)
-    joined = found.transpose(1, 2).reshape(sequences, places, embed_dim)
+        attended = F.scaled_dot_product_attention(q, k, v, visible)
+    joined = attended.transpose(1, 2).reshape(sequences, length, embed_dim)
     return F.linear(joined, proj_weight, proj_bias), weights
 
 
 def _kept(mask: torch.Tensor, mask_type: int | None) -> torch.Tensor:
-    """What is attended to, for (sequences, heads, places, places)."""
+    """Returns a mask of the positions that are attended to, which broadcasts to (sequences, heads, places, places)."""
     kept = ~mask if mask.dtype == torch.bool else mask == 0
     if mask_type == PADDING:
         return kept[:, None, None, :]

@@ -1,4 +1,4 @@
-"""FX graphs of ATen's operators, node by node; what depends on constants alone is computed at once by PyTorch."""
+"""Import of FX graphs of ATen operators, node by node; PyTorch evaluates nodes that depend on constants alone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from search_space.dtypes import NARROW
 
 @dataclass(frozen=True)
 class IndexCheck:
-    """What must hold of the elements of a tensor.
+    """A range check on the elements of an index tensor.
 
     Attributes:
-        given: whether it is an input, or else an output.
-        place: among the inputs or outputs.
-        inside: the values that they may have.
+        given: whether the tensor is an input; otherwise it is an output.
+        place: number among the inputs or outputs.
+        inside: values that elements may have.
     """
 
     given: bool
@@ -42,15 +42,15 @@ class Known:
     """Values of nodes that depend on constants alone.
 
     Attributes:
-        arrays: node → its value.
-        parts: node of several outputs → their values.
+        arrays: values by node.
+        parts: values of nodes with several outputs, by node.
     """
 
     arrays: dict[str, Array] = field(default_factory=dict)
     parts: dict[str, Sequence[Any]] = field(default_factory=dict)
 
     def learn(self, node: Node) -> bool:
-        """Computes a node, if it depends on constants alone and draws nothing; whether its value is known then."""
+        """Computes a node if it is deterministic and reads only constants; tells whether its value is available."""
         if node.name in self.arrays or node.name in self.parts:
             return True
         if node.op != "call_function":
@@ -64,17 +64,17 @@ class Known:
         def tensor(given: Node) -> torch.Tensor:
             array = self.arrays[given.name]
             repeated = node.target is torch.ops.aten.as_strided.default and 0 in array.strides
-            return tensor_of(array.copy() if repeated else array)  # strides are those of memory that has every element
+            return tensor_of(array.copy() if repeated else array)  # its strides assume memory with every element
 
         args = torch.fx.map_arg(node.args, tensor)
         kwargs = torch.fx.map_arg(node.kwargs, tensor)
         target: Any = node.target
         with torch.no_grad():
-            found = target(*args, **kwargs)
-        if isinstance(found, torch.Tensor):
-            self.arrays[node.name] = array_of(found)
-        elif isinstance(found, (tuple, list)):
-            self.parts[node.name] = found
+            value = target(*args, **kwargs)
+        if isinstance(value, torch.Tensor):
+            self.arrays[node.name] = array_of(value)
+        elif isinstance(value, (tuple, list)):
+            self.parts[node.name] = value
         else:
             return False
         return True
@@ -97,20 +97,20 @@ def import_fx(
     checks: list[IndexCheck] | None = None,
     output_names: Sequence[str] = (),
 ) -> Graph:
-    """The graph that computes some nodes from others.
+    """Converts the part of an FX graph that computes some nodes from others.
 
     Args:
-        graph: of ATen's operators, whose nodes know the type of their value (`meta["val"]`).
-        inputs: placeholders that a caller gives, in order.
-        outputs: nodes of which a caller gets the value, in order.
-        known: values of the other placeholders; learns more.
-        name: of the network.
+        graph: graph of ATen operators whose nodes have the type of their value (`meta["val"]`).
+        inputs: placeholders that the caller passes, in order.
+        outputs: nodes whose values the caller receives, in order.
+        known: values of the other placeholders; values of constant nodes are added.
+        name: name of the network.
         apart: nodes that are computed elsewhere.
-        checks: gets what is to be checked of each call. Indices that are computed become further outputs for that.
-        output_names: what a caller knows the outputs by; none: the names of the values.
+        checks: list that receives the checks of each call; computed indices become further outputs for them.
+        output_names: names of the outputs; empty: the names of their values.
 
     Raises:
-        ModelError: an operator that is not supported, or not with its arguments.
+        ModelError: an operator, or one of its arguments, is not supported.
     """
     kinds = {node.name: tensor_type(node.meta["val"], node.name) for node in inputs}
     builder = Builder(name, kinds, output_names)
@@ -125,18 +125,18 @@ def import_fx(
 
 
 def _checks_of(context: AtenContext, inputs: Sequence[str], ends: list[str]) -> list[IndexCheck]:
-    """Checks of all indices; those that are neither inputs nor outputs are appended to the outputs."""
-    found, builder = [], context.builder
+    """Lists the checks of all indices; computed indices that are not outputs yet are appended to the outputs."""
+    index_checks, builder = [], context.builder
     for value, inside in dict.fromkeys((_source(builder, value), inside) for value, inside in context.indices):
         given = value in inputs
         if not given and value not in ends:
             ends.append(value)
-        found.append(IndexCheck(given, (inputs if given else ends).index(value), inside))
-    return found
+        index_checks.append(IndexCheck(given, (inputs if given else ends).index(value), inside))
+    return index_checks
 
 
 def _source(builder: Builder, value: str) -> str:
-    """The value whose elements are those of another one: in another shape or order, or in a narrower type."""
+    """Traces a value back through reshapes, transpositions, broadcasts and lossless conversions."""
     node = builder.node(value)
     while node is not None and (node.op in ("reshape", "transpose", "broadcast_to") or _widens(builder, node)):
         value = node.inputs[0]
@@ -145,36 +145,36 @@ def _source(builder: Builder, value: str) -> str:
 
 
 def _widens(builder: Builder, node: GraphNode) -> bool:
-    """Whether a node converts whole numbers to a type that has them all."""
+    """Tells whether a node converts integers to a dtype that represents all of them."""
     kinds = [np.dtype(builder.type(name).dtype) for name in (node.inputs[0], node.name)] if node.op == "cast" else []
     return bool(kinds) and kinds[0].kind in "iu" and np.can_cast(kinds[0], kinds[1])
 
 
 def refusals(graph: FxGraph, known: Known) -> dict[Node, str]:
-    """The nodes that cannot be converted, and why.
+    """Lists the nodes that cannot be converted, each with the reason.
 
     Args:
-        graph: of ATen's operators.
-        known: values of placeholders; learns what depends on those alone.
+        graph: graph of ATen operators.
+        known: values of placeholders; values of constant nodes are added.
     """
-    found: dict[Node, str] = {}
+    reasons: dict[Node, str] = {}
     for node in graph.nodes:
         if node.op != "call_function" or known.learn(node):
             continue
         if node.target is operator.getitem:
-            why = found.get(_first(node), "")
+            why = reasons.get(_first(node), "")
         else:
             why = refusal(node, known)
         if why:
-            found[node] = why
-    return found
+            reasons[node] = why
+    return reasons
 
 
 def refusal(node: Node, known: Known) -> str:
-    """Why a node cannot be converted; "" where it can. Looks at the node alone, and at what it reads.
+    """Returns the reason why a node cannot be converted, or ""; reads only the node and its inputs.
 
     Args:
-        node: of an FX graph.
+        node: node of an FX graph.
         known: values that depend on constants alone.
     """
     try:
@@ -186,24 +186,24 @@ def refusal(node: Node, known: Known) -> str:
 
 
 def _around(node: Node, known: Known) -> AtenContext:
-    """A context in which everything that a node reads is an input, but for what is known."""
+    """Builds a context in which all inputs of a node that are not constant are inputs of the graph."""
     read = [given for given in node.all_input_nodes if given.name not in known.arrays]
     kinds = {given.name: tensor_type(given.meta.get("val"), given.name) for given in read}
     return AtenContext(Builder("node", kinds), {name: name for name in kinds}, dict(known.arrays), OPSET)
 
 
 def convert(context: AtenContext, node: Node) -> None:
-    """Adds what a node computes.
+    """Adds the conversion of a node to the graph.
 
     Raises:
-        ModelError: an operator that is not supported, or not with these arguments.
+        ModelError: the operator, or one of its arguments, is not supported.
     """
     if node.target is operator.getitem:
-        place: Any = node.args[1]
-        part = context.parts.get(_first(node).name, {}).get(place)
+        number: Any = node.args[1]
+        part = context.parts.get(_first(node).name, {}).get(number)
         if part is None:
             raise ModelError(
-                f"outputs that are read must be supported, but got number {place} of {_first(node).name!r}"
+                f"outputs that are read must be supported, but got number {number} of {_first(node).name!r}"
             )
         context.values[node.name] = part
         return
@@ -216,13 +216,13 @@ def convert(context: AtenContext, node: Node) -> None:
     several = isinstance(node.meta["val"], (tuple, list))
     call.check_outputs()
     try:
-        found = converter(call)
+        converted = converter(call)
     except GraphError as error:
         raise ModelError(f"{call.op} node {call.title!r} cannot be converted: {error}") from None
-    if isinstance(found, str) and not several:
-        context.values[node.name] = _checked(call, found, node.meta["val"])
+    if isinstance(converted, str) and not several:
+        context.values[node.name] = _checked(call, converted, node.meta["val"])
         return
-    values = [found] if isinstance(found, str) else list(found)
+    values = [converted] if isinstance(converted, str) else list(converted)
     lacking = [i for i in range(len(node.meta["val"])) if call.reads(i) and (i >= len(values) or values[i] is None)]
     call.require(not lacking, "must not be asked for all outputs", f"{lacking} that are read")
     made = {i: _checked(call, v, node.meta["val"][i]) for i, v in enumerate(values) if v is not None}
@@ -230,7 +230,7 @@ def convert(context: AtenContext, node: Node) -> None:
 
 
 def _checked(call: AtenCall, value: str, wanted: torch.Tensor) -> str:
-    """A value in the type that PyTorch gives it: graphs compute 16-bit floats in float32."""
+    """Checks a value's shape and casts it to PyTorch's dtype: graphs compute 16-bit floats in float32."""
     kind = tensor_type(wanted, call.title)
     found = call.context.builder.type(value)
     call.require(found.shape == kind.shape, f"must give {kind}", found)
@@ -252,7 +252,7 @@ def _repeatable(node: Node) -> bool:
 
 
 def _large(node: Node) -> bool:
-    """Whether a value has too many elements to be computed before the network runs; views have none of their own."""
+    """Tells whether a value is too large to be computed at import; views have no elements of their own."""
     target: Any = node.target
     found = node.meta.get("val")
     values: Iterable[Any] = found if isinstance(found, (tuple, list)) else [found]
@@ -262,5 +262,5 @@ def _large(node: Node) -> bool:
 
 
 def known_of(tensors: Mapping[str, torch.Tensor]) -> Known:
-    """Constants, by the name of their placeholder."""
+    """Collects constants by the names of their placeholders."""
     return Known({name: array_of(tensor) for name, tensor in tensors.items()})

@@ -1,4 +1,4 @@
-"""Convolutions, products, pooling, softmax: windows slide over channels-last data, between transpositions."""
+"""Convolutions, products, pooling, softmax. Windows slide over channels-last data, between transpositions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autotune.graph.frontends.onnx.importer.windows import maxima_of_planes
 
 @converts("convolution.default")
 def convolution(call: AtenCall) -> str:
-    """Over one, two or three axes, in groups, depthwise, transposed; of a weight that is computed in one group."""
+    """Converts convolutions over one to three axes, with groups, depthwise, transposed, or with a computed weight."""
     rank = len(call.type(0).shape) - 2
     call.require_same_type(0, 1, 2)
     call.require(rank > 0 and len(call.type(1).shape) == rank + 2, "must have a batch", call.type(0))
@@ -47,7 +47,7 @@ def convolution(call: AtenCall) -> str:
 
 @converts("linear.default")
 def linear(call: AtenCall) -> str:
-    """x weight^T + bias."""
+    """Computes x weight^T + bias."""
     call.require_same_type(0, 1, 2)
     value, shape = call.value(0), call.type(0).shape
     rows = call.reshaped(value, (math.prod(shape[:-1]), shape[-1]))
@@ -59,7 +59,7 @@ def linear(call: AtenCall) -> str:
 
 @converts("mm.default", "bmm.default", "matmul.default")
 def product(call: AtenCall) -> str:
-    """Products of the last two axes."""
+    """Multiplies matrices in the last two axes."""
     call.require_same_type(0, 1)
     return _product(call, call.value(0), call.value(1))
 
@@ -70,7 +70,7 @@ def _product(call: AtenCall, left: str, right: str) -> str:
 
 
 def _matrices(call: AtenCall, left: str, right: str) -> str:
-    """Of two matrices; where the right one is a larger one that is turned, x w^T = (w x^T)^T leaves that as it lies."""
+    """Multiplies two matrices; a large transposed right factor stays in place by x w^T = (w x^T)^T."""
     before = _turned(call, right)
     if before and (again := _turned(call, before)):
         right, before = again, ""
@@ -82,21 +82,21 @@ def _matrices(call: AtenCall, left: str, right: str) -> str:
 
 
 def _turned(call: AtenCall, matrix: str) -> str:
-    """The matrix that another one is the transpose of; "" where it is none."""
+    """Returns the matrix that another one transposes, or ""."""
     node = call.context.builder.node(matrix)
     return node.inputs[0] if node is not None and node.op == "transpose" else ""
 
 
 @converts("mv.default", "dot.default")
 def product_with_vector(call: AtenCall) -> str:
-    """A matrix or a vector times a vector."""
+    """Multiplies a matrix or a vector by a vector."""
     call.require_same_type(0, 1)
     return layers.matmul(call.shared("MatMul", call.inputs[:2]))
 
 
 @converts("addmm.default", "baddbmm.default")
 def product_and_sum(call: AtenCall) -> str:
-    """beta * x + alpha * a b."""
+    """Computes beta * x + alpha * a b."""
     call.require_same_type(0, 1, 2)
     out = _product(call, call.value(1), call.value(2))
     added = call.value(0)
@@ -111,7 +111,7 @@ def product_and_sum(call: AtenCall) -> str:
 
 @converts("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
 def max_pool(call: AtenCall) -> list[str | None]:
-    """Largest elements of windows, and their places in the plane where those are read."""
+    """Computes maxima of windows, and their flat indices in the plane if these are read."""
     rank = 3 if "3d" in call.op else 2
     if call.reads(1):
         shared = _pool_call(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank))
@@ -123,14 +123,14 @@ def max_pool(call: AtenCall) -> list[str | None]:
 
 @converts("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
 def max_pool_alone(call: AtenCall) -> str:
-    """Largest elements of windows."""
+    """Computes maxima of windows."""
     rank = int(call.op[8])
     return _pool(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank))
 
 
 @converts("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def avg_pool(call: AtenCall) -> str:
-    """Means of windows."""
+    """Computes means of windows."""
     given = call.given.get("divisor_override")
     call.require(given is None, "must divide by the number of elements", f"divisor_override={given}")
     return _pool(call, "AveragePool", int(call.op[8]), count_include_pad=int(call["count_include_pad"]))
@@ -150,7 +150,7 @@ def _pool_call(call: AtenCall, op: str, rank: int, **attrs: Any) -> Call:
 
 @converts("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default", "adaptive_avg_pool1d.default")
 def adaptive_avg_pool(call: AtenCall) -> str:
-    """Means of windows that cover the input evenly; those of different extents are made one by one."""
+    """Computes means of windows that cover the input evenly; unequal windows take a matrix product per axis."""
     shape, out = call.type(0).shape, call.result.shape
     rank = int(call.op.partition("pool")[2][0])
     value, first = call.value(0), len(shape) - rank
@@ -166,7 +166,7 @@ def adaptive_avg_pool(call: AtenCall) -> str:
 
 
 def _adapted(call: AtenCall, value: str, axis: int, count: int) -> str:
-    """One axis as a product with the windows' shares of each element: (count, extent)."""
+    """Averages one axis by a product with the windows' shares of each element, (count, extent)."""
     shape = call.shape(value)
     extent, rank = shape[axis], len(shape)
     if extent == count:
@@ -186,14 +186,14 @@ def _adapted(call: AtenCall, value: str, axis: int, count: int) -> str:
 
 @converts("_softmax.default", "softmax.int", "_log_softmax.default", "log_softmax.int")
 def softmax(call: AtenCall) -> str:
-    """Along an axis."""
+    """Computes the softmax, or its logarithm, along an axis."""
     op = "LogSoftmax" if "log" in call.op else "Softmax"
     return layers.softmax(call.shared(op, call.inputs[:1], axis=call.axis()))
 
 
 @converts("_safe_softmax.default")
 def safe_softmax(call: AtenCall) -> str:
-    """Along an axis; rows that are all minus infinity become zeros."""
+    """Computes the softmax along an axis; rows of minus infinities become zeros."""
     value, axis = call.value(0), call.axis()
     out = layers.softmax(call.shared("Softmax", call.inputs[:1], axis=axis))
     largest = reduced(call, value, (axis,), "max", True)

@@ -1,4 +1,4 @@
-"""Modules of PyTorch, exported by `torch.export` as they are in evaluation mode."""
+"""Export of PyTorch modules by `torch.export` in evaluation mode."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def export(
     shapes: Mapping[str, Shape] | None = None,
     sizes: Mapping[str, Span] | None = None,
 ) -> ExportedProgram:
-    """Exports a module in evaluation mode, which it is in only meanwhile.
+    """Exports a module in evaluation mode and restores its mode afterwards.
 
     Args:
-        module: on the CPU.
+        module: module on the CPU.
         inputs: a tensor, a tuple of arguments of `forward`, or a mapping of them by name, which may also be the last of
             a tuple. Arguments may be tuples, lists and mappings of tensors. Numbers become part of the program.
-        shapes: of inputs by name; extents that are names in `sizes` stay open.
-        sizes: least and greatest value of each open size, by name.
+        shapes: shapes of inputs by name; extents that are names in `sizes` stay open.
+        sizes: minimum and maximum of each open size, by name.
 
     Raises:
-        ModelError: an input that is no tensor or number, shapes that are not those of `inputs`, or a module that
-            `torch.export` refuses, such as one whose `forward` branches on data.
+        ModelError: an input is not a tensor or number, shapes disagree with `inputs`, or `torch.export` refuses the
+            module, for example because its `forward` branches on data.
     """
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelError("`model` must be a torch.nn.Module that is not compiled by TorchScript, but got ScriptModule")
@@ -53,7 +53,7 @@ def export(
 
 
 def _arguments(module: torch.nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by place and by name."""
+    """Splits inputs into positional and keyword arguments."""
     args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     if args and isinstance(args[-1], Mapping):
         parameters = inspect.signature(module.forward).parameters.values()
@@ -65,7 +65,7 @@ def _arguments(module: torch.nn.Module, inputs: Any) -> tuple[tuple[Any, ...], d
 
 def _exported(module: torch.nn.Module, args: Any, kwargs: Any, shapes: Any) -> ExportedProgram:
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch warns of what its own layers do while it traces them
+        warnings.simplefilter("ignore")  # PyTorch warns about its own layers while it traces them
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
         except (TorchDynamoException, *DEPENDS) as error:
@@ -76,10 +76,10 @@ def _exported(module: torch.nn.Module, args: Any, kwargs: Any, shapes: Any) -> E
 def _opened(
     program: ExportedProgram, args: Any, kwargs: Any, shapes: Mapping[str, Shape], sizes: Mapping[str, Span]
 ) -> tuple[Any, Any, Any] | None:
-    """Arguments as large as sizes may be, and which of their axes are open; None where none is.
+    """Returns arguments enlarged to the maximum sizes, and their open axes; None without open axes.
 
     Raises:
-        ModelError: shapes of other inputs, or of another rank or extent than the inputs have.
+        ModelError: shapes are of other inputs, or of another rank or extent than the inputs.
     """
     leaves, spec = tree_flatten((args, kwargs))
     names = program.graph_signature.user_inputs
@@ -106,7 +106,7 @@ def _opened(
 
 
 def check_shape(name: str, shape: Shape, inputs: Mapping[str, Sequence[int | None]]) -> None:
-    """Holds a shape against those of inputs by name, whose extents are None where they are open.
+    """Checks a shape against those of inputs by name, whose open extents are None.
 
     Raises:
         ModelError: there is no such input, or it has another rank or extent.
@@ -122,7 +122,7 @@ def check_shape(name: str, shape: Shape, inputs: Mapping[str, Sequence[int | Non
 
 @contextmanager
 def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Puts a module into evaluation mode, and its parts back into training afterwards."""
+    """Sets a module to evaluation mode, and restores training mode of its parts afterwards."""
     training = [part for part in module.modules() if part.training]
     try:
         module.eval()

@@ -15,7 +15,7 @@ from autotune.graph.frontends.onnx.importer.reductions import reduced
 
 @converts("_native_batch_norm_legit_no_training.default", "batch_norm.default", "native_batch_norm.default")
 def batch_norm(call: AtenCall) -> str | list[str | None]:
-    """With constant statistics: x * scale + shift."""
+    """Normalises by constant statistics: x * scale + shift."""
     call.require(not call.given.get("training"), "must not be in training mode", "training=True")
     call.require_parameters(1, 2, 3, 4)
     alone = call.op == "batch_norm.default"
@@ -34,7 +34,7 @@ def batch_norm(call: AtenCall) -> str | list[str | None]:
 
 @converts("native_layer_norm.default")
 def layer_norm(call: AtenCall) -> list[str | None]:
-    """Over the last axes; mean and 1 / deviation where they are read."""
+    """Normalises over the last axes; also returns mean and 1 / deviation if they are read."""
     call.require_parameters(2, 3)
     shape = call.type(0).shape
     axis = len(shape) - len(call["normalized_shape"])
@@ -47,7 +47,7 @@ def layer_norm(call: AtenCall) -> list[str | None]:
 
 @converts("layer_norm.default")
 def layer_norm_alone(call: AtenCall) -> str:
-    """Over the last axes."""
+    """Normalises over the last axes."""
     call.require_parameters(2, 3)
     axis = len(call.type(0).shape) - len(call["normalized_shape"])
     inputs = [call.inputs[0], _scale(call, 2), call.inputs[3]]
@@ -56,7 +56,7 @@ def layer_norm_alone(call: AtenCall) -> str:
 
 
 def _scale(call: AtenCall, place: int) -> str:
-    """The name of an input, or of ones where there is none."""
+    """Returns the name of an input, or of a constant of ones if it is absent."""
     if call.inputs[place]:
         return call.inputs[place]
     name = f"{call.title}_ones"
@@ -66,20 +66,20 @@ def _scale(call: AtenCall, place: int) -> str:
 
 @converts("native_group_norm.default")
 def group_norm(call: AtenCall) -> list[str | None]:
-    """Groups of channels of each sample."""
+    """Normalises groups of channels of each sample."""
     call.require(not (call.reads(1) or call.reads(2)), "must have one output", "statistics that are read")
     return [_grouped(call, int(call["group"])), None, None]
 
 
 @converts("group_norm.default")
 def group_norm_alone(call: AtenCall) -> str:
-    """Groups of channels of each sample."""
+    """Normalises groups of channels of each sample."""
     return _grouped(call, int(call["num_groups"]))
 
 
 @converts("_native_batch_norm_legit.no_stats")
 def instance_norm(call: AtenCall) -> list[str | None]:
-    """Each channel over the batch and all places."""
+    """Normalises each channel over the batch and all positions."""
     call.require(not (call.reads(1) or call.reads(2)), "must have one output", "statistics that are read")
     shape = call.type(0).shape
     value = call.value(0)
@@ -97,7 +97,7 @@ def _grouped(call: AtenCall, groups: int) -> str:
 
 
 def _normalised(call: AtenCall, value: str, rows: int) -> str:
-    """Each of so many rows brought to mean 0 and variance 1."""
+    """Reshapes a value to `rows` rows and normalises each to mean 0 and variance 1."""
     shape = call.shape(value)
     columns = math.prod(shape) // rows
     ones, zeros = (call.constant(np.full(columns, v, np.float32)) for v in (1, 0))
@@ -107,7 +107,7 @@ def _normalised(call: AtenCall, value: str, rows: int) -> str:
 
 
 def _per_channel(call: AtenCall, value: str) -> str:
-    """Times weight plus bias, each with an element for each channel."""
+    """Multiplies by the weight and adds the bias, each with one element per channel."""
     names = list(call.given)
     call.require_parameters(names.index("weight"), names.index("bias"))
     shape = call.shape(value)
@@ -120,7 +120,7 @@ def _per_channel(call: AtenCall, value: str) -> str:
 
 @converts("rms_norm.default", "_fused_rms_norm.default")
 def rms_norm(call: AtenCall) -> str | list[str | None]:
-    """x over the root of the mean of its squares, over the last axes, times a weight."""
+    """Divides x by the root mean square over the last axes, and multiplies it by a weight."""
     value = call.value(0)
     rank = len(call.shape(value))
     axes = tuple(range(rank - len(call["normalized_shape"]), rank))

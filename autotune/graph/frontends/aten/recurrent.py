@@ -1,6 +1,6 @@
-"""Recurrent layers, layer by layer in ONNX's words: each direction is a loop, see `onnx.importer.recurrent`.
+"""Recurrent layers, converted to ONNX's: each direction is a loop, see `onnx.importer.recurrent`.
 
-PyTorch and ONNX have the gates of a layer in another order, and of several outputs other axes first.
+PyTorch and ONNX order the gates of a layer, and the axes of its outputs, differently.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from autotune.graph.frontends.onnx.importer.shapes import joined
 from autotune.graph.ir import Array
 
 _LSTM_MODE = 2
-"""Of oneDNN: `ideep::rnn_kind::LSTM`."""
+"""oneDNN's `ideep::rnn_kind::LSTM`."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of layer.
+    """A kind of recurrent layer.
 
     Attributes:
-        op: ONNX's name.
-        gates: places of ONNX's gates among PyTorch's.
-        states: how many are carried.
-        functions: activations of a direction; none: the usual ones.
+        op: name in ONNX.
+        gates: positions of ONNX's gates among PyTorch's.
+        states: number of states.
+        functions: activations of a direction; empty: the default ones.
     """
 
     op: str
@@ -48,7 +48,7 @@ _KINDS = {
 
 @converts("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 def layers(call: AtenCall) -> list[str]:
-    """Layers on top of each other: outputs of the last one, and the last states of all."""
+    """Converts stacked layers: outputs of the last one, and the final states of all."""
     kind, count = _KINDS[call.op.partition(".")[0]], 1 + bool(call["bidirectional"])
     call.require(not (call["train"] and call["dropout"]), "must not be trained", f"dropout={call['dropout']}")
     each = 4 if call["has_biases"] else 2
@@ -72,7 +72,7 @@ def layers(call: AtenCall) -> list[str]:
 
 @converts("mkldnn_rnn_layer.default")
 def one_layer(call: AtenCall) -> list[str | None]:
-    """A direction of an LSTM's layer, as PyTorch hands it to oneDNN."""
+    """Converts one direction of an LSTM layer in PyTorch's form for oneDNN."""
     plain = not call["batch_first"] and not call["bidirectional"] and call["num_layers"] == 1
     call.require(call["mode"] == _LSTM_MODE and plain, "must be a direction of an LSTM", f"mode={call['mode']}")
     weights = [call[f"weight{i}"] for i in range(4 if call["has_biases"] else 2)]
@@ -90,7 +90,7 @@ def _layer(
     states: Sequence[str | Array],
     direction: bytes,
 ) -> list[str]:
-    """One layer: (steps, batch, directions * width), and the last states, (directions, batch, width) each."""
+    """Converts one layer: outputs (steps, batch, directions * width), and final states (directions, batch, width)."""
     arrays = {name: _stacked(call, kind, weights, place) for place, name in enumerate("wr")}
     if len(weights[0]) > 2:
         arrays["b"] = np.concatenate([_stacked(call, kind, weights, 2), _stacked(call, kind, weights, 3)], 1)
@@ -108,7 +108,7 @@ def _layer(
 def _call(
     call: AtenCall, op: str, values: Mapping[str, str], arrays: Mapping[str, Array], attrs: Mapping[str, object]
 ) -> Call:
-    """A call in ONNX's words whose inputs are known by their letters, sequence lengths left out."""
+    """Builds an ONNX call whose inputs are keyed by their letters, without sequence lengths."""
     known = {*values, *arrays}
     inputs = tuple(name if name in known else "" for name in ("x", "w", "r", "b", "", "h", "c"))
     context = Context(call.context.builder, dict(values), dict(arrays), call.context.opset)
@@ -116,19 +116,19 @@ def _call(
 
 
 def _stacked(call: AtenCall, kind: _Kind, weights: Sequence[Sequence[Node]], place: int) -> Array:
-    """A weight of all directions, gates in ONNX's order, (directions, gates * width, ...)."""
-    found = []
+    """Stacks a weight of all directions, gates in ONNX's order: (directions, gates * width, ...)."""
+    reordered = []
     for nodes in weights:
         array = call.context.arrays.get(nodes[place].name)
         call.require(array is not None, "must have constant weights", nodes[place].name)
         assert array is not None
         parts = np.split(array.astype(np.float32), len(kind.gates))
-        found.append(np.concatenate([parts[gate] for gate in kind.gates]))
-    return np.stack(found)
+        reordered.append(np.concatenate([parts[gate] for gate in kind.gates]))
+    return np.stack(reordered)
 
 
 def _slice(call: AtenCall, node: Node, begin: int, count: int) -> str | Array:
-    """First states of a layer, (directions, batch, width)."""
+    """Slices the initial states of a layer: (directions, batch, width)."""
     array = call.context.arrays.get(node.name)
     if array is not None:
         part: Array = array[begin : begin + count].astype(np.float32)

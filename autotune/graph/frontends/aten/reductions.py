@@ -1,4 +1,4 @@
-"""Reductions over axes, running sums, and the places of extremes."""
+"""Reductions over axes, running sums, and the indices of extrema."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def _axes(call: AtenCall) -> tuple[int, ...]:
 
 @converts(*_REDUCERS)
 def reduce(call: AtenCall) -> str:
-    """Over some axes, or all."""
+    """Reduces over some axes, or all."""
     rank, axes = len(call.type(0).shape), _axes(call)
     if call.op == "mean.dim" and rank == 4 and axes == (2, 3) and call["dtype"] is None:
-        out = layers.global_pool(call.shared("GlobalAveragePool", call.inputs[:1]))  # channels of images come last
+        out = layers.global_pool(call.shared("GlobalAveragePool", call.inputs[:1]))  # makes images channels-last
         return call.reshaped(out, call.result.shape)
-    truths = call.type(0).dtype == BOOL and call.computed == "int64"  # how many there are fits 32 bits
+    truths = call.type(0).dtype == BOOL and call.computed == "int64"  # their count fits 32 bits
     value = call.operand(0, "int32" if truths else call.computed)
     out = reduced(call, value, axes, _REDUCERS[call.op], bool(call.given.get("keepdim", False)))
     return call.cast(out, "int64") if truths else out
@@ -40,7 +40,7 @@ def reduce(call: AtenCall) -> str:
 
 @converts("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
 def truths(call: AtenCall) -> str:
-    """Whether any, or all, are true."""
+    """Tells whether any, or all, elements are true."""
     value = call.cast(call.operand(0, BOOL), "int32")
     reducer = "max" if call.op.startswith("any") else "min"
     return call.cast(reduced(call, value, _axes(call), reducer, bool(call.given.get("keepdim", False))), BOOL)
@@ -48,7 +48,7 @@ def truths(call: AtenCall) -> str:
 
 @converts("max.dim", "min.dim")
 def extreme_with_place(call: AtenCall) -> list[str | None]:
-    """The extreme along an axis, and its place where that is read."""
+    """Computes the extremum along an axis, and its index if that is read."""
     value, op = call.operand(0, call.computed), call.op.partition(".")[0]
     keep, axis = bool(call["keepdim"]), call.axis()
     out = reduced(call, value, (axis,), op, keep)
@@ -58,7 +58,7 @@ def extreme_with_place(call: AtenCall) -> list[str | None]:
 
 @converts("argmax.default", "argmin.default")
 def place_of_extreme(call: AtenCall) -> str:
-    """Of the first largest or smallest element along an axis."""
+    """Computes the index of the first maximum or minimum along an axis."""
     call.require(call["dim"] is not None, "must name an axis", "dim=None")
     return _place(call, f"Arg{call.op[3:6].capitalize()}", call.axis(), bool(call["keepdim"]))
 
@@ -69,7 +69,7 @@ def _place(call: AtenCall, op: str, axis: int, keep: bool) -> str:
 
 @converts("var.correction", "var_mean.correction", "std.correction", "std_mean.correction")
 def variance(call: AtenCall) -> str | list[str | None]:
-    """Mean of the squared differences from the mean, times n / (n - correction)."""
+    """Computes the mean squared difference from the mean, times n / (n - correction), or its root."""
     value, axes = call.operand(0, call.computed), _axes(call)
     call.require(call.computed in FLOATS, "must reduce floating-point values", call.result)
     count = math.prod(call.shape(value)[a] for a in axes)
@@ -88,7 +88,7 @@ def variance(call: AtenCall) -> str | list[str | None]:
 
 @converts("linalg_vector_norm.default")
 def norm(call: AtenCall) -> str:
-    """Of order 1, 2 or infinity."""
+    """Computes vector norms of order 1, 2 or infinity."""
     value, order, keep = call.operand(0, call.computed), call["ord"], bool(call["keepdim"])
     call.require(order in (1, 2, math.inf), "must be of order 1, 2 or infinity", f"ord={order}")
     if order == 2:
@@ -99,7 +99,7 @@ def norm(call: AtenCall) -> str:
 
 @converts("logsumexp.default")
 def log_sum_exp(call: AtenCall) -> str:
-    """Logarithm of the sum of exponentials."""
+    """Computes the logarithm of the sum of exponentials."""
     axes = f"{call.title}_axes"
     call.context.arrays[axes] = np.array(call.axes(), np.int64)
     return reductions.reduce(call.shared("ReduceLogSumExp", [call.inputs[0], axes], keepdims=int(call["keepdim"])))
@@ -107,7 +107,7 @@ def log_sum_exp(call: AtenCall) -> str:
 
 @converts("cumsum.default")
 def running_sum(call: AtenCall) -> str:
-    """Along an axis."""
+    """Computes running sums along an axis."""
     name = f"{call.title}_axis"
     call.context.arrays[name] = np.array(call.axis(), np.int64)
     if call.type(0).dtype not in (call.result.dtype, call.computed):

@@ -1,4 +1,4 @@
-"""Images brought to another size, as ONNX's `Resize` is."""
+"""Image resizing, by the conversion of ONNX's `Resize`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "bicub
     *(f"_upsample_nearest_exact{rank}d.{kind}" for rank in (1, 2, 3) for kind in ("default", "vec")),
 )
 def to_nearest(call: AtenCall) -> str:
-    """Copies of elements: those whose place is rounded down, or whose middle is nearest.
+    """Resizes by copies of elements: index rounded down, or nearest centre.
 
-    Places are rounded to float32 as PyTorch's are: next to whole numbers they decide which element is copied.
+    Indices are computed in float32 like PyTorch's: near whole numbers the rounding decides which element is copied.
     """
     value, shape, out = call.value(0), call.type(0).shape, call.result.shape
     stated = _stated(call)
@@ -32,7 +32,7 @@ def to_nearest(call: AtenCall) -> str:
 
 
 def _stated(call: AtenCall) -> list[float]:
-    """Scales of sizes, where they are arguments."""
+    """Returns the scale factors among the arguments; empty if the call states sizes."""
     given = call.given.get("scale_factors") or [
         value for key, value in call.given.items() if key.startswith("scales") and value is not None
     ]
@@ -45,7 +45,7 @@ def _stated(call: AtenCall) -> list[float]:
     *(f"_upsample_bicubic2d_aa.{kind}" for kind in ("default", "vec")),
 )
 def interpolated(call: AtenCall) -> str:
-    """Weighted sums of neighbours."""
+    """Resizes by weighted sums of neighbours."""
     anti = call.op.partition(".")[0].endswith("_aa")
     cubic = "cubic" in call.op
     corners = bool(call["align_corners"])
@@ -56,12 +56,12 @@ def interpolated(call: AtenCall) -> str:
         coordinate_transformation_mode=b"align_corners" if corners else b"half_pixel",
         antialias=int(anti),
         exclude_outside=int(anti),
-        cubic_coeff_a=-0.5 if anti else -0.75,
+        cubic_coeff_a=-0.5 if anti else -0.75,  # PyTorch's coefficients
     )
 
 
 def _resized(call: AtenCall, **attrs: Any) -> str:
-    """Scales that are stated count; else those of the sizes."""
+    """Resizes by the stated scales, or by the ratio of sizes without these."""
     shape, out = call.type(0).shape, call.result.shape
     name = f"{call.title}_scales"
     scales = [m / n for n, m in zip(shape, out, strict=True)]

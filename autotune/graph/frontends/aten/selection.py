@@ -1,4 +1,4 @@
-"""Elements taken at places that are known or computed, and tensors that are filled with a number."""
+"""Elements at constant or computed indices, and constant tensors."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from search_space.ir.expr import BOOL
 
 @converts("embedding.default")
 def embedding(call: AtenCall) -> str:
-    """Rows of a table."""
+    """Gathers rows of a table."""
     call.require_inside(call["indices"], call.type(0).shape[0])
     return selection.gather(call.shared("Gather", call.inputs[:2], axis=0))
 
 
 @converts("index_select.default")
 def index_select(call: AtenCall) -> str:
-    """Places of an axis."""
+    """Gathers indices of an axis."""
     call.require_inside(call["index"], call.type(0).shape[call.axis()])
     return selection.gather(call.shared("Gather", [call.inputs[0], call.inputs[2]], axis=call.axis()))
 
 
 @converts("gather.default")
 def gather(call: AtenCall) -> str:
-    """out[i, j] = x[index[i, j], j] for axis 0; where the index has fewer places on other axes, the first ones."""
+    """Computes out[i, j] = x[index[i, j], j] for axis 0; the index may be smaller than x on other axes."""
     shape, wanted, axis = call.type(0).shape, call.type(2).shape, call.axis()
     call.require_inside(call["index"], shape[axis])
     same = all(n == m for a, (n, m) in enumerate(zip(shape, wanted, strict=True)) if a != axis)
@@ -40,7 +40,7 @@ def gather(call: AtenCall) -> str:
 
 @converts("scatter.value")
 def scattered(call: AtenCall) -> str:
-    """A number at one place along an axis, for all others."""
+    """Writes a number at one index along an axis, for all indices of the other axes."""
     value, axis, index = call.operand(0, call.computed), call.axis(), call.value(2)
     shape = call.shape(value)
     wanted = tuple(1 if a == axis else n for a, n in enumerate(shape))
@@ -53,30 +53,30 @@ def scattered(call: AtenCall) -> str:
 
 @converts("index.Tensor", "_unsafe_index.Tensor")
 def indexed(call: AtenCall) -> str:
-    """Places of axes that stand together, which broadcast against each other; or of one axis."""
+    """Indexes adjacent axes by indices that broadcast against each other, or one axis."""
     value, shape = call.value(0), call.type(0).shape
-    given = {axis: node for axis, node in enumerate(call["indices"]) if isinstance(node, Node)}
-    axes = list(given)
+    index_nodes = {axis: node for axis, node in enumerate(call["indices"]) if isinstance(node, Node)}
+    axes = list(index_nodes)
     call.require(axes == list(range(axes[0], axes[-1] + 1)), "must index axes that stand together", f"axes={axes}")
-    found = {axis: call.context.arrays.get(node.name) for axis, node in given.items()}
-    masks = [axis for axis, node in given.items() if node.meta["val"].dtype.itemsize == 1]
+    arrays = {axis: call.context.arrays.get(node.name) for axis, node in index_nodes.items()}
+    masks = [axis for axis, node in index_nodes.items() if node.meta["val"].dtype.itemsize == 1]
     call.require(not masks, "must index by numbers", "truth values")
     if call.op == "index.Tensor":
-        for axis, node in given.items():
+        for axis, node in index_nodes.items():
             call.require_inside(node, shape[axis], negative=True)
     if len(axes) == 1:
         (axis,) = axes
-        array = found[axis]
+        array = arrays[axis]
         if array is None:
-            return call.add("gather", [value, call.context.value(given[axis].name)], axis=axis)
+            return call.add("gather", [value, call.context.value(index_nodes[axis].name)], axis=axis)
         return taken(call, value, np.where(array < 0, array + shape[axis], array), axis)
-    if all(array is not None for array in found.values()) and (apart := _crossed(call, value, found)):
+    if all(array is not None for array in arrays.values()) and (apart := _crossed(call, value, arrays)):
         return apart
-    return _together(call, value, given)
+    return _together(call, value, index_nodes)
 
 
 def _crossed(call: AtenCall, value: str, found: dict[int, np.ndarray | None]) -> str:
-    """Places that differ along one axis each, as of rows and columns by themselves: taken one axis after the other."""
+    """Gathers axis by axis if each index varies along an axis of its own, as row and column indices do."""
     wanted = len(found)
     final = np.broadcast_shapes(*(array.shape for array in found.values() if array is not None))
     if len(final) != wanted:
@@ -93,7 +93,7 @@ def _crossed(call: AtenCall, value: str, found: dict[int, np.ndarray | None]) ->
 
 
 def _together(call: AtenCall, value: str, given: dict[int, Node]) -> str:
-    """Places of several axes as numbers of the axis that these are together."""
+    """Gathers by flat indices of several axes merged into one."""
     shape, axes = call.shape(value), list(given)
     rows = ""
     for axis in axes:
@@ -111,7 +111,7 @@ def _together(call: AtenCall, value: str, given: dict[int, Node]) -> str:
 @converts("full_like.default", "new_full.default", "zeros_like.default", "ones_like.default", "fill.Scalar")
 @converts("new_zeros.default", "new_ones.default", "scalar_tensor.default")
 def filled(call: AtenCall) -> str:
-    """One number in each element."""
+    """Fills a tensor with one number."""
     name = call.op.partition(".")[0]
     number = call.given.get("fill_value", call.given.get("value", 1 if "ones" in name else 0))
     kind = call.result
@@ -123,7 +123,7 @@ def filled(call: AtenCall) -> str:
 
 @converts("tril.default", "triu.default")
 def triangle(call: AtenCall) -> str:
-    """Elements on one side of a diagonal; zeros on the other."""
+    """Zeroes the elements on one side of a diagonal."""
     shape, side = call.type(0).shape, np.tril if call.op.startswith("tril") else np.triu
     kept = call.constant(side(np.ones(shape[-2:], bool), int(call["diagonal"])))
     if call.type(0).dtype == BOOL:
@@ -133,7 +133,7 @@ def triangle(call: AtenCall) -> str:
 
 @converts("select_scatter.default", "slice_scatter.default")
 def placed(call: AtenCall) -> str:
-    """Some places of an axis in which other elements stand."""
+    """Replaces adjacent indices of an axis by other elements."""
     value, axis = call.value(0), call.axis()
     extent = call.shape(value)[axis]
     more = call.value(1)

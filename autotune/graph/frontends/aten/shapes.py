@@ -1,4 +1,4 @@
-"""Operators that move elements: views, transpositions, concatenations, parts."""
+"""Operators that move elements: views, transpositions, concatenations, slices."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from autotune.graph.frontends.onnx.importer.spatial import pad
     *("squeeze.default", "squeeze.dim", "squeeze.dims", "_reshape_alias.default", "unflatten.int"),
 )
 def reshaped(call: AtenCall) -> str:
-    """The same elements in the shape that PyTorch says."""
+    """Reshapes to PyTorch's output shape."""
     return call.reshaped(call.value(0), call.result.shape)
 
 
 @converts("permute.default", "transpose.int", "t.default", "numpy_T.default", "movedim.int")
 def transposed(call: AtenCall) -> str:
-    """Axes in another order."""
+    """Permutes axes."""
     value = call.value(0)
     rank = len(call.shape(value))
     order = list(range(rank))
@@ -44,14 +44,14 @@ def transposed(call: AtenCall) -> str:
 
 @converts("expand.default", "expand_as.default", "broadcast_to.default")
 def expanded(call: AtenCall) -> str:
-    """To a shape with more elements."""
+    """Broadcasts to a larger shape."""
     value, shape = call.value(0), call.result.shape
     return value if call.shape(value) == shape else call.add("broadcast_to", [value], shape=shape)
 
 
 @converts("repeat.default", "tile.default")
 def tiled(call: AtenCall) -> str:
-    """Repeated along every axis, of which there may be more in front."""
+    """Repeats along every axis; further axes may be added in front."""
     value, counts = call.value(0), list(call["repeats" if call.op == "repeat.default" else "dims"])
     shape = call.shape(value)
     counts = [1] * (len(shape) - len(counts)) + counts
@@ -63,14 +63,14 @@ def tiled(call: AtenCall) -> str:
 
 @converts("repeat_interleave.self_int")
 def repeated_each(call: AtenCall) -> str:
-    """Each element of an axis several times."""
+    """Repeats each element of an axis."""
     call.require(call["dim"] is not None, "must name an axis", "dim=None")
     return repeated(call, call.value(0), call.axis(), int(call["repeats"]), each=True)
 
 
 @converts("cat.default", "concat.default", "concatenate.default")
 def concatenated(call: AtenCall) -> str:
-    """Along an axis; tensors of one axis without elements are left out."""
+    """Concatenates along an axis; empty one-dimensional tensors are ignored."""
     values = [call.context.value(node.name) for node in call["tensors"] if node.meta["val"].numel()]
     if any(call.context.builder.type(value).dtype != call.result.dtype for value in values):
         values = [call.cast(value, call.result.dtype) for value in values]
@@ -79,7 +79,7 @@ def concatenated(call: AtenCall) -> str:
 
 @converts("stack.default")
 def stacked(call: AtenCall) -> str:
-    """Along an axis of their own."""
+    """Stacks along a new axis."""
     axis = int(call["dim"]) % len(call.result.shape)
     values = [call.context.value(node.name) for node in call["tensors"]]
     shape = tuple(1 if a == axis else n for a, n in enumerate(call.result.shape))
@@ -87,7 +87,7 @@ def stacked(call: AtenCall) -> str:
 
 
 def part_of(call: Call, value: str, axis: int, start: int, size: int, step: int = 1) -> str:
-    """Evenly spaced places of an axis."""
+    """Slices evenly spaced indices of an axis."""
     shape = call.shape(value)
     if (start, size, step) == (0, shape[axis], 1):
         return value
@@ -101,7 +101,7 @@ def part_of(call: Call, value: str, axis: int, start: int, size: int, step: int 
 
 @converts("slice.Tensor")
 def sliced(call: AtenCall) -> str:
-    """Between two places of an axis."""
+    """Slices between two indices of an axis."""
     value, axis = call.value(0), call.axis()
     places = range(call.shape(value)[axis])[slice(call["start"], call["end"], call["step"])]
     return part_of(call, value, axis, places.start, len(places), places.step)
@@ -109,7 +109,7 @@ def sliced(call: AtenCall) -> str:
 
 @converts("select.int")
 def selected(call: AtenCall) -> str:
-    """One place of an axis, which goes."""
+    """Selects one index of an axis and removes the axis."""
     value, axis = call.value(0), call.axis()
     part = part_of(call, value, axis, call["index"] % call.shape(value)[axis], 1)
     return call.reshaped(part, call.result.shape)
@@ -117,7 +117,7 @@ def selected(call: AtenCall) -> str:
 
 @converts("narrow.default")
 def narrowed(call: AtenCall) -> str:
-    """Some places of an axis that stand together."""
+    """Slices adjacent indices of an axis."""
     value, axis = call.value(0), call.axis()
     return part_of(call, value, axis, call["start"] % call.shape(value)[axis], call["length"])
 
@@ -126,22 +126,22 @@ def narrowed(call: AtenCall) -> str:
     "split_with_sizes.default", "split.Tensor", "split.sizes", "chunk.default", "unbind.int", "unsafe_split.Tensor"
 )
 def split(call: AtenCall) -> list[str | None]:
-    """Into parts along an axis, which goes where they are of one place each; parts that are not read are not made."""
+    """Splits along an axis; `unbind` removes it. Parts that are not read are left out."""
     value, axis = call.value(0), call.axis()
-    whole = call.op == "unbind.int"
-    found: list[str | None] = []
+    unbound = call.op == "unbind.int"
+    parts: list[str | None] = []
     start = 0
     for place, part in enumerate(call.node.meta["val"]):
-        size = 1 if whole else int(part.shape[axis])
+        size = 1 if unbound else int(part.shape[axis])
         made = call.reshaped(part_of(call, value, axis, start, size), tuple(part.shape)) if call.reads(place) else None
-        found.append(made)
+        parts.append(made)
         start += size
-    return found
+    return parts
 
 
 @converts("flip.default")
 def flipped(call: AtenCall) -> str:
-    """Axes in the other direction."""
+    """Reverses axes."""
     value = call.value(0)
     for axis in call.axes("dims"):
         value = taken(call, value, np.arange(call.shape(value)[axis])[::-1], axis)
@@ -150,7 +150,7 @@ def flipped(call: AtenCall) -> str:
 
 @converts("roll.default")
 def rolled(call: AtenCall) -> str:
-    """Axes further on by some places, those that fall off at the end come first."""
+    """Rotates axes: elements that leave at the end enter at the start."""
     value, shifts, axes = call.value(0), call["shifts"], call["dims"]
     shape = call.shape(value)
     if not axes:
@@ -172,7 +172,7 @@ _MODES = {"constant_pad_nd": "constant", "reflection_pad": "reflect", "replicati
     *(f"{name}_pad{rank}d.default" for name in ("reflection", "replication") for rank in (1, 2, 3)),
 )
 def padded(call: AtenCall) -> str:
-    """By a number or by elements of the input; pairs of extents are given for the last axis first."""
+    """Pads by a number or by elements of the input; pairs of widths begin with the last axis."""
     given, rank = list(call[_padding(call)]), len(call.type(0).shape)
     before, after = given[::2][::-1], given[1::2][::-1]
     axes = range(rank - len(before), rank)
@@ -192,7 +192,7 @@ def _padding(call: AtenCall) -> str:
 
 @converts("as_strided.default")
 def strided(call: AtenCall) -> str:
-    """Another shape of all elements, as they lie in memory; nothing else that strides can say."""
+    """Reshapes all elements in memory order; other strides are refused."""
     source = call["self"].meta["val"]
     size, stride = list(call["size"]), list(call["stride"])
     span = 1 + sum((n - 1) * s for n, s in zip(source.shape, source.stride(), strict=True))
@@ -200,23 +200,23 @@ def strided(call: AtenCall) -> str:
     same = offset is None or offset == source.storage_offset()
     whole = math.prod(size) == math.prod(source.shape) == span and same
     call.require(whole, "must keep all elements", f"size={size}")
-    memory = np.empty(span, np.int64)  # place in memory → number of the element there
+    memory = np.empty(span, np.int64)  # offset in memory → number of the element there
     view = np.lib.stride_tricks.as_strided(memory, source.shape, [8 * s for s in source.stride()])
     view[...] = np.arange(span).reshape(source.shape)
     inside = sum((n - 1) * s for n, s in zip(size, stride, strict=True)) < span
-    kept = (
+    same_order = (
         inside
         and (
             np.lib.stride_tricks.as_strided(memory, size, [8 * s for s in stride]).reshape(-1) == np.arange(span)
         ).all()
     )
-    call.require(bool(kept), "must keep the order of elements", f"stride={stride}")
+    call.require(bool(same_order), "must keep the order of elements", f"stride={stride}")
     return call.reshaped(call.value(0), call.result.shape)
 
 
 @converts("pixel_shuffle.default")
 def pixel_shuffle(call: AtenCall) -> str:
-    """Channels to blocks of r x r."""
+    """Moves channels to blocks of r x r pixels."""
     value, r = call.value(0), int(call["upscale_factor"])
     *lead, c, h, w = call.shape(value)
     count = len(lead)
@@ -227,7 +227,7 @@ def pixel_shuffle(call: AtenCall) -> str:
 
 @converts("pixel_unshuffle.default")
 def pixel_unshuffle(call: AtenCall) -> str:
-    """Blocks of r x r to channels."""
+    """Moves blocks of r x r pixels to channels."""
     value, r = call.value(0), int(call["downscale_factor"])
     *lead, c, h, w = call.shape(value)
     count = len(lead)
@@ -238,7 +238,7 @@ def pixel_unshuffle(call: AtenCall) -> str:
 
 @converts("channel_shuffle.default")
 def channel_shuffle(call: AtenCall) -> str:
-    """Channels of groups in turns."""
+    """Transposes the channels of groups: channel c of group g becomes channel g of group c."""
     value, groups = call.value(0), int(call["groups"])
     n, c, *rest = call.shape(value)
     out = call.add("reshape", [value], shape=(n, groups, c // groups, *rest))

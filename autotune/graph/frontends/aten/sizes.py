@@ -1,9 +1,8 @@
-"""Graphs that PyTorch traced for any shape: at the sizes of a call each is a graph of known shapes.
+"""Specialisation of graphs that PyTorch traced for open shapes to the sizes of a call.
 
-Such a graph has sizes among its inputs, operations that compute with them, and fake tensors whose extents are symbols.
-Given the inputs of one call, each node is computed once more with fake tensors of the sizes at hand: numbers take the
-place of what computes them, and the other nodes know the shape of their value. What data alone decide, as how many
-elements are not zero, stays a symbol.
+Such a graph has sizes among its inputs, operations on them, and fake tensors with symbolic extents. Given the inputs of
+one call, each node is evaluated again with fake tensors of these sizes. Numbers replace operations on sizes, and the
+other nodes get static shapes. Extents that depend on data, such as the number of nonzero elements, stay symbols.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _CHECKS = ("aten._assert_scalar.default", "aten.sym_constrain_range.default")
-"""Operators that only check a number: of one that is known, PyTorch's guards have."""
+"""Operators that only check a number; for static numbers, PyTorch's guards have checked it already."""
 DEPENDS = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,
     UnsupportedOperatorException,
 )
-"""Raised by PyTorch where a shape, or which way a program goes, depends on elements of tensors."""
+"""Errors of PyTorch if a shape, or the control flow, depends on elements of tensors."""
 
 
 class UnknownShape(Exception):
@@ -38,32 +37,32 @@ class UnknownShape(Exception):
 
 
 def specialised(module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
-    """A graph at the sizes of some inputs; it takes the same inputs and gives the same outputs.
+    """Specialises a graph to the sizes of some inputs; its inputs and outputs stay the same.
 
     Args:
-        module: stays as it is.
-        inputs: of one call.
+        module: graph, not modified.
+        inputs: inputs of one call.
 
     Raises:
-        UnknownShape: what an operator does depends on the elements of tensors.
+        UnknownShape: an operator's shapes depend on elements of tensors.
     """
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    made, given = Graph(), iter(inputs)
+    graph, remaining = Graph(), iter(inputs)
     values: dict[Node, Any] = {}
     moved: dict[Node, Any] = {}
     with torch.no_grad(), mode:
         for node in module.graph.nodes:
-            value = _value(node, given, values, module, mode)
+            value = _value(node, remaining, values, module, mode)
             values[node] = value
             number = isinstance(value, (int, float, bool))
             if node.op == "call_function" and (number or _checked(node, values)):
                 moved[node] = value
                 continue
-            copied = made.node_copy(node, moved.__getitem__)
-            copied.name = node.name  # which a copy has not where it is a word of Python
+            copied = graph.node_copy(node, moved.__getitem__)
+            copied.name = node.name  # node_copy changes names that are Python keywords
             copied.meta["val"] = value
             moved[node] = value if number else copied
-    return GraphModule(module, made)
+    return GraphModule(module, graph)
 
 
 def _value(node: Node, given: Any, values: dict[Node, Any], module: GraphModule, mode: FakeTensorMode) -> Any:
@@ -89,5 +88,5 @@ def _faked(value: Any, mode: FakeTensorMode) -> Any:
 
 
 def _checked(node: Node, values: dict[Node, Any]) -> bool:
-    """Tells whether a node only checks numbers that are known."""
+    """Tells whether a node only checks static numbers."""
     return str(node.target) in _CHECKS and not any(isinstance(values[read], SYMBOLS) for read in node.all_input_nodes)

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch as arrays of NumPy on the same memory, and back."""
+"""Conversion of PyTorch tensors to NumPy arrays on the same memory, and back."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from autotune.graph.types import Array
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Its name in graphs: `float32` of `torch.float32`."""
+    """Returns a dtype's name in graphs: `float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's elements lie in memory by strides: not sparse, quantised, nested or as oneDNN has them."""
+    """Tells whether a tensor is strided: not sparse, quantised, nested or in oneDNN's layout."""
     return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """A CPU tensor's elements, on its memory."""
+    """Returns the elements of a CPU tensor as an array on the same memory."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor._is_zerotensor():  # PyTorch keeps no memory for it
+    if tensor._is_zerotensor():  # PyTorch allocates no memory for it
         tensor = tensor.clone()
     if tensor.dtype == torch.bfloat16:
         bits: Array = tensor.view(torch.int16).numpy()
@@ -32,7 +32,7 @@ def array_of(tensor: torch.Tensor) -> Array:
 
 
 def tensor_of(array: Array) -> torch.Tensor:
-    """An array's elements as a tensor, on its memory."""
+    """Returns the elements of an array as a tensor on the same memory."""
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

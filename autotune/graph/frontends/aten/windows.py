@@ -1,9 +1,9 @@
-"""Convolutions of which no operand is known before the network runs, and their gradients.
+"""Convolutions whose operands are all computed at run time, and their gradients.
 
-Weights change with each step of training, so that no kernel has them packed. Data and their gradients are convolutions
-by kernels that take weights as they are, channels last. Gradients of weights, and convolutions of few channels or of
-weights that are larger than the data, are products of matrices: the elements of all windows are put side by side
-(im2col: Chellapilla et al., "High performance convolutional neural networks for document processing", 2006).
+Weights change with each step of training, so no kernel has them packed. Convolutions, and gradients of their data, use
+kernels for channels-last data with weights as they are. Gradients of weights, and convolutions with few channels or
+with weights larger than the data, are matrix products. The elements of all windows are laid out side by side (im2col:
+Chellapilla et al., "High performance convolutional neural networks for document processing", 2006).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from autotune.graph.frontends.onnx.importer.reductions import reduced
 from search_space.operators.windows import padding_of
 
 _FEW = 16
-"""Channels below which they are too few to be the innermost axis of what is moved."""
+"""Minimum number of channels for them to be the innermost axis when elements are copied."""
 MOST_TAPS = 64
-"""Elements of a window of one channel, each of which is a slice of the data where windows overlap."""
+"""Maximum number of elements of a window of one channel; each is a slice of the data if windows overlap."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """A convolution over data (n, c, *extent) that gives (n, k, *count).
+    """A convolution from data (n, c, *extent) to (n, k, *count).
 
     Attributes:
-        kernel, stride, padding, dilation: for each axis.
-        groups: of channels.
+        kernel, stride, padding, dilation: numbers for each axis.
+        groups: number of groups of channels.
     """
 
     n: int
@@ -49,47 +49,47 @@ class Windows:
 
     @property
     def rank(self) -> int:
-        """Axes that windows slide over."""
+        """Number of axes that windows slide over."""
         return len(self.extent)
 
     @property
     def taps(self) -> int:
-        """Elements of a window, of one channel."""
+        """Number of elements of a window of one channel."""
         return math.prod(self.kernel)
 
     @property
     def places(self) -> int:
-        """Windows of all samples."""
+        """Number of windows of all samples."""
         return self.n * math.prod(self.count)
 
     @property
     def apart(self) -> bool:
-        """Whether windows cover the data side by side, as patches of an image do."""
+        """Tells whether windows tile the data without overlap, such as the patches of an image."""
         whole = all(n == m * k for n, m, k in zip(self.extent, self.count, self.kernel, strict=True))
         return whole and self.stride == self.kernel and not any(self.padding) and set(self.dilation) == {1}
 
     @property
     def wide(self) -> bool:
-        """Whether the weight is to stay as it is, (k, c, *kernel), and channels need not come last."""
+        """Tells whether the weight keeps its order, (k, c, *kernel), so that channels need not come last."""
         return self.c < _FEW or self.heavy
 
     @property
     def heavy(self) -> bool:
-        """Whether there are fewer windows than filters, so that weights are most of what is moved."""
+        """Tells whether there are fewer windows than filters, so that weights dominate memory traffic."""
         return self.k > self.places
 
     @property
     def back(self) -> Windows:
-        """Those of the gradient of data, over slopes that lie next to each other; the padding is another."""
+        """The convolution of the data's gradient over dense output gradients; its padding differs."""
         ones = (1,) * self.rank
         return replace(self, c=self.k, k=self.c, extent=self.count, count=self.extent, stride=ones)
 
 
 def windows_of(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> Windows:
-    """The windows of a call with the arguments of a convolution.
+    """Returns the windows of a call with the arguments of a convolution.
 
     Raises:
-        ModelError: a convolution that is transposed, or over large windows.
+        ModelError: the convolution is transposed, or its windows are large.
     """
     call.require(not call["transposed"], "must have a known weight where it is transposed", "one that is computed")
     (n, c, *extent), (k, _, *kernel) = call.shape(data), call.shape(weight)
@@ -102,12 +102,12 @@ def windows_of(call: AtenCall, data: str, weight: str, count: Sequence[int]) -> 
 
 
 def each_axis(given: Sequence[int], rank: int) -> tuple[int, ...]:
-    """A number for each axis, of one for all or of one each."""
+    """Expands one number for all axes to a number for each axis."""
     return tuple(given) * rank if len(given) == 1 else tuple(given)
 
 
 def convolved(call: AtenCall, data: str, weight: str, windows: Windows) -> str:
-    """Data (n, c, *extent) and weight (k, c, *kernel) to (n, k, *count)."""
+    """Adds the convolution of data (n, c, *extent) by a weight (k, c, *kernel): (n, k, *count)."""
     n, k, count = windows.n, windows.k, windows.count
     if windows.groups == 1 and (windows.heavy or (windows.apart and windows.wide)):
         filters = call.reshaped(weight, (k, windows.c * windows.taps))
@@ -119,26 +119,26 @@ def convolved(call: AtenCall, data: str, weight: str, windows: Windows) -> str:
 
 @converts("convolution_backward.default")
 def gradients(call: AtenCall) -> list[str | None]:
-    """Of a convolution: those of its data, of its weight and of its bias, where they are asked for."""
+    """Computes the gradients of a convolution's data, weight and bias, as far as requested."""
     call.require_same_type(0, 1, 2)
-    slope, data, weight = (call.value(place) for place in range(3))
+    slope, data, weight = (call.value(index) for index in range(3))
     windows = windows_of(call, data, weight, call.shape(slope)[2:])
     call.require(windows.rank in (1, 2), "must slide over one or two axes", f"{windows.rank} axes")
-    found: list[str | None] = [None] * 3
+    gradients: list[str | None] = [None] * 3
     parts: list[Callable[[], str]] = [
         lambda: _of_data(call, slope, weight, windows),
         lambda: _of_weight(call, slope, data, windows),
         lambda: reduced(call, slope, (0, *range(2, windows.rank + 2)), "sum", False),
     ]
-    for place, asked in enumerate(call["output_mask"]):
-        if asked and call.reads(place):
-            found[place] = parts[place]()
-    return found
+    for index, asked in enumerate(call["output_mask"]):
+        if asked and call.reads(index):
+            gradients[index] = parts[index]()
+    return gradients
 
 
 @converts("avg_pool2d_backward.default")
 def gradient_of_means(call: AtenCall) -> str:
-    """The slope of each window, shared out among its elements; windows that lie in the data and its padding alone."""
+    """Spreads the gradient of each window over its elements; windows must lie within the data and its padding."""
     slope, shape = call.value(0), call.result.shape
     kernel, padding = each_axis(call["kernel_size"], 2), each_axis(call["padding"], 2)
     counted = call["count_include_pad"] or not any(padding)
@@ -156,8 +156,8 @@ def gradient_of_means(call: AtenCall) -> str:
 
 @converts("max_pool2d_with_indices_backward.default")
 def gradient_of_maxima(call: AtenCall) -> str:
-    """The slope of each window at the place of its largest element."""
-    slope, place = call.value(0), call.cast(call.value(7), "int32")
+    """Assigns the gradient of each window to its largest element."""
+    slope, argmax = call.value(0), call.cast(call.value(7), "int32")
     call.require(len(call.result.shape) == 4, "must have a batch", call.type(1))
     n, c, h, w = call.result.shape
     kernel, padding, dilation = (each_axis(call[name], 2) for name in ("kernel_size", "padding", "dilation"))
@@ -167,17 +167,17 @@ def gradient_of_maxima(call: AtenCall) -> str:
     for tap in itertools.product(*map(range, kernel)):
         y, x = (np.arange(m) * s + t * d - p for t, (m, s, d, p) in zip(tap, sides, strict=True))
         here = call.constant((y[:, None] * w + x).astype(np.int32))
-        part = call.add("where", [call.add("equal", [place, here]), slope, call.scalar(0.0, slope)])
+        part = call.add("where", [call.add("equal", [argmax, here]), slope, call.scalar(0.0, slope)])
         parts.append(call.reshaped(part, (n, c, 1, math.prod(count))))
     taps = call.reshaped(_joined(call, parts, 2), (n, c * len(parts), math.prod(count)))
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     ends = [(m - 1) * s + r - e - p for (m, s, _, p), r, e in zip(sides, reach, (h, w), strict=True)]
-    after = tuple(map(max, ends, padding))  # windows of `ceil_mode` begin in the image and end beyond its padding
+    after = tuple(map(max, ends, padding))  # windows of `ceil_mode` may end beyond the image's padding
     return _added(call, taps, (h, w), kernel, stride, padding, dilation, after)
 
 
 def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
-    """A convolution of the slope with the weight turned over; with strides, products that are added up in place."""
+    """Computes the data's gradient by convolution with the flipped weight, or, with strides, by scattered products."""
     reach = [(k - 1) * d for k, d in zip(windows.kernel, windows.dilation, strict=True)]
     padding = tuple(r - p for r, p in zip(reach, windows.padding, strict=True))
     if windows.groups > 1:
@@ -195,7 +195,7 @@ def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
 
 
 def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
-    """The slope of all windows times their elements, in one product or in one for each element of a window."""
+    """Multiplies the gradients of all windows by their elements, in one product or in one per filter tap."""
     shape = (windows.k, windows.c // windows.groups, *windows.kernel)
     if windows.groups > 1:
         return _of_filters(call, slope, data, windows)
@@ -225,14 +225,14 @@ def _added(
     dilation: Sequence[int],
     after: Sequence[int] = (),
 ) -> str:
-    """Elements of windows (n, c * taps, windows) added up where they lie in the image."""
+    """Adds the elements of windows (n, c * taps, windows) at their positions in the image."""
     attrs = {"image": image, "block": block, "stride": stride, "dilation": dilation}
     attrs |= {"before": padding, "after": after or padding}
     return call.add("col2im", [value], **{name: tuple(each) for name, each in attrs.items()})
 
 
 def _of_grouped_data(call: AtenCall, slope: str, weight: str, windows: Windows, padding: Sequence[int]) -> str:
-    """The same of groups: in phases where windows stride; of dilated ones there are zeros between the slopes."""
+    """Computes the data's gradient of grouped convolutions: by phases, or with zeros between gradients if dilated."""
     if set(windows.stride) != {1} and set(windows.dilation) == {1}:
         return _in_phases(call, slope, weight, windows)
     n, k, *count = call.shape(slope)
@@ -252,14 +252,14 @@ def _of_grouped_data(call: AtenCall, slope: str, weight: str, windows: Windows, 
 
 
 def _in_phases(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
-    """Where windows stride: what meets the same elements of windows is a convolution of its own."""
+    """Computes the data's gradient of strided windows: a separate convolution for each phase of filter taps."""
     rank, groups, strides = windows.rank, windows.groups, windows.stride
     width, depth = windows.k // groups, windows.c // groups
     filters = call.reshaped(weight, (groups, width, depth, *windows.kernel))
     filters = call.add("transpose", [filters], axes=(*range(3, rank + 3), 1, 0, 2))
     filters = call.reshaped(filters, (*windows.kernel, width, windows.c))
     more = tuple(-k % s for k, s in zip(windows.kernel, strides, strict=True))
-    if any(more):  # an element that the filters lack is zero
+    if any(more):  # taps that the filters lack are zero
         filters = call.add("pad", [filters], before=(0,) * (rank + 2), after=(*more, 0, 0), value=0.0)
     parts = [-(-k // s) for k, s in zip(windows.kernel, strides, strict=True)]
     pairs = [n for pair in zip(parts, strides, strict=True) for n in pair]
@@ -275,7 +275,7 @@ def _in_phases(call: AtenCall, slope: str, weight: str, windows: Windows) -> str
 
 
 def _of_filters(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
-    """(k, c / groups, *kernel), of what channels of one group have met."""
+    """Computes the filters' gradient (k, c / groups, *kernel) from channels of the same group."""
     attrs = {name: getattr(windows, name) for name in ("kernel", "stride", "padding", "dilation", "groups")}
     out = call.add("conv_filters", [channels_last(call, data), channels_last(call, slope)], **attrs)
     rank = windows.rank
@@ -283,10 +283,10 @@ def _of_filters(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
 
 
 def _slid(call: AtenCall, data: str, filters: str, windows: Windows, sides: Sequence[tuple[int, int]] = ()) -> str:
-    """Data (n, c, *extent) and filters (*kernel, c / groups, k) to (n, k, *count), by kernels for channels-last data.
+    """Adds the channels-last convolution of data (n, c, *extent) by filters (*kernel, c / groups, k): (n, k, *count).
 
     Args:
-        sides: padding before and after each axis where it is not that of the windows.
+        sides: padding before and after each axis, if it differs from that of the windows.
     """
     padding = padding_of(windows.rank, tuple(sides) or windows.padding)
     attrs = {"stride": windows.stride, "padding": padding, "dilation": windows.dilation}
@@ -302,7 +302,7 @@ def _product(call: AtenCall, left: str, right: str) -> str:
 
 
 def _columns(call: AtenCall, data: str, windows: Windows) -> str:
-    """(c * taps, places): the elements of each window, those of a channel together as the weight has them."""
+    """Lays out the elements of each window as (c * taps, places), with taps of a channel adjacent as in the weight."""
     if windows.apart:
         split = [n for pair in zip(windows.count, windows.kernel, strict=True) for n in pair]
         patches = call.reshaped(data, (windows.n, windows.c, *split))
@@ -315,7 +315,7 @@ def _columns(call: AtenCall, data: str, windows: Windows) -> str:
 
 
 def _taps(call: AtenCall, data: str, windows: Windows, first: int) -> list[str]:
-    """Each element of all windows over the axes that begin with `first`."""
+    """Slices the data for each filter tap, over the axes from `first` on."""
     rank = windows.rank
     axes = range(first, first + rank)
     if any(windows.padding):
@@ -324,16 +324,16 @@ def _taps(call: AtenCall, data: str, windows: Windows, first: int) -> list[str]:
         data = call.add("pad", [data], before=tuple(sides), after=tuple(sides), value=0.0)
     size, step, begin = list(call.shape(data)), [1] * (rank + 2), [0] * (rank + 2)
     size[first : first + rank], step[first : first + rank] = windows.count, windows.stride
-    found = []
+    slices = []
     for tap in itertools.product(*map(range, windows.kernel)):
         for axis, place, dilation in zip(axes, tap, windows.dilation, strict=True):
             begin[axis] = place * dilation
-        found.append(call.add("slice", [data], begin=tuple(begin), size=tuple(size), step=tuple(step)))
-    return found
+        slices.append(call.add("slice", [data], begin=tuple(begin), size=tuple(size), step=tuple(step)))
+    return slices
 
 
 def _turned(call: AtenCall, weight: str, windows: Windows) -> str:
-    """(*kernel, k / groups, c), the elements of a window in the opposite order."""
+    """Reverses the taps of the weight and swaps its channels: (*kernel, k / groups, c)."""
     groups, taps = windows.groups, windows.taps
     width, depth = windows.k // groups, windows.c // groups
     flat = call.add("transpose", [call.reshaped(weight, (groups, width, depth, taps))], axes=(3, 1, 0, 2))
@@ -347,5 +347,5 @@ def _joined(call: AtenCall, parts: Sequence[str], axis: int) -> str:
 
 
 def _swapped(call: AtenCall, value: str) -> str:
-    """The first two axes exchanged."""
+    """Exchanges the first two axes."""
     return call.add("transpose", [value], axes=(1, 0, *range(2, len(call.shape(value)))))

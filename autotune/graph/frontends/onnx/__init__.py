@@ -1,1 +1,1 @@
-"""ONNX models and their files: read, completed by shapes, evaluated node by node."""
+"""ONNX models and their files: reading, shape inference, and evaluation node by node."""

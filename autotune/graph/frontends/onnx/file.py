@@ -1,8 +1,8 @@
-"""ONNX files read without their large weights, which are read from the file when an array is made of them.
+"""ONNX files read without their large weights, which are read from the file once an array needs them.
 
-`onnx.load` holds a file's bytes, then a copy in messages, and another is made for each array. Here the file is scanned
-for the fields of its messages (https://protobuf.dev/programming-guides/encoding), and a message is made of all but the
-bytes of large floats. In their place stands where they lie, as ONNX writes it of weights in files of their own.
+`onnx.load` keeps a file's bytes, a copy in messages, and another copy for each array. This module scans the file for
+the fields of its messages (https://protobuf.dev/programming-guides/encoding), and builds a message without the bytes of
+large floats. Instead, it records their position, as ONNX does for weights in separate files.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from autotune.graph.errors import ModelError
 from autotune.graph.ir import Array
 
 LEAST_BYTES = 1 << 16
-"""Of weights that are left in the file; no shape is computed from so many."""
+"""Minimum bytes of weights that stay in the file; shapes are never computed from so many."""
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _GRAPH, _INITIALIZER = 7, 5  # fields of a model, and of a graph
-_RAW_DATA, _DATA_LOCATION = 9, 14  # of a tensor
+_RAW_DATA, _DATA_LOCATION = 9, 14  # fields of a tensor
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _STAMP = "stamp"
 
 _Field = tuple[int, int, int, int]
-"""Number of a field, where it begins with its tag, where its payload begins, and where it ends."""
+"""A field: its number, the offsets of its tag and payload, and its end."""
 
 
 def read_without_weights(path: Path) -> onnx.ModelProto | None:
-    """The model in a file whose large weights `array_of` reads; None where it is not of a form in which that can be.
+    """Reads a model without its large weights, which `array_of` reads later; returns None if the file prevents it.
 
     Raises:
-        OSError: a file that cannot be read.
+        OSError: the file cannot be read.
     """
     if sys.byteorder != "little" or path.stat().st_size < LEAST_BYTES:
         return None
@@ -49,22 +49,22 @@ def read_without_weights(path: Path) -> onnx.ModelProto | None:
         try:
             model = onnx.ModelProto.FromString(b"".join(_model(data, str(path.resolve()), _stamp(path))))
         except (ValueError, IndexError, DecodeError):
-            return None  # whoever reads it whole says what is wrong with it
+            return None  # a full read reports the error in the file
     elsewhere = [tensor for tensor in _tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL]
     return model if all(_STAMP in _entries(tensor) for tensor in elsewhere) and not model.functions else None
 
 
 def is_of_one_file(model: onnx.ModelProto) -> bool:
-    """Whether `read_without_weights` has left weights of a model in its file: then no other file has any."""
+    """Tells whether `read_without_weights` left weights in the model's own file; then no other file has weights."""
     return any(tensor.data_location == TensorProto.EXTERNAL for tensor in model.graph.initializer)
 
 
 @contextmanager
 def reading_once(known: dict[Hashable, Array]) -> Iterator[None]:
-    """Has `array_of` read each weight of a file once, for a model that is read several times.
+    """Makes `array_of` read each weight of a file once while a model is read several times.
 
     Args:
-        known: what has been read so far.
+        known: arrays read so far, by position in the file.
     """
     token = _KNOWN.set(known)
     try:
@@ -77,34 +77,34 @@ _KNOWN: ContextVar[dict[Hashable, Array] | None] = ContextVar("known", default=N
 
 
 def array_of(tensor: TensorProto) -> Array:
-    """The elements of a tensor, of a file that `read_without_weights` has read, too.
+    """Returns the elements of a tensor, also of a file that `read_without_weights` has read.
 
     Raises:
-        ModelError: the file has been written to since, or elements of a type that ONNX does not define.
+        ModelError: the file has changed since, or ONNX does not define the element type.
     """
     element_type(tensor.data_type, tensor.name)
     entries = _entries(tensor) if tensor.data_location == TensorProto.EXTERNAL else {}
     if _STAMP not in entries:
         found: Array = numpy_helper.to_array(tensor)
         return found
-    known = _KNOWN.get()
-    if known is None:
+    arrays = _KNOWN.get()
+    if arrays is None:
         return _elements(tensor, entries)
     key = (*sorted(entries.items()), *tensor.dims, tensor.data_type)
-    if key not in known:
-        known[key] = _elements(tensor, entries)
-    return known[key]
+    if key not in arrays:
+        arrays[key] = _elements(tensor, entries)
+    return arrays[key]
 
 
 def element_type(number: int, name: str) -> np.dtype[Any]:
-    """NumPy's type of elements that have a number in ONNX.
+    """Returns NumPy's dtype of an element type of ONNX.
 
     Args:
-        number: of the type.
-        name: of the value that has it, for the message.
+        number: number of the element type.
+        name: name of the value, for the message.
 
     Raises:
-        ModelError: ONNX defines no tensor elements of that number.
+        ModelError: ONNX defines no element type of that number.
     """
     if number in TensorProto.DataType.values() and number != TensorProto.UNDEFINED:
         return helper.tensor_dtype_to_np_dtype(number)
@@ -114,10 +114,10 @@ def element_type(number: int, name: str) -> np.dtype[Any]:
 
 
 def check_weights(model: onnx.ModelProto) -> None:
-    """Checks that a model has the elements of all its tensors, or knows where they are left in its file.
+    """Checks that all tensors of a model have elements, or positions of these in the model's file.
 
     Raises:
-        ModelError: elements in a file of their own, whose folder a model in memory does not know.
+        ModelError: elements are in a separate file, whose folder a model in memory does not know.
     """
     for tensor in _tensors(model.graph):
         entries = _entries(tensor)
@@ -152,7 +152,7 @@ def _elements(tensor: TensorProto, entries: Mapping[str, str]) -> Array:
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """All tensors of a graph and of those in its nodes."""
+    """Yields all tensors of a graph and of the graphs in its nodes."""
     yield from graph.initializer
     for attribute in (attribute for node in graph.node for attribute in node.attribute):
         yield from (attribute.t, *attribute.tensors)
@@ -170,7 +170,7 @@ def _entries(tensor: TensorProto) -> dict[str, str]:
 
 
 def _model(data: mmap.mmap, path: str, stamp: str) -> Iterator[bytes]:
-    """The bytes of a model, in parts, without those of its large weights."""
+    """Yields the bytes of a model, in parts, without its large weights."""
     for number, begin, start, end in _fields(data, 0, len(data)):
         if number != _GRAPH:
             yield data[begin:end]
@@ -185,7 +185,7 @@ def _model(data: mmap.mmap, path: str, stamp: str) -> Iterator[bytes]:
 
 
 def _left(data: mmap.mmap, start: int, end: int, path: str, stamp: str) -> bytes | None:
-    """A tensor whose elements stay in the file; None where they must not."""
+    """Returns a tensor whose elements stay in the file; None if they must be read."""
     fields = list(_fields(data, start, end))
     raw = [field for field in fields if field[0] == _RAW_DATA]
     if len(raw) != 1 or raw[0][3] - raw[0][2] < LEAST_BYTES or any(f[0] == _DATA_LOCATION for f in fields):
@@ -203,10 +203,10 @@ def _left(data: mmap.mmap, start: int, end: int, path: str, stamp: str) -> bytes
 
 
 def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[_Field]:
-    """Fields of the message from `at` to `end`.
+    """Yields the fields of the message from `at` to `end`.
 
     Raises:
-        ValueError, IndexError: it is none.
+        ValueError, IndexError: the bytes are not a message.
     """
     while at < end:
         begin = at
@@ -228,7 +228,7 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[_Field]:
 
 
 def _read(data: mmap.mmap, at: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
+    """Returns a number of variable length, and the offset behind it."""
     value, shift = 0, 0
     while True:
         byte = data[at]

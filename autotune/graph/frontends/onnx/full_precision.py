@@ -1,4 +1,4 @@
-"""An ONNX model with 16-bit floats as the same model in float32, which every runtime computes."""
+"""Conversion of ONNX models with 16-bit floats to float32, which every runtime computes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from onnx import TensorProto, numpy_helper
 from search_space.dtypes import NARROW
 
 NARROW_TYPES = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
-"""ONNX's numbers of the 16-bit floats, and their names."""
+"""ONNX's numbers of the 16-bit floats → their names."""
 
 
 def narrow_types(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Names of the 16-bit floats that a model has values of, sorted; of a model whose types were inferred."""
+    """Lists the 16-bit float dtypes of a model's values, sorted; types must have been inferred."""
     graph = model.graph
     kinds = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output, *graph.value_info)}
     kinds |= {tensor.data_type for tensor in graph.initializer}
@@ -22,7 +22,7 @@ def narrow_types(model: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a model in which all that is of a 16-bit float is float32: the same numbers, without any rounding."""
+    """Copies a model with float32 in place of 16-bit floats: the same numbers, without any rounding."""
     out = onnx.ModelProto()
     out.CopyFrom(model)
     _widen_graph(out.graph)
@@ -30,7 +30,7 @@ def in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _widen_graph(graph: onnx.GraphProto) -> None:
-    """In place, with the graphs within its nodes."""
+    """Widens a graph and the graphs in its nodes in place."""
     for tensor in graph.initializer:
         _widen(tensor)
     for value in (*graph.input, *graph.output, *graph.value_info):

@@ -1,4 +1,4 @@
-"""Reads ONNX graphs, by path or by the name of one the `onnx` package ships, with every shape inferred."""
+"""Reads ONNX models by path, or by names of the `onnx` package's and our own, and infers every shape."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ZOO = {
     "vgg19": "vgg19",
     "zfnet512": "zfnet512",
 }
-"""Name of a network → the model-zoo graph inside the `onnx` package; its weights are of one value."""
+"""Name of a network → its model-zoo graph in the `onnx` package, whose weights are constant."""
 
 
 def model_path(name_or_path: str | PathLike[str]) -> Path:
-    """File of a model.
+    """Returns the file of a model.
 
     Raises:
-        ModelError: neither a known name nor an existing file.
+        ModelError: the text is neither a known name nor an existing file.
     """
     text = fspath(name_or_path)
     if text in ZOO:
@@ -52,11 +52,11 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
         return path
     if not path.exists() and (path.suffix == ".onnx" or len(path.parts) > 1):
         raise ModelError(f"`model` must be an existing file, but there is none at {text!r}")
-    known = [*ZOO, *BUILDERS]
-    near = difflib.get_close_matches(text, known, n=1)
+    names = [*ZOO, *BUILDERS]
+    near = difflib.get_close_matches(text, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ModelError(
-        f"`model` must be one of {', '.join(known)}, the path of an .onnx file, "
+        f"`model` must be one of {', '.join(names)}, the path of an .onnx file, "
         f"or package.module:function of a PyTorch module, but got model={text!r}{hint}"
     )
 
@@ -68,12 +68,12 @@ def load_model(
 
     Args:
         name_or_path: a name of `ZOO` or of `zoo.BUILDERS`, or the path of an .onnx file.
-        shapes: of inputs whose dimensions the model leaves open.
+        shapes: shapes of inputs whose dimensions the model leaves open.
         weights: whether the model has all of its weights; otherwise large ones may stay in the file, where the importer
             reads them, see `onnx.file`.
 
     Raises:
-        ModelError: an unknown name, a file that is no complete ONNX model, or inputs of dynamic shape.
+        ModelError: the name is unknown, the file is not a complete ONNX model, or inputs have dynamic shapes.
     """
     if fspath(name_or_path) in BUILDERS:
         return _inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
@@ -91,7 +91,7 @@ def load_model(
         ) from error
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
-    for number, node in enumerate(model.graph.node):  # of damaged files texts may be bytes
+    for number, node in enumerate(model.graph.node):  # strings of damaged files may be bytes
         if not node.output or not all(isinstance(text, str) for text in (node.op_type, node.domain, *node.output)):
             raise ModelError(
                 f"nodes of `model` must have an operator and an output, but got number {number} of model={str(path)!r}"
@@ -102,15 +102,15 @@ def load_model(
 def inferred(
     model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None, title: str = "a ModelProto"
 ) -> onnx.ModelProto:
-    """A copy of a model with every shape inferred.
+    """Copies a model and infers every shape.
 
     Args:
-        model: stays as it is.
-        shapes: of inputs whose dimensions the model leaves open.
-        title: what messages call the model.
+        model: model, not modified.
+        shapes: shapes of inputs whose dimensions the model leaves open.
+        title: name of the model in messages.
 
     Raises:
-        ModelError: inputs of dynamic shape, or shapes that do not agree.
+        ModelError: inputs have dynamic shapes, or shapes disagree.
     """
     given = onnx.ModelProto()
     given.CopyFrom(model)
@@ -118,7 +118,7 @@ def inferred(
 
 
 def _inferred(given: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, title: str) -> onnx.ModelProto:
-    """The same of a model that nobody else has, so that its weights need no copy."""
+    """Infers every shape of a model in place, so that its weights need no copy."""
     check_weights(given)
     make_dense(given.graph)
     _import_contributed(given)
@@ -139,9 +139,9 @@ def _inferred(given: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None
 
 
 def _import_contributed(model: onnx.ModelProto) -> None:
-    """Imports version 1 of ONNX Runtime's own domain where nodes are of it and the model does not say so.
+    """Imports version 1 of ONNX Runtime's own domain if nodes use it and the model does not import it.
 
-    ONNX Runtime takes such models, and its quantisers of weights write them.
+    ONNX Runtime accepts such models, and its weight quantisers write them.
     """
     if any(item.domain == MICROSOFT for item in model.opset_import):
         return
@@ -156,10 +156,10 @@ def _import_contributed(model: onnx.ModelProto) -> None:
 
 
 def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.ModelProto | None:
-    """The model with the shapes of the graph that is made of it; None where none can be made.
+    """Returns the model with the shapes of the graph imported from it; None if it cannot be imported.
 
     Raises:
-        ModelError: a shape that the model states is neither the graph's nor what ONNX infers.
+        ModelError: a stated shape is neither the graph's nor the one that ONNX infers.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -195,19 +195,19 @@ def _value(name: str, kind: TensorType) -> onnx.ValueInfoProto:
 
 
 def shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
-    """Shape of every value of the model that has a fixed one, by name."""
+    """Collects the static shapes of a model's values by name."""
     graph = model.graph
-    found = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    shapes_by_name = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.tensor_type.HasField("shape"):
             dims = value.type.tensor_type.shape.dim
             if all(dim.HasField("dim_value") for dim in dims):
-                found.setdefault(value.name, tuple(dim.dim_value for dim in dims))
-    return found
+                shapes_by_name.setdefault(value.name, tuple(dim.dim_value for dim in dims))
+    return shapes_by_name
 
 
 def _open_negative_dimensions(graph: onnx.GraphProto) -> None:
-    """Dimensions below 0 stand for any extent, as some exporters write them."""
+    """Opens dimensions below 0, by which some exporters mean any extent."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.HasField("dim_value") and dim.dim_value < 0:

@@ -1,7 +1,7 @@
-"""Nodes of ONNX models in NumPy, one at a time: by ONNX's own evaluator, but where that is wrong or slow.
+"""Evaluation of single ONNX nodes in NumPy: by ONNX's own evaluator, except where that is wrong or slow.
 
-It folds constants at import and decides where two runtimes disagree: it shares nothing with the importer's handlers
-and with graphs.
+It folds constants at import and decides between two runtimes that disagree: it shares no code with the importer's
+handlers and with graphs.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from autotune.graph.ir import Array
 from search_space.dtypes import NARROW
 
 TYPED = ("Cast", "CastLike", "ConstantOfShape")
-"""Operators whose result is of a type that they are told; of all others it is that of the floats that they read."""
+"""Operators whose attributes state their result's dtype; others have the dtype of the floats that they read."""
 
 SINCE = {"DequantizeLinear": 19, "QuantizeLinear": 19}
-"""Operators of which ONNX's evaluator has no older version, though those are special cases of this one."""
+"""Operators whose older versions ONNX's evaluator lacks, although they are special cases of this one."""
 
 
 class NodeError(ValueError):
-    """A node that cannot be computed here; the message names it and says why."""
+    """A node that cannot be evaluated; the message has its name and the reason."""
 
 
 def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> dict[str, Array]:
-    """Outputs of a node by name.
+    """Computes the outputs of a node by name.
 
     Args:
-        node: without graphs of its own.
-        values: of its inputs, by name.
+        node: node without subgraphs.
+        values: values of its inputs, by name.
         opset: version of the default domain.
 
     Raises:
-        NodeError: it cannot be computed.
+        NodeError: the node cannot be evaluated.
     """
     if node.op_type not in TYPED and (narrow := next(_narrow(node, values), None)) is not None:
         return _rounded(run_node(node, _widened(node, values), opset), narrow)
@@ -50,21 +50,21 @@ def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> d
     try:
         if own is not None:
             attrs = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-            found: Any = [own(attrs, opset, *(values[name] if name else None for name in node.input))]
+            outputs: Any = [own(attrs, opset, *(values[name] if name else None for name in node.input))]
         elif reason := _misread(node):
             raise ValueError(f"ONNX's evaluator {reason}")
         else:
             since = max(opset, SINCE.get(node.op_type, 0))
-            found = _by_evaluator(node, {name: values[name] for name in node.input if name}, since)
-    except Exception as error:  # ONNX's evaluator raises whatever its NumPy code does
+            outputs = _by_evaluator(node, {name: values[name] for name in node.input if name}, since)
+    except Exception as error:  # ONNX's evaluator raises whatever error its NumPy code raises
         raise NodeError(_message(node, str(error) or type(error).__name__)) from error
-    if len(found) != len(names) or not all(isinstance(value, (np.ndarray, np.generic)) for value in found):
+    if len(outputs) != len(names) or not all(isinstance(value, (np.ndarray, np.generic)) for value in outputs):
         raise NodeError(_message(node, "it gives no arrays"))
-    return dict(zip(names, map(np.asarray, found), strict=True))
+    return dict(zip(names, map(np.asarray, outputs), strict=True))
 
 
 def _narrow(node: onnx.NodeProto, values: Mapping[str, Array]) -> Iterator[np.dtype[Any]]:
-    """Types of the 16-bit floats that a node reads, which NumPy would compute in, function by function."""
+    """Yields the 16-bit float dtypes that a node reads, in which NumPy would round after each function."""
     return (values[name].dtype for name in node.input if name and str(values[name].dtype) in NARROW)
 
 
@@ -79,7 +79,7 @@ def _rounded(found: Mapping[str, Array], dtype: np.dtype[Any]) -> dict[str, Arra
 
 
 def _misread(node: onnx.NodeProto) -> str:
-    """What ONNX's evaluator does with a node that is not what runtimes do; "" where it does the same."""
+    """Returns how ONNX's evaluator deviates from runtimes for a node; "" if it does not."""
     if any(item.type == onnx.AttributeProto.GRAPH for item in node.attribute):
         return "does not see the values around a graph within a node"
     if node.op_type == "GridSample" and {item.s for item in node.attribute} >= {b"cubic", b"border"}:
@@ -94,7 +94,7 @@ def _misread(node: onnx.NodeProto) -> str:
 
 
 def _by_evaluator(node: onnx.NodeProto, arrays: Mapping[str, Array], opset: int) -> Any:
-    """By ONNX's evaluator, which wants a model to know the operator set and the types."""
+    """Evaluates a node by ONNX's evaluator, which needs a model with opset and types."""
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in arrays.items()
@@ -111,7 +111,7 @@ def _message(node: onnx.NodeProto, why: str) -> str:
 
 
 def _cum_sum(attrs: Attributes, opset: int, x: Array, axis: Array) -> Array:
-    """Running sums along an axis that is a scalar, or the one element of a vector, which ONNX's evaluator refuses."""
+    """Computes running sums along an axis given as a scalar or a vector; ONNX's evaluator rejects the latter."""
     way = int(axis.reshape(-1)[0])
     turned = np.flip(x, way) if attrs.get("reverse", 0) else x
     sums = np.cumsum(turned, way, dtype=x.dtype)
@@ -121,7 +121,7 @@ def _cum_sum(attrs: Attributes, opset: int, x: Array, axis: Array) -> Array:
 
 
 def _gather_elements(attrs: Attributes, opset: int, data: Array, indices: Array) -> Array:
-    """out[i, j] = data[indices[i, j], j] for axis 0; ONNX's evaluator reads other rows, or none."""
+    """Computes out[i, j] = data[indices[i, j], j] for axis 0; ONNX's evaluator reads other rows, or fails."""
     axis = int(attrs.get("axis", 0)) % data.ndim
     places = np.where(indices < 0, indices + data.shape[axis], indices)
     cut = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(indices.shape))
@@ -129,7 +129,7 @@ def _gather_elements(attrs: Attributes, opset: int, data: Array, indices: Array)
 
 
 def _log_softmax(attrs: Attributes, opset: int, x: Array) -> Array:
-    """Along an axis; before operator set 13, which ONNX's evaluator does not tell apart, along all from that one on."""
+    """Computes log-softmax along an axis; before opset 13, which ONNX's evaluator ignores, over all axes from it on."""
     axis = int(attrs.get("axis", 1 if opset < 13 else -1)) % x.ndim
     axes = tuple(range(axis, x.ndim)) if opset < 13 else axis
     below = x - x.max(axes, keepdims=True)
@@ -137,7 +137,7 @@ def _log_softmax(attrs: Attributes, opset: int, x: Array) -> Array:
 
 
 def _hardmax(attrs: Attributes, opset: int, x: Array) -> Array:
-    """1 at the first of the largest; before operator set 13 of all axes from one on, as in `_log_softmax`."""
+    """Writes 1 at the first maximum; before opset 13 of all axes from `axis` on, as in `_log_softmax`."""
     axis = int(attrs.get("axis", 1 if opset < 13 else -1)) % x.ndim
     rows = x.reshape(math.prod(x.shape[:axis]), -1) if opset < 13 else np.moveaxis(x, axis, -1)
     out = (np.arange(rows.shape[-1]) == rows.argmax(-1)[..., None]).astype(x.dtype)
@@ -149,7 +149,7 @@ def _softmax(attrs: Attributes, opset: int, x: Array) -> Array:
 
 
 def _mean(attrs: Attributes, opset: int, *values: Array) -> Array:
-    """Of operands that are brought to one shape."""
+    """Computes the mean of operands, which broadcast."""
     total = values[0]
     for value in values[1:]:
         total = total + value
@@ -159,7 +159,7 @@ def _mean(attrs: Attributes, opset: int, *values: Array) -> Array:
 def _batch_normalization(
     attrs: Attributes, opset: int, x: Array, scale: Array, shift: Array, mean: Array, variance: Array
 ) -> Array:
-    """By statistics that are given."""
+    """Normalises by given statistics."""
     if attrs.get("training_mode", 0):
         raise ValueError("`training_mode` must be 0, but got training_mode=1")
     wide = [a.reshape(-1, *[1] * (x.ndim - 2)) for a in (scale, shift, mean, variance)]
@@ -168,27 +168,27 @@ def _batch_normalization(
 
 
 def _unsqueeze(attrs: Attributes, opset: int, x: Array, axes: Array | None = None) -> Array:
-    """Axes of extent 1, in whatever order they are named."""
+    """Inserts axes of extent 1, named in any order."""
     return np.expand_dims(x, tuple(int(a) for a in (attrs["axes"] if axes is None else axes.reshape(-1))))
 
 
 def _squeeze(attrs: Attributes, opset: int, x: Array, axes: Array | None = None) -> Array:
-    """Without some axes of extent 1, in whatever order they are named; without all by default."""
+    """Removes axes of extent 1, named in any order; all by default."""
     named = attrs.get("axes") if axes is None else axes.reshape(-1)
     return np.squeeze(x, None if named is None else tuple(int(a) for a in named))
 
 
 def _upsample(attrs: Attributes, opset: int, x: Array, scales: Array | None = None) -> Array:
-    """By scales, as before operator set 11: along lines, or the nearest element, above where an axis shrinks."""
+    """Resizes by scales, as before opset 11: linear, or nearest, which rounds up along axes that shrink."""
     linear = attrs.get("mode", b"nearest") == b"linear"
     dtype = x.dtype
     for axis, scale in enumerate(np.asarray(attrs["scales"] if scales is None else scales, np.float64)):
         where, last = np.arange(int(x.shape[axis] * scale)) / scale, x.shape[axis] - 1
-        places = np.floor(where) if scale >= 1 or linear else np.ceil(where)
-        below = np.take(x, np.clip(places.astype(np.int64), 0, last), axis)
-        if linear and not (where == places).all():
-            above = np.take(x, np.clip(places.astype(np.int64) + 1, 0, last), axis)
-            share = (where - places).reshape(-1, *[1] * (x.ndim - axis - 1))
+        positions = np.floor(where) if scale >= 1 or linear else np.ceil(where)
+        below = np.take(x, np.clip(positions.astype(np.int64), 0, last), axis)
+        if linear and not (where == positions).all():
+            above = np.take(x, np.clip(positions.astype(np.int64) + 1, 0, last), axis)
+            share = (where - positions).reshape(-1, *[1] * (x.ndim - axis - 1))
             below = below * (1 - share) + above * share
         x = below
     return np.asarray(x, dtype)
@@ -213,4 +213,4 @@ OWN: dict[str, Callable[..., Array]] = {
     "Unsqueeze": _unsqueeze,
     "Upsample": _upsample,
 }
-"""Operator → its definition, given attributes, operator set and inputs."""
+"""Operator → its definition, a function of attributes, opset and inputs."""

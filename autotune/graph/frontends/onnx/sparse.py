@@ -1,4 +1,4 @@
-"""Sparse tensors of ONNX models as dense ones, which all that reads models knows."""
+"""Conversion of sparse tensors in ONNX models to dense ones, which all readers of models support."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from autotune.graph.limits import Budget
 
 
 def make_dense(graph: onnx.GraphProto, budget: Budget | None = None) -> None:
-    """Puts dense tensors in place of a graph's sparse ones, and of those in the graphs within its nodes.
+    """Replaces the sparse tensors of a graph, and of the graphs in its nodes, by dense ones.
 
     Args:
-        graph: is changed.
-        budget: of the bytes that they take together; by default one of its own.
+        graph: graph to change.
+        budget: budget of their bytes in total; None: a new one.
 
     Raises:
-        ModelError: tensors of too many bytes, or with indices that are not within them.
+        ModelError: tensors have too many bytes, or indices out of bounds.
     """
     budget = budget or Budget()
     for sparse in graph.sparse_initializer:
@@ -38,19 +38,19 @@ def make_dense(graph: onnx.GraphProto, budget: Budget | None = None) -> None:
 
 
 def _dense(sparse: onnx.SparseTensorProto, budget: Budget) -> Array:
-    """Elements of a sparse tensor, whose indices are numbers in the flat tensor (n,) or places in it (n, axes)."""
+    """Converts a sparse tensor, whose indices are flat numbers (n,) or positions (n, axes)."""
     name, shape = sparse.values.name, tuple(sparse.dims)
-    values, places = array_of(sparse.values), array_of(sparse.indices)
+    values, indices = array_of(sparse.values), array_of(sparse.indices)
     budget.take(f"the sparse tensor {name!r}", TensorType(shape, str(values.dtype)))
-    flat, columns = places.ndim == 1, places.reshape(len(places), -1)
+    flat, columns = indices.ndim == 1, indices.reshape(len(indices), -1)
     extents = np.array([math.prod(shape)] if flat else shape)
     if columns.shape != (len(values), len(extents)) or not ((columns >= 0) & (columns < extents)).all():
         raise ModelError(
             f"a sparse tensor must have an index within {list(shape)} for each value, but got {name!r} with others"
         )
-    found = np.zeros(shape, values.dtype)
+    dense = np.zeros(shape, values.dtype)
     if flat:
-        found.reshape(-1)[places] = values
+        dense.reshape(-1)[indices] = values
     else:
-        found[tuple(columns.T)] = values
-    return found
+        dense[tuple(columns.T)] = values
+    return dense

@@ -1,6 +1,6 @@
-"""ONNX's convolutions and pools by their definitions in NumPy, a place of the window after the other.
+"""ONNX's convolutions and pools by their definitions in NumPy, one element of the window after another.
 
-They are computed in whatever type of floats they are given, and share nothing with the importer or with graphs.
+They compute in any float dtype, and share no code with the importer or with graphs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Axis:
-    """How a window slides along one axis.
+    """A window that slides along one axis.
 
     Attributes:
-        extent: of the input.
-        kernel: elements of the window.
+        extent: extent of the input.
+        kernel: number of elements of the window.
         stride, dilation: steps of the window, and within it.
         before, after: padding.
-        output: places of the window.
+        output: number of positions of the window.
     """
 
     extent: int
@@ -40,12 +40,12 @@ class _Axis:
 
     @property
     def padded(self) -> int:
-        """Extent with the padding, and with what the last window reaches beyond it."""
+        """Extent with padding, including elements that the last window reaches beyond it."""
         last = (self.output - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
         return max(self.before + self.extent + self.after, last)
 
     def tap(self, place: int) -> slice:
-        """What one element of the window sees, from its first place to its last."""
+        """Returns the input elements that meet one element of the window, at all positions of the window."""
         start = place * self.dilation
         return slice(start, start + (self.output - 1) * self.stride + 1, self.stride)
 
@@ -55,12 +55,12 @@ def _numbers(attrs: Attributes, name: str, rank: int, default: int = 1) -> list[
 
 
 def _axes(attrs: Attributes, extents: Sequence[int], kernel: Sequence[int]) -> list[_Axis]:
-    """Where windows over an input lie."""
+    """Returns the windows over an input along each axis."""
     rank, kind = len(extents), attrs.get("auto_pad", b"NOTSET")
     strides, dilations = _numbers(attrs, "strides", rank), _numbers(attrs, "dilations", rank)
     pads = _numbers(attrs, "pads", 2 * rank, 0) if kind == b"NOTSET" else [0] * 2 * rank
     rounded = math.ceil if attrs.get("ceil_mode", 0) else math.floor
-    found = []
+    windows = []
     for axis, (n, k, s, d) in enumerate(zip(extents, kernel, strides, dilations, strict=True)):
         reach, before, after = (k - 1) * d + 1, pads[axis], pads[axis + rank]
         if kind in (b"SAME_UPPER", b"SAME_LOWER"):
@@ -70,9 +70,9 @@ def _axes(attrs: Attributes, extents: Sequence[int], kernel: Sequence[int]) -> l
             after = total - before
         else:
             output = rounded((n + before + after - reach) / s) + 1
-            output -= int((output - 1) * s >= n + before)  # no window begins behind the input
-        found.append(_Axis(n, k, s, d, before, after, output))
-    return found
+            output -= int((output - 1) * s >= n + before)  # no window begins beyond the input
+        windows.append(_Axis(n, k, s, d, before, after, output))
+    return windows
 
 
 def _padded(x: Array, axes: Sequence[_Axis], fill: float) -> Array:
@@ -84,13 +84,13 @@ Index = tuple[Any, ...]
 
 
 def _taps(axes: Sequence[_Axis]) -> Iterator[tuple[Index, Index]]:
-    """Indices of each place in the window, and of what all windows have there in the padded input."""
+    """Yields the index of each element in the window, and of the padded input's elements that meet it."""
     for place in itertools.product(*(range(a.kernel) for a in axes)):
         yield (..., *place), (..., *(a.tap(p) for a, p in zip(axes, place, strict=True)))
 
 
 def conv(attrs: Attributes, opset: int, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x (n, c, spatial...), weight (m, c / groups, window...)."""
+    """Computes the convolution of x (n, c, spatial...) by weight (m, c / groups, window...)."""
     groups, axes = int(attrs.get("group", 1)), _axes(attrs, x.shape[2:], weight.shape[2:])
     n, c = x.shape[:2]
     extents = [a.output for a in axes]
@@ -106,13 +106,13 @@ def _biased(out: Array, bias: Array | None) -> Array:
 
 
 def conv_transpose(attrs: Attributes, opset: int, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x (n, c, spatial...), weight (c, m / groups, window...): every element adds its multiple of the window."""
+    """Adds multiples of weight (c, m / groups, window...) for every element of x (n, c, spatial...)."""
     rank, groups = x.ndim - 2, int(attrs.get("group", 1))
     n, c = x.shape[:2]
     strides, dilations = _numbers(attrs, "strides", rank), _numbers(attrs, "dilations", rank)
     more, wanted = _numbers(attrs, "output_padding", rank, 0), attrs.get("output_shape")
     pads, kind = _numbers(attrs, "pads", 2 * rank, 0), attrs.get("auto_pad", b"NOTSET")
-    axes, kept = [], []
+    axes, crop = [], []
     for axis, (extent, k, s, d) in enumerate(zip(x.shape[2:], weight.shape[2:], strides, dilations, strict=True)):
         reached = (extent - 1) * s + (k - 1) * d + 1
         before, output = pads[axis], reached + more[axis] - pads[axis] - pads[axis + rank]
@@ -125,18 +125,18 @@ def conv_transpose(attrs: Attributes, opset: int, x: Array, weight: Array, bias:
             total = max(0, reached + more[axis] - output)
             before = total // 2 if kind == b"SAME_UPPER" else total - total // 2
         axes.append(_Axis(max(reached, before + output), k, s, d, 0, 0, extent))
-        kept.append(slice(before, before + output))
+        crop.append(slice(before, before + output))
     out = np.zeros((n, groups, weight.shape[1], *(a.extent for a in axes)), x.dtype)
     filters = weight.reshape(groups, c // groups, *weight.shape[1:]).swapaxes(1, 2)
     source = x.reshape(n, groups, c // groups, -1)
     for place, seen in _taps(axes):
         out[seen] += (filters[place] @ source).reshape(*out.shape[:3], *x.shape[2:])
-    cut: Index = (..., *kept)
+    cut: Index = (..., *crop)
     return _biased(out.reshape(n, -1, *out.shape[3:])[cut], bias)
 
 
 def max_pool(attrs: Attributes, opset: int, x: Array) -> Array:
-    """The largest element of each window."""
+    """Computes the maximum of each window."""
     axes = _axes(attrs, x.shape[2:], attrs["kernel_shape"])
     low = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     source, out = _padded(x, axes, low), np.full((*x.shape[:2], *(a.output for a in axes)), low, x.dtype)
@@ -146,7 +146,7 @@ def max_pool(attrs: Attributes, opset: int, x: Array) -> Array:
 
 
 def average_pool(attrs: Attributes, opset: int, x: Array) -> Array:
-    """The mean of each window over the elements that count: those of the input, and of its padding if it is said so."""
+    """Averages the elements of each window that count: those of the input, and of its padding if stated."""
     axes = _axes(attrs, x.shape[2:], attrs["kernel_shape"])
     counted = bool(attrs.get("count_include_pad", 0))
     around = [(0, 0), (0, 0), *((a.before, a.after) for a in axes)]
@@ -161,13 +161,13 @@ def average_pool(attrs: Attributes, opset: int, x: Array) -> Array:
 
 
 def global_max_pool(attrs: Attributes, opset: int, x: Array) -> Array:
-    """The largest element of each channel."""
+    """Computes the maximum of each channel."""
     found: Array = x.max(tuple(range(2, x.ndim)), keepdims=True)
     return found
 
 
 def local_response_normalization(attrs: Attributes, opset: int, x: Array) -> Array:
-    """x over a power of the sum of squares of its neighbours among the channels."""
+    """Divides x by a power of the sum of squares of neighbouring channels."""
     size, channels = int(attrs["size"]), x.shape[1]
     squares = np.zeros_like(x)
     for c in range(channels):

@@ -1,4 +1,4 @@
-"""Replaces operations by less: what changes nothing goes, what is written out becomes one operation."""
+"""Algebraic simplification: operations without effect are removed, and decomposed operations become one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from autotune.graph.passes.simplify import casts, identities, padding, patterns,
 from autotune.graph.passes.site import Rule, sweep
 
 RULES: tuple[Rule, ...] = (*views.RULES, *identities.RULES, *padding.RULES, *patterns.RULES, *casts.RULES)
-"""Every rule, in the order in which they are tried."""
+"""All rules, in the order in which they are tried."""
 
 __all__ = ["RULES", "simplify"]
 
 
 def simplify(graph: Graph) -> Graph:
-    """The graph after one sweep of every rule."""
+    """Sweeps the graph once with all rules."""
     return sweep(graph, *RULES)

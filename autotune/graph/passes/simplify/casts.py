@@ -1,4 +1,4 @@
-"""Conversions from and to 16-bit floats: values move in the narrow type, and what computes widens what it reads."""
+"""Conversions from and to 16-bit floats: values move in the narrow dtype, and operations widen what they read."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from autotune.graph.passes.site import Rule, Site
 from search_space.dtypes import FLOATS, NARROW
 
 MOVES = ("reshape", "transpose", "slice", "broadcast_to")
-"""Operations on one input that may as well come before a conversion, or after it."""
+"""Operations with one input that commute with a conversion."""
 
 
 def _widening(site: Site, name: str) -> Node | None:
-    """The conversion from 16 bits to float32 that gives a value."""
+    """Returns the node that converts 16 bits to float32 and produces a value, or None."""
     node = site.node(name, "cast")
     widens = node is not None and node.type.dtype == "float32" and site.type(node.inputs[0]).dtype in NARROW
     return node if widens else None
 
 
 def cast_of_same_type(site: Site, node: Node) -> str | None:
-    """What is of the type that it is converted to; nothing is lost on the way to float32 and back."""
+    """Removes conversions to a value's own dtype, also by way of float32, which loses nothing."""
     if node.op != "cast" or node.type.dtype not in FLOATS:
         return None
     if site.type(node.inputs[0]).dtype == node.type.dtype:
@@ -33,7 +33,7 @@ def cast_of_same_type(site: Site, node: Node) -> str | None:
 
 
 def widened_where_read(site: Site, node: Node) -> str | None:
-    """An operation that computes, on what its inputs were widened from."""
+    """Removes conversions before an operation that widens its inputs itself."""
     if find(node.op).moves or not any(_widening(site, name) for name in node.inputs):
         return None
     before = [_widening(site, name) for name in node.inputs]
@@ -42,7 +42,7 @@ def widened_where_read(site: Site, node: Node) -> str | None:
 
 
 def widened_after_moving(site: Site, node: Node) -> str | None:
-    """move(cast(x)) as cast(move(x)): half the bytes move."""
+    """Rewrites move(cast(x)) as cast(move(x)), which moves half the bytes."""
     before = _widening(site, node.inputs[0]) if node.op in MOVES else None
     if before is None:
         return None
@@ -51,7 +51,7 @@ def widened_after_moving(site: Site, node: Node) -> str | None:
 
 
 def rounded_before_moving(site: Site, node: Node) -> str | None:
-    """cast(move(x)) as move(cast(x)), where nobody else reads what was moved: the kernel of x may end with rounding."""
+    """Rewrites cast(move(x)) as move(cast(x)) if move(x) has no other reader: x's kernel may end with the rounding."""
     if node.op != "cast" or node.type.dtype not in NARROW:
         return None
     before = site.node(node.inputs[0], *MOVES)

@@ -1,4 +1,4 @@
-"""Element-wise operations that change nothing, or that another one says with less."""
+"""Element-wise operations that have no effect, or that a simpler operation replaces."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "abs": (0.0, math.inf),
     "softmax": (0.0, 1.0),
 }
-"""Between which values the results of an operation lie."""
+"""Lower and upper bounds of the results of operations."""
 
 _SUMS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d", "conv2d_transpose", "matmul", "batch_matmul")
 """Operations whose results are sums of products."""
 
 _KEEPING = ("reshape", "transpose", "slice", "max_pool2d")
-"""Operations whose results lie where their inputs do."""
+"""Operations whose results lie within the bounds of their inputs."""
 
 
 def neutral_operand(site: Site, node: Node) -> str | None:
-    """x + 0, x - 0, x * 1, x / 1, and an affine step of which that is one half or both.
+    """Simplifies x + 0, x - 0, x * 1, x / 1, and affine steps with a scale of 1 or a shift of 0.
 
-    All are exact, of NaN and infinities, too, but that x + 0 is 0 where x is -0: see `_is_no_sum`.
+    All are exact, for NaN and infinities too, except that -0 + 0 is 0: see `_is_no_sum`.
     """
     if node.op in _NEUTRAL:
         for source, other in list(orders(node))[: 2 if node.op in _COMMUTATIVE else 1]:
@@ -54,9 +54,10 @@ def neutral_operand(site: Site, node: Node) -> str | None:
 
 
 def _is_no_sum(site: Site, source: str, zeros: str, taken: bool = False) -> bool:
-    """Whether a sum with zeros, or a difference from them, is its other operand even where that is -0.
+    """Tells whether a sum with zeros, or a difference from them, equals its other operand even if that is -0.
 
-    So it is of integers, and of floats where -0 is added or 0 taken; a sum of products may be either zero as it is.
+    This holds for integers, and for floats if -0 is added or 0 subtracted. The sign of a zero that is a sum of products
+    is arbitrary, so these qualify, too.
     """
     array = site.array(zeros)
     assert array is not None
@@ -66,13 +67,13 @@ def _is_no_sum(site: Site, source: str, zeros: str, taken: bool = False) -> bool
 
 
 _OF_EQUALS: Mapping[str, bool] = {"subtract": False, "equal": True, "less_equal": True, "less": False}
-"""What operations on integers give for operands that are one value: no element of it need be read."""
+"""Results of integer operations with two equal operands, which need not be read."""
 
 
 def equal_operands(site: Site, node: Node) -> str | None:
-    """A choice between one value and itself is that value; a difference of an integer from itself is 0.
+    """Replaces a choice between a value and itself by it, and integer operations on equal operands by their result.
 
-    Of floats, NaN differs from itself, and infinities leave NaN.
+    Floats are excluded: NaN differs from itself, and infinities give NaN.
     """
     if node.op == "where" and node.inputs[1] == node.inputs[2]:
         value = site.new[node.inputs[1]]
@@ -90,13 +91,13 @@ def equal_operands(site: Site, node: Node) -> str | None:
 
 
 def bounds(site: Site, name: str) -> tuple[float, float]:
-    """Between which values an old value is known to lie."""
+    """Computes bounds of an old value."""
     node = site.graph.node(name)
     if node is None:
         return -math.inf, math.inf
     if node.op in _KEEPING or node.op == "avg_pool2d":
         low, high = bounds(site, node.inputs[0])
-        # Padding of an average may count as zeros, and rounding may take it past the others' largest.
+        # Padding of an average may count as zeros, and rounding may exceed the largest input.
         return (low, high) if node.op in _KEEPING else (0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
     if node.op == "clip":
         return min(node.attrs["low"], node.attrs["high"]), node.attrs["high"]
@@ -107,10 +108,10 @@ def bounds(site: Site, name: str) -> tuple[float, float]:
 
 
 def _limits(site: Site, node: Node) -> tuple[str, float, float] | None:
-    """A node that limits its operand from below, above or both: the operand and the limits, none of which is NaN."""
+    """Returns the operand and limits of a node that limits it from below, above or both; no limit is NaN."""
     if node.op == "clip":
         low, high = node.attrs["low"], node.attrs["high"]
-        # Where the lower limit is the greater one, all numbers become the upper one.
+        # If the lower limit is the greater one, all numbers become the upper one.
         return None if math.isnan(low) or math.isnan(high) else (node.inputs[0], min(low, high), high)
     if node.op in ("relu", "relu6"):
         return node.inputs[0], *_BOUNDS[node.op]
@@ -123,11 +124,11 @@ def _limits(site: Site, node: Node) -> tuple[str, float, float] | None:
 
 
 def limited(site: Site, node: Node) -> str | None:
-    """Limits: those that the operand keeps anyhow go, two after each other are one, (0, inf) is relu, (0, 6) relu6."""
-    found = _limits(site, node)
-    if found is None or not node.type.dtype.startswith("float"):
+    """Simplifies limits: drops redundant ones, merges consecutive ones, writes (0, inf) as relu and (0, 6) as relu6."""
+    limits = _limits(site, node)
+    if limits is None or not node.type.dtype.startswith("float"):
         return None
-    source, low, high = found
+    source, low, high = limits
     before = site.graph.node(source)
     inner = _limits(site, before) if before is not None and site.private(source) else None
     if inner is not None:
@@ -135,10 +136,10 @@ def limited(site: Site, node: Node) -> str | None:
         if max(low, inner_low) <= min(high, inner_high):
             source, low, high = name, max(low, inner_low), min(high, inner_high)
     least, most = bounds(site, source)
-    # A limit that holds already is none.
+    # A limit that the operand satisfies already is dropped.
     wanted = (-math.inf if low <= least else low), (math.inf if high >= most else high)
     op = _operation(*wanted)
-    if (op, source, *wanted) == (node.op, *found):
+    if (op, source, *wanted) == (node.op, *limits):
         return None
     if op is not None:
         return _limit(site, node, op, source, wanted)
@@ -147,7 +148,7 @@ def limited(site: Site, node: Node) -> str | None:
 
 
 def _operation(low: float, high: float) -> str | None:
-    """What says two limits with least; None where neither is a number."""
+    """Returns the simplest operation with two limits; None if both are infinite."""
     if low == -math.inf:
         return None if high == math.inf else "minimum"
     if high == math.inf:

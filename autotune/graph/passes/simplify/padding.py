@@ -13,7 +13,7 @@ Sides = tuple[tuple[int, int], ...]
 
 
 def _padded(site: Site, node: Node) -> tuple[Node, Sides] | None:
-    """The pad before a layer, and with its rows and columns what the layer pads, where it pads no more."""
+    """Returns the pad node before a layer, if it pads only rows and columns, and the sum of both paddings."""
     pad = site.node(node.inputs[0], "pad")
     if pad is None or len(pad.type.shape) != 4:
         return None
@@ -24,7 +24,7 @@ def _padded(site: Site, node: Node) -> tuple[Node, Sides] | None:
 
 
 def into_convolution(site: Site, node: Node) -> str | None:
-    """Zeros before a convolution are its padding."""
+    """Turns zeros padded before a convolution into its padding."""
     if node.op not in ("conv2d", "depthwise_conv2d") or (found := _padded(site, node)) is None:
         return None
     pad, total = found
@@ -35,10 +35,10 @@ def into_convolution(site: Site, node: Node) -> str | None:
 
 
 def into_pool(site: Site, node: Node) -> str | None:
-    """Padding before a pool that is as good as the pool's own.
+    """Turns padding before a pooling into its own padding if that is equivalent.
 
-    What a largest element ignores is the least number, or zero among numbers that are not negative, as a window always
-    has an element of its own. Zeros before a mean are padding that counts.
+    Maxima ignore minus infinity, and zeros among numbers that are not negative, as every window has an element of the
+    image. Zeros before a mean are padding that counts.
     """
     if node.op not in ("max_pool2d", "avg_pool2d") or (found := _padded(site, node)) is None:
         return None

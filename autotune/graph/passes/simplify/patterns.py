@@ -1,4 +1,4 @@
-"""Layers that exporters write out in small operations: gelu, silu, softmax, layer normalisation."""
+"""Layers that exporters decompose into small operations: gelu, silu, softmax, layer normalisation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from search_space.operators.estimates import STEP
 
 
 def _product(site: Site, name: str, root: bool = True) -> tuple[Counter[str], float]:
-    """A value as a product: its factors, and the number that all constant ones make.
+    """Returns a value as a product: its factors, and the product of all constant ones.
 
-    Products are gone into where nobody else reads them; `root` is the value that is replaced, whoever reads it.
+    Products without other readers are expanded; `root` marks the value that is replaced, which may have any readers.
     """
     number = site.scalar(name)
     if number is not None:
@@ -38,17 +38,17 @@ def _product(site: Site, name: str, root: bool = True) -> tuple[Counter[str], fl
 
 
 def _close(value: float, expected: float, tolerance: float = 1e-5) -> bool:
-    """Numbers in weights were rounded to float32, or written with as many digits."""
+    """Tells whether numbers are equal up to the rounding of weights to float32 or of printed digits."""
     return math.isclose(value, expected, rel_tol=tolerance)
 
 
 def _precision(site: Site, x: str) -> float:
-    """Of numbers beside a value: models in 16-bit floats have them rounded."""
+    """Returns the relative rounding error of numbers beside a value: models in 16-bit floats round them."""
     return max(STEP.get(site.type(x).dtype, 0.0), 1e-5)
 
 
 def gelu(site: Site, node: Node) -> str | None:
-    """x / 2 * (1 + erf(x / sqrt(2))), in any order and grouping of the factors."""
+    """Recognises x / 2 * (1 + erf(x / sqrt(2))), in any order and grouping of the factors."""
     if node.op not in ("multiply", "divide"):
         return None
     factors, number = _product(site, node.name)
@@ -74,7 +74,7 @@ def _is_one_plus_erf(site: Site, name: str, x: str) -> bool:
 
 
 def silu(site: Site, node: Node) -> str | None:
-    """x * sigmoid(x)."""
+    """Recognises x * sigmoid(x)."""
     if node.op != "multiply":
         return None
     for x, gate in orders(node):
@@ -85,13 +85,13 @@ def silu(site: Site, node: Node) -> str | None:
 
 
 def _reduction(site: Site, name: str) -> Node | None:
-    """The reduction of a value that keeps the reduced axis, as one of extent 1, by a reshape."""
-    kept = site.node(name, "reshape")
-    return site.node(kept.inputs[0], "reduce") if kept is not None else None
+    """Returns the reduction behind a reshape that keeps the reduced axis with extent 1, or None."""
+    view = site.node(name, "reshape")
+    return site.node(view.inputs[0], "reduce") if view is not None else None
 
 
 def _over_rows(site: Site, name: str, reducer: str, source: str) -> bool:
-    """Whether a value is the reduction of the rows of `source`, with the last axis kept as one of extent 1."""
+    """Tells whether a value reduces the last axis of `source` and keeps it with extent 1."""
     shape = site.type(source).shape
     if site.type(name).shape != (*shape[:-1], 1):
         return False
@@ -103,21 +103,21 @@ def _over_rows(site: Site, name: str, reducer: str, source: str) -> bool:
 
 
 def _by_rows(site: Site, op: str, x: str, inputs: list[str], node: Node, **attrs: float) -> str:
-    """An operation on the rows of a matrix, of an array of any rank."""
+    """Applies an operation on matrix rows to an array of any rank."""
     shape = site.type(x).shape
     rows = site.reshaped(site.new[x], (math.prod(shape[:-1]), shape[-1]))
     return site.reshaped(site.add(op, [rows, *inputs], node.name, **attrs), shape)
 
 
 def softmax(site: Site, node: Node) -> str | None:
-    """exp(x - max(x)) / sum(exp(x - max(x))) of each row; without the maximum, too, which changes no value."""
+    """Recognises exp(x - max(x)) / sum(exp(x - max(x))) of each row."""
     if node.op != "divide":
         return None
     exp, total = node.inputs
     exponent = site.node(exp, "exp")
     if exponent is None or not _over_rows(site, total, "sum", exp):
         return None
-    # Without the largest taken off, the exponentials of what is above 88 are infinite, and their quotients NaN.
+    # Without the subtracted maximum, exponentials of numbers above 88 are infinite, and their quotients NaN.
     shifted = site.node(exponent.inputs[0], "subtract")
     if shifted is None or not _over_rows(site, shifted.inputs[1], "max", shifted.inputs[0]):
         return None
@@ -126,7 +126,7 @@ def softmax(site: Site, node: Node) -> str | None:
 
 
 def layer_norm(site: Site, node: Node) -> str | None:
-    """(x - mean(x)) / sqrt(mean((x - mean(x))²) + epsilon) of each row, gamma ones and beta zeros."""
+    """Recognises (x - mean(x)) / sqrt(mean((x - mean(x))²) + epsilon) of each row; gamma is 1 and beta 0."""
     for centred, root in orders(node) if node.op == "multiply" else [node.inputs] if node.op == "divide" else []:
         x, epsilon = _centre(site, centred), _epsilon(site, root, centred, node.op == "divide")
         if x is not None and epsilon is not None and node.type.dtype == "float32":
@@ -137,13 +137,13 @@ def layer_norm(site: Site, node: Node) -> str | None:
 
 
 def _centre(site: Site, name: str) -> str | None:
-    """x, where the value is x - mean(x)."""
+    """Returns x if the value is x - mean(x), otherwise None."""
     node = site.node(name, "subtract")
     return node.inputs[0] if node is not None and _over_rows(site, node.inputs[1], "mean", node.inputs[0]) else None
 
 
 def _epsilon(site: Site, name: str, centred: str, divided: bool) -> float | None:
-    """Epsilon, where the value is the root (or one over it) of the mean square of `centred` plus epsilon."""
+    """Returns epsilon if the value is the root, or its inverse, of the mean square of `centred` plus epsilon."""
     if not divided and (over := site.node(name, "divide")) is not None and site.scalar(over.inputs[0]) == 1:
         name, divided = over.inputs[1], True
     root = site.node(name, "sqrt" if divided else "rsqrt")
@@ -159,7 +159,7 @@ def _epsilon(site: Site, name: str, centred: str, divided: bool) -> float | None
 
 
 def into_layer_norm(site: Site, node: Node) -> str | None:
-    """Products with and sums of one number a column after layer normalisation are its gamma and beta."""
+    """Folds per-column products and sums after layer normalisation into its gamma and beta."""
     if node.op not in ("multiply", "add", "affine"):
         return None
     for name, *operands in [node.inputs] if node.op == "affine" else orders(node):
@@ -190,7 +190,7 @@ def into_layer_norm(site: Site, node: Node) -> str | None:
 
 
 def _by_column(site: Site, name: str, columns: int) -> Array | None:
-    """A constant as (columns,) numbers that are computed with, where it differs along no other axis."""
+    """Returns a constant as (columns,) numbers, widened from 16 bits; None if it varies along another axis."""
     array = site.array(name)
     if array is None or array.size not in (1, columns) or (array.size > 1 and array.shape[-1] != columns):
         return None

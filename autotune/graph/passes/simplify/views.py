@@ -1,4 +1,4 @@
-"""Operations that move elements, and move none, or move what was moved before."""
+"""Operations that only move elements: those without effect are removed, consecutive ones are merged."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from autotune.graph.passes.layout import compose, identity, inverse, keeps_order
 from autotune.graph.passes.site import Rule, Site
 
 MOST_PARTS = 64
-"""Parts of one concatenation that are made of several."""
+"""Maximum number of parts of a merged concatenation."""
 
 
 def unmoved(site: Site, node: Node) -> str | None:
-    """What gives its input as it is: a reshape to the same shape, a slice of the whole, a concat of one, no padding."""
+    """Removes reshapes to the same shape, slices of everything, concatenations of one part, and empty padding."""
     if node.op not in ("reshape", "transpose", "slice", "concat", "pad") or len(node.inputs) != 1:
         return None
     same = node.type == site.type(node.inputs[0])
@@ -24,13 +24,13 @@ def unmoved(site: Site, node: Node) -> str | None:
 
 
 def reshape_of_reshape(site: Site, node: Node) -> str | None:
-    """The last one alone."""
+    """Merges two reshapes into the last."""
     before = site.node(node.inputs[0], "reshape") if node.op == "reshape" else None
     return None if before is None else site.reshaped(site.new[before.inputs[0]], node.type.shape)
 
 
 def transpose_of_transpose(site: Site, node: Node) -> str | None:
-    """One transposition, or none."""
+    """Merges two transpositions into one, or none."""
     before = site.node(node.inputs[0], "transpose") if node.op == "transpose" else None
     if before is None:
         return None
@@ -39,7 +39,7 @@ def transpose_of_transpose(site: Site, node: Node) -> str | None:
 
 
 def transpose_of_reshaped_transpose(site: Site, node: Node) -> str | None:
-    """One transposition, then the reshape, where that keeps together what the second transposition moves."""
+    """Merges transpositions around a reshape if that keeps the axes together which the second one moves."""
     between = site.node(node.inputs[0], "reshape") if node.op == "transpose" else None
     before = site.node(between.inputs[0], "transpose") if between is not None else None
     if between is None or before is None or not (site.private(between.name) and site.private(before.name)):
@@ -52,14 +52,14 @@ def transpose_of_reshaped_transpose(site: Site, node: Node) -> str | None:
 
 
 def transpose_as_reshape(site: Site, node: Node) -> str | None:
-    """A transposition that moves axes of extent 1 alone is a reshape."""
+    """Rewrites a transposition that moves only axes of extent 1 as a reshape."""
     if node.op != "transpose" or not keeps_order(site.type(node.inputs[0]).shape, node.attrs["axes"]):
         return None
     return site.reshaped(site.new[node.inputs[0]], node.type.shape)
 
 
 def slice_of_slice(site: Site, node: Node) -> str | None:
-    """One slice of the source."""
+    """Merges two slices into one of the source."""
     before = site.node(node.inputs[0], "slice") if node.op == "slice" else None
     if before is None:
         return None
@@ -71,15 +71,15 @@ def slice_of_slice(site: Site, node: Node) -> str | None:
 
 
 def slice_of_concat(site: Site, node: Node) -> str | None:
-    """A slice that lies within one part is a slice of that part."""
-    whole = site.node(node.inputs[0], "concat") if node.op == "slice" else None
-    if whole is None:
+    """Replaces a slice within one part of a concatenation by a slice of that part."""
+    concat = site.node(node.inputs[0], "concat") if node.op == "slice" else None
+    if concat is None:
         return None
-    axis = whole.attrs["axis"]
+    axis = concat.attrs["axis"]
     begin, size, step = (list(node.attrs[name]) for name in ("begin", "size", "step"))
     ends = sorted((begin[axis], begin[axis] + (size[axis] - 1) * step[axis]))
     start = 0
-    for part in whole.inputs:
+    for part in concat.inputs:
         stop = start + site.type(part).shape[axis]
         if start <= ends[0] and ends[1] < stop:
             begin[axis] -= start
@@ -89,7 +89,7 @@ def slice_of_concat(site: Site, node: Node) -> str | None:
 
 
 def concat_of_concat(site: Site, node: Node) -> str | None:
-    """Parts of a part that nobody else reads are parts, but for very many: a kernel that chooses among them is deep."""
+    """Merges nested concatenations up to a limit of parts: a kernel with very many would choose in a deep tree."""
     if node.op != "concat":
         return None
     parts: list[str] = []
@@ -105,7 +105,7 @@ def concat_of_concat(site: Site, node: Node) -> str | None:
 
 
 def pad_of_pad(site: Site, node: Node) -> str | None:
-    """One padding, where both are of the same value."""
+    """Merges two paddings of the same value."""
     before = site.node(node.inputs[0], "pad") if node.op == "pad" else None
     if before is None or before.attrs["value"] != node.attrs["value"] or not site.private(before.name):
         return None
@@ -117,8 +117,10 @@ def pad_of_pad(site: Site, node: Node) -> str | None:
 
 
 def reshape_after_elementwise(site: Site, node: Node) -> str | None:
-    """A reshape that splits the first axis, as after a product of matrices, comes after an element-wise operation,
-    which can then end the product's kernel: other operands are alike along that axis (a bias) or reshaped themselves.
+    """Moves a reshape that splits the first axis, as after a matrix product, behind an element-wise operation.
+
+    The operation can then end the product's kernel. Its other operands are constant along that axis (a bias) or are
+    reshaped themselves.
     """
     if find(node.op).kind is not Kind.elementwise:
         return None
@@ -142,7 +144,7 @@ def reshape_after_elementwise(site: Site, node: Node) -> str | None:
 
 
 def _splitting(site: Site, name: str, node: Node) -> Node | None:
-    """The reshape that gives a value for this node alone and splits the first axis of what it reads."""
+    """Returns the reshape that splits the first axis of its input and computes a value for this node alone, or None."""
     before = site.node(name, "reshape")
     if before is None or before.type.shape != node.type.shape or not site.private(name):
         return None

@@ -1,4 +1,4 @@
-"""ONNX models to graphs. A further operator is a function with a line of `@imports` in one of these files."""
+"""Import of ONNX models as graphs. A further operator is a function with a line of `@imports` in one of these files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activation functions that graphs compose of simpler operations."""
+"""Activation functions composed of simpler operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.graph.frontends.onnx.importer.registry import imports
 
 
 def with_number(call: Call, op: str, value: str, number: int | float) -> str:
-    """A binary operation on a value and a constant."""
+    """Adds a binary operation on a value and a constant."""
     return call.add(op, [value, call.scalar(number, value)])
 
 
@@ -25,7 +25,7 @@ def _below(call: Call, value: str) -> str:
 
 @imports("LeakyRelu")
 def leaky_relu(call: Call) -> str:
-    """x where it is positive, else alpha * x."""
+    """Computes x for positive x, else alpha * x."""
     x = call.value(0)
     slope = with_number(call, "multiply", _below(call, x), float(call.attrs.get("alpha", 0.01)))
     return call.add("add", [_above(call, x), slope])
@@ -33,19 +33,19 @@ def leaky_relu(call: Call) -> str:
 
 @imports("PRelu")
 def parametric_relu(call: Call) -> str:
-    """x where it is positive, else slope * x."""
+    """Computes x for positive x, else slope * x."""
     x, slope, known, rank = call.value(0), call.value(1), call.array(1), len(call.type(0).shape)
-    if set(call.shape(slope)[:-rank] if rank else call.shape(slope)) == {1}:  # it is brought to the data's shape
+    if set(call.shape(slope)[:-rank] if rank else call.shape(slope)) == {1}:  # it broadcasts to the data's shape
         slope = call.reshaped(slope, call.shape(slope)[-rank:] if rank else ())
     if known is not None and np.isfinite(known).all():
         return call.add("add", [_above(call, x), call.add("multiply", [_below(call, x), slope])])
-    # Of a slope that is no number, or infinite, a product with 0 would be NaN.
+    # For an infinite or NaN slope, a product with 0 would be NaN.
     return call.add("where", [call.add("less", [call.scalar(0.0, x), x]), x, call.add("multiply", [x, slope])])
 
 
 @imports("Elu", "Selu", "Celu")
 def exponential(call: Call) -> str:
-    """gamma * (x where it is positive, else alpha * (exp(x / reach) - 1))."""
+    """Computes gamma * x for positive x, else gamma * alpha * (exp(x / reach) - 1)."""
     x = call.value(0)
     alpha = float(call.attrs.get("alpha", 1.6732631921768188 if call.op == "Selu" else 1.0))
     low = _below(call, x)
@@ -59,7 +59,7 @@ def exponential(call: Call) -> str:
 
 @imports("HardSigmoid", "HardSwish")
 def hard_sigmoid(call: Call) -> str:
-    """alpha * x + beta within [0, 1]; HardSwish multiplies that with x."""
+    """Computes alpha * x + beta clipped to [0, 1]; HardSwish multiplies that by x."""
     x = call.value(0)
     swish = call.op == "HardSwish"
     alpha, beta = (1 / 6, 0.5) if swish else (float(call.attrs.get("alpha", 0.2)), float(call.attrs.get("beta", 0.5)))
@@ -69,48 +69,48 @@ def hard_sigmoid(call: Call) -> str:
 
 
 def softplus_of(call: Call, x: str) -> str:
-    """log(1 + exp(x)), which does not overflow and keeps its digits where it is small."""
+    """Computes log(1 + exp(x)) without overflow, and without cancellation for small results."""
     small = call.add("exp", [call.add("negative", [call.add("abs", [x])])])
     return call.add("add", [_above(call, x), call.add("log1p", [small])])
 
 
 @imports("Softplus")
 def softplus(call: Call) -> str:
-    """log(1 + exp(x))."""
+    """Computes log(1 + exp(x))."""
     return softplus_of(call, call.value(0))
 
 
 @imports("Mish")
 def mish(call: Call) -> str:
-    """x * tanh(softplus(x))."""
+    """Computes x * tanh(softplus(x))."""
     x = call.value(0)
     return call.add("multiply", [x, call.add("tanh", [softplus_of(call, x)])])
 
 
 @imports("Softsign")
 def softsign(call: Call) -> str:
-    """x / (1 + |x|)."""
+    """Computes x / (1 + |x|)."""
     x = call.value(0)
     return call.add("divide", [x, with_number(call, "add", call.add("abs", [x]), 1.0)])
 
 
 @imports("Gelu")
 def gelu(call: Call) -> str:
-    """By the error function, or by tanh where that is asked for."""
+    """Computes GELU by the error function, or by tanh if requested."""
     x = call.value(0)
     if call.attrs.get("approximate", b"none") == b"none":
         return call.add("gelu", [x])
     cube = call.add("multiply", [call.add("multiply", [x, x]), x])
     inner = call.add("add", [x, with_number(call, "multiply", cube, 0.044715)])
     gate = call.add("tanh", [with_number(call, "multiply", inner, math.sqrt(2 / math.pi))])
-    # The half goes along with the gate, not with x: so all of it is one chain, which one kernel computes.
+    # The factor 0.5 applies to the gate, not to x: then all of it is one chain, which one kernel computes.
     share = with_number(call, "multiply", with_number(call, "add", gate, 1.0), 0.5)
     return call.add("multiply", [x, share])
 
 
 @imports("ThresholdedRelu")
 def thresholded_relu(call: Call) -> str:
-    """x where it is greater than alpha, else 0."""
+    """Computes x where it exceeds alpha, else 0."""
     x = call.value(0)
     chosen = call.add("less", [call.scalar(float(call.attrs.get("alpha", 1.0)), x), x])
     return call.add("where", [chosen, x, call.scalar(0.0, x)])

@@ -1,8 +1,8 @@
-"""ONNX's `Loop` and `Scan` as one loop of the graph: where all steps have the same nodes, whatever their number is.
+"""ONNX's `Loop` and `Scan` as one loop of the graph, if all steps have the same nodes.
 
-What depends on constants alone, such as counters, is computed at import, step after step: so it is known how many steps
-there are, and what the others read of it is a sequence. Where a body needs a constant that differs from step to step,
-or carries what changes its shape, there is no such loop, and `control_flow` adds each step's nodes.
+Values that depend on constants alone, such as counters, are computed at import, step by step. This gives the number of
+steps, and these values become sequences for the other nodes. If a body needs a constant that differs from step to step,
+or the shape of a state changes, `control_flow` adds each step's nodes instead.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Steps:
-    """What the steps of a loop are given, by the names of its body's inputs.
+    """The inputs of a loop's steps, by the names of its body's inputs.
 
     Attributes:
-        most: steps, unless a condition ends them before; None: there is a condition alone.
-        states: their first values.
-        sequences: of which each step has an element along the first axis.
-        reads_back: sequences whose last element comes first.
-        writes_back: of each output that is stacked whether the first step is the last.
-        number: the input that is the number of the step, "" where there is none.
-        condition: the input that is true, "" where there is none; else the body's first output is whether to go on.
+        most: maximum number of steps; None: only a condition ends the loop.
+        states: initial values of the states.
+        sequences: sequences whose elements along the first axis the steps read in turn.
+        reads_back: sequences that are read from the last element to the first.
+        writes_back: whether each stacked output is stacked from the last step to the first.
+        number: name of the input for the step's number; "": none.
+        condition: name of the input that is true in every step; "": none. With one, the body's first output
+            tells whether to go on.
     """
 
     most: int | None
@@ -55,14 +56,14 @@ class Steps:
 
 @dataclass(frozen=True)
 class _Inside:
-    """A body as a graph, whose inputs are all that it may read.
+    """A body as a graph whose inputs are all values that it may read.
 
     Attributes:
-        graph: its outputs are the condition, where there is one, new values of the states, and what is stacked.
-        states: those that change → the values that they become.
-        stacked: values in order, one perhaps twice.
-        back: which of these are stacked with the first step last.
-        condition: value, "" where there is none.
+        graph: graph whose outputs are the condition, if any, the new states, and the stacked values.
+        states: states that change → values that they become.
+        stacked: stacked values in order, possibly with repetitions.
+        back: stacked values whose first step comes last.
+        condition: value of the condition; "": none.
     """
 
     graph: Graph
@@ -74,12 +75,12 @@ class _Inside:
 
 @dataclass(frozen=True)
 class _Known:
-    """What of a loop depends on constants alone.
+    """The values of a loop that depend on constants alone.
 
     Attributes:
-        count: of steps.
-        stacked: outputs: (count, *shape).
-        states: before each step and behind the last: (count + 1, *shape).
+        count: number of steps.
+        stacked: stacked outputs, (count, *shape).
+        states: states before each step and after the last, (count + 1, *shape).
     """
 
     count: int
@@ -89,12 +90,12 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Left:
-    """What is left to a loop.
+    """The part of a loop that depends on more than constants.
 
     Attributes:
-        body: of it.
-        inputs: its inputs as they are called in the model.
-        outputs: its outputs as they are called in `_Inside`; what is stacked comes first.
+        body: body of the loop.
+        inputs: names of its inputs in the model.
+        outputs: names of its outputs in `_Inside`; stacked ones come first.
     """
 
     body: Body
@@ -103,38 +104,38 @@ class _Left:
 
 
 def one_loop(call: Call, body: onnx.GraphProto, steps: Steps) -> list[Result] | None:
-    """Last values of the states, then what is stacked along a first axis; None where there is no such loop.
+    """Adds one loop; returns the final states, then the stacked values; None if the steps' nodes differ.
 
     Args:
-        call: of the node.
-        body: its graph.
-        steps: what that is given.
+        call: call of the node.
+        body: graph of the loop's body.
+        steps: inputs of the steps.
     """
     try:
         inside = _imported(call, body, steps)
-        known = _known(call, inside, steps)
-        left = _left(call, inside, known, steps)
+        constant = _known(call, inside, steps)
+        left = _left(call, inside, constant, steps)
     except (ModelError, GraphError) as error:
         _LOG.debug("%s node %r has nodes for each step: %s", call.op, call.title, error)
         return None
-    ends: dict[str, Result] = {**steps.states, **{name: array[-1] for name, array in known.states.items()}}
-    found: dict[str, Result] = {n: array[:: -1 if n in inside.back else 1] for n, array in known.stacked.items()}
+    ends: dict[str, Result] = {**steps.states, **{name: array[-1] for name, array in constant.states.items()}}
+    stacks: dict[str, Result] = {n: array[:: -1 if n in inside.back else 1] for n, array in constant.stacked.items()}
     if left is not None:
-        results = _run(call, left, known, steps, inside.back)
-        found = {**results, **found}
+        results = _run(call, left, constant, steps, inside.back)
+        stacks = {**results, **stacks}
         for name, made in inside.states.items():
-            if name not in known.states:
+            if name not in constant.states:
                 kept = left.body.stacked[left.outputs.index(made)]
                 ends[name] = _row(call, results[made], made in inside.back) if kept else results[made]
-    return [*(ends[name] for name in steps.states), *(found[name] for name in inside.stacked)]
+    return [*(ends[name] for name in steps.states), *(stacks[name] for name in inside.stacked)]
 
 
 def _imported(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
-    """The body's graph, in which states, elements and all that it sees around it are inputs.
+    """Imports the body as a graph whose inputs are states, elements and all values around it.
 
     Raises:
-        ModelError: a node that needs a constant, or a value that is stacked both ways.
-        GraphError: nodes that do not go together.
+        ModelError: a node needs a constant, or a value is stacked in both directions.
+        GraphError: nodes do not fit together.
     """
     outer = model_of(call)
     ends = [value.name for value in body.output][bool(steps.condition) :]
@@ -167,15 +168,15 @@ def _imported(call: Call, body: onnx.GraphProto, steps: Steps) -> _Inside:
 
 
 def _known(call: Call, inside: _Inside, steps: Steps) -> _Known:
-    """Computes what depends on constants alone, until the last step.
+    """Computes the values that depend on constants alone, for all steps.
 
     Raises:
-        ModelError: no step, too many or too much for constants, or a condition that depends on more than constants.
-        GraphError: a state that changes its type.
+        ModelError: the loop has no step, or too many; constants are too large; or its condition is not constant.
+        GraphError: a state changes its type.
     """
     states = {name for name in inside.states if not isinstance(steps.states[name], str)}
     elements = {name: v for name, v in steps.sequences.items() if not isinstance(v, str)}
-    while True:  # states that depend on others which are not known are not known either
+    while True:  # states that depend on states that are not constant are not constant either
         reached = _depending(inside.graph, {*states, *elements, steps.number})
         if all(inside.states[name] in reached for name in states):
             break
@@ -188,7 +189,7 @@ def _known(call: Call, inside: _Inside, steps: Steps) -> _Known:
     graph = _part(inside.graph, [*filter(None, [going]), *(inside.states[n] for n in states), *stacked])
     now = {name: np.asarray(steps.states[name]) for name in states}
     before: dict[str, list[Array]] = {name: [array] for name, array in now.items()}
-    made: dict[str, list[Array]] = {name: [] for name in stacked}
+    outputs: dict[str, list[Array]] = {name: [] for name in stacked}
     count, size, last = 0, 0, (steps.most or 0) - 1
     while count != steps.most:
         call.require(count < MOST_TRIPS and size < MOST_FOLDED, f"must have at most {MOST_TRIPS} steps", "more")
@@ -196,7 +197,7 @@ def _known(call: Call, inside: _Inside, steps: Steps) -> _Known:
         feeds = {**now, **seen, steps.number: np.array(count, np.int64)}
         values = evaluate(graph, {name: np.asarray(feeds[name]) for name in graph.inputs})
         now = {name: values[inside.states[name]] for name in states}
-        for lists, arrays in ((before, now), (made, {name: values[name] for name in stacked})):
+        for lists, arrays in ((before, now), (outputs, {name: values[name] for name in stacked})):
             for name, array in arrays.items():
                 lists[name].append(array)
                 size += array.size
@@ -204,15 +205,15 @@ def _known(call: Call, inside: _Inside, steps: Steps) -> _Known:
         if going and not values[going].reshape(-1)[0]:
             break
     call.require(count > 0, "must have a step", "none")
-    return _Known(count, *({name: np.stack(a) for name, a in lists.items()} for lists in (made, before)))
+    return _Known(count, *({name: np.stack(a) for name, a in lists.items()} for lists in (outputs, before)))
 
 
 def _left(call: Call, inside: _Inside, known: _Known, steps: Steps) -> _Left | None:
-    """What is not known, None where all is.
+    """Returns the part of the loop that is not constant; None if all is.
 
     Raises:
-        ModelError: loops within that are longer than this one, which are better loops.
-        GraphError: a state that changes its type.
+        ModelError: a loop within is longer than this one, and so is the better loop.
+        GraphError: a state changes its type.
     """
     stacked = [name for name in dict.fromkeys(inside.stacked) if name not in known.stacked]
     states = {name: made for name, made in inside.states.items() if name not in known.states}
@@ -233,7 +234,7 @@ def _left(call: Call, inside: _Inside, known: _Known, steps: Steps) -> _Left | N
 
 
 def _run(call: Call, left: _Left, known: _Known, steps: Steps, back: Collection[str]) -> dict[str, str]:
-    """Adds the loop; its results by the names of its outputs."""
+    """Adds the loop, and returns its results by the names of its outputs."""
     given: dict[str, Result] = {steps.number: np.arange(known.count, dtype=np.int64), **steps.sequences, **steps.states}
     given |= {name: array[:-1] for name, array in known.states.items()}
     inputs = [_added(call, given[n]) if n in given else call.context.value(n) for n in left.inputs]
@@ -246,16 +247,16 @@ def _run(call: Call, left: _Left, known: _Known, steps: Steps, back: Collection[
 
 
 def _depending(graph: Graph, given: Collection[str]) -> set[str]:
-    """Values that depend on constants and `given` alone."""
-    found = {*given, *graph.constants}
+    """Lists the values that depend only on constants and `given`."""
+    values = {*given, *graph.constants}
     for node in graph.nodes:
-        if found.issuperset(node.inputs):
-            found.add(node.name)
-    return found
+        if values.issuperset(node.inputs):
+            values.add(node.name)
+    return values
 
 
 def _part(graph: Graph, outputs: Sequence[str]) -> Graph:
-    """What some values depend on, with the inputs that this reads."""
+    """Cuts a graph to the nodes and inputs that some values depend on."""
     graph = dead_code(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(outputs)))
     read = {*outputs, *(name for node in graph.nodes for name in node.inputs)}
     inputs = {name: kind for name, kind in graph.inputs.items() if name in read}
@@ -263,7 +264,7 @@ def _part(graph: Graph, outputs: Sequence[str]) -> Graph:
 
 
 def _source(body: onnx.GraphProto, name: str) -> str:
-    """The value that one is, through nodes that do nothing."""
+    """Traces a value back through Identity nodes."""
     same = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
     while name in same:
         name = same[name]
@@ -271,7 +272,7 @@ def _source(body: onnx.GraphProto, name: str) -> str:
 
 
 def read_around(graph: onnx.GraphProto) -> Iterator[str]:
-    """Names of the values around a node that its graph reads; one may come twice."""
+    """Yields names of outer values that a node's graph reads; names may repeat."""
     own = {*(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer), ""}
     for node in graph.node:
         yield from (name for name in node.input if name not in own)
@@ -291,7 +292,7 @@ def _added(call: Call, value: Result) -> str:
 
 
 def _row(call: Call, value: str, back: bool) -> str:
-    """What the last step stacked."""
+    """Selects the element that the last step stacked."""
     trips, *shape = call.shape(value)
     begin = (0 if back else trips - 1, *(0 for _ in shape))
     return call.reshaped(call.add("slice", [value], begin=begin, size=(1, *shape)), tuple(shape))

@@ -1,4 +1,4 @@
-"""Operators that choose by order, by place or by a mask: the largest, triangles, one-hot vectors."""
+"""Operators that select by order, position or mask: largest elements, triangles, one-hot vectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from search_space.dtypes import FLOATS, numpy_dtype
 
 
 def moved_last(call: Call, value: str, axis: int) -> tuple[str, tuple[int, ...]]:
-    """A value with an axis moved to the end, and the axes that move it back."""
+    """Moves an axis to the end; also returns the axes of the inverse transposition."""
     rank = len(call.shape(value))
     order = [*(a for a in range(rank) if a != axis), axis]
     if order == list(range(rank)):
@@ -31,47 +31,47 @@ def _back(call: Call, value: str, axes: tuple[int, ...]) -> str:
 
 
 def along(axis: int, rank: int, places: Array) -> Array:
-    """A vector along an axis of so many."""
+    """Reshapes a vector to lie along one of `rank` axes."""
     return places.reshape([-1 if a == axis else 1 for a in range(rank)])
 
 
 @imports("TopK")
 def largest(call: Call) -> list[str]:
-    """The first elements of an axis in order, and their places: by the ranks of all elements."""
+    """Computes the first elements of an axis in order, and their indices, from the ranks of all elements."""
     count = int(call.known(1, "k").reshape(-1)[0]) if call.has(1) else int(call.attrs["k"])
     axis = int(call.attrs.get("axis", -1)) % len(call.type(0).shape)
     data, back = moved_last(call, call.value(0), axis)
     *outer, extent = call.shape(data)
     ranks = call.add("ranks", [data], largest=bool(call.attrs.get("largest", 1)))
-    places = call.add("first_ranks", [ranks], count=count)
+    indices = call.add("first_ranks", [ranks], count=count)
     rows = math.prod(outer)
     begins = (np.arange(rows, dtype=np.int32) * extent).reshape(*outer, 1)
-    flat = call.add("add", [places, call.constant(begins)]) if rows > 1 else places
+    flat = call.add("add", [indices, call.constant(begins)]) if rows > 1 else indices
     values = call.add("gather", [call.add("reshape", [data], shape=(rows * extent,)), flat], axis=0)
-    return [_back(call, values, back), _back(call, call.cast(places, "int64"), back)]
+    return [_back(call, values, back), _back(call, call.cast(indices, "int64"), back)]
 
 
 @imports("OneHot")
 def one_hot(call: Call) -> str:
-    """Along a new axis one of two values where the index is, the other elsewhere."""
+    """Writes, along a new axis, one value at the index and another value elsewhere."""
     depth = int(call.known(1, "depth").reshape(-1)[0])
     shape = call.type(0).shape
     axis = int(call.attrs.get("axis", -1)) % (len(shape) + 1)
     narrow = call.type(0).dtype in ("int32", "int8", "uint8", "bool")
-    dtype = "int32" if narrow else "int64"  # an index of more than 32 bits is out of range, and no other one
-    places = call.cast(call.value(0), dtype)
-    turned = with_number(call, "add", places, depth)
-    places = call.add("where", [call.add("less", [places, call.scalar(0, places)]), turned, places])
-    places = call.add("reshape", [places], shape=(*shape[:axis], 1, *shape[axis:]))
+    dtype = "int32" if narrow else "int64"  # an index of more than 32 bits stays out of range
+    indices = call.cast(call.value(0), dtype)
+    turned = with_number(call, "add", indices, depth)
+    indices = call.add("where", [call.add("less", [indices, call.scalar(0, indices)]), turned, indices])
+    indices = call.add("reshape", [indices], shape=(*shape[:axis], 1, *shape[axis:]))
     numbers = along(axis, len(shape) + 1, np.arange(depth, dtype=numpy_dtype(dtype)))
-    hit = call.add("equal", [places, call.constant(numbers)])
+    hit = call.add("equal", [indices, call.constant(numbers)])
     off, on = (taken(call, call.value(2), np.array([place]), 0) for place in (0, 1))
     return call.cast(call.add("where", [hit, on, off]), call.type(2).dtype)
 
 
 @imports("Hardmax")
 def hardmax(call: Call) -> str:
-    """1 at the first of the largest elements; before operator set 13 along all axes from one on."""
+    """Writes 1 at the first maximum; before opset 13 over all axes from `axis` on, flattened."""
     value, shape = call.value(0), call.type(0).shape
     old = call.context.opset < 13
     axis = int(call.attrs.get("axis", 1 if old else -1)) % len(shape)
@@ -85,7 +85,7 @@ def hardmax(call: Call) -> str:
 
 @imports("Trilu")
 def triangle(call: Call) -> str:
-    """What is above, or below, a constant diagonal of matrices; zeros elsewhere."""
+    """Zeroes elements below, or above, a constant diagonal of matrices."""
     value, shape = call.value(0), call.type(0).shape
     diagonal = int(call.known(1, "diagonal").reshape(-1)[0]) if call.has(1) else 0
     ones = np.ones(shape[-2:], bool)
@@ -95,7 +95,7 @@ def triangle(call: Call) -> str:
 
 @imports("EyeLike")
 def eye(call: Call) -> Sequence[Result]:
-    """Ones along a diagonal of a matrix of the input's shape."""
+    """Creates a matrix of the input's shape with ones along a diagonal."""
     shape = call.type(0).shape
     given = call.attrs.get("dtype")
     dtype = call.type(0).dtype if given is None else str(element_type(int(given), call.outputs[0]))
@@ -104,33 +104,33 @@ def eye(call: Call) -> Sequence[Result]:
 
 @imports("IsInf")
 def is_infinite(call: Call) -> str:
-    """Whether an element is infinite, of the signs that are asked for."""
+    """Tells for each element whether it is infinite, with one of the requested signs."""
     x = call.value(0)
     call.require(call.type(0).dtype in FLOATS, "must look at floating-point values", f"{call.type(0)}")
-    found = [
+    matches = [
         call.add("equal", [x, call.scalar(sign * math.inf, x)])
         for sign, name in ((1, "detect_positive"), (-1, "detect_negative"))
         if call.attrs.get(name, 1)
     ]
-    if len(found) == 2:
-        return call.add("logical_or", found)
-    return found[0] if found else call.constant(np.zeros(call.type(0).shape, bool))
+    if len(matches) == 2:
+        return call.add("logical_or", matches)
+    return matches[0] if matches else call.constant(np.zeros(call.type(0).shape, bool))
 
 
 @imports("Compress")
 def compress(call: Call) -> str:
-    """Elements, or slices of an axis, at the places of a constant condition."""
+    """Selects elements, or slices of an axis, by a constant mask."""
     value = call.value(0)
-    places = np.flatnonzero(call.known(1, "condition"))
-    call.require(places.size > 0, "must leave elements", "a condition that is false everywhere")
+    indices = np.flatnonzero(call.known(1, "condition"))
+    call.require(indices.size > 0, "must leave elements", "a condition that is false everywhere")
     if "axis" not in call.attrs:
-        return taken(call, call.reshaped(value, (math.prod(call.shape(value)),)), places, 0)
-    return taken(call, value, places, int(call.attrs["axis"]) % len(call.shape(value)))
+        return taken(call, call.reshaped(value, (math.prod(call.shape(value)),)), indices, 0)
+    return taken(call, value, indices, int(call.attrs["axis"]) % len(call.shape(value)))
 
 
 @imports("ReverseSequence")
 def reverse_sequence(call: Call) -> str:
-    """The first elements of each sequence of a batch in the other order: as many as its length says."""
+    """Reverses the first elements of each sequence of a batch, as many as its length states."""
     axes = [int(call.attrs.get(name, default)) for name, default in (("batch_axis", 1), ("time_axis", 0))]
     value, shape = call.value(0), call.type(0).shape
     order = [*axes, *(a for a in range(len(shape)) if a not in axes)]
@@ -147,7 +147,7 @@ def reverse_sequence(call: Call) -> str:
 
 @imports("TensorScatter")
 def written_cache(call: Call) -> str:
-    """A cache in which a part of an axis, from a place for each sample on, is an update; circular where it says so."""
+    """Writes an update into a part of a cache's axis that begins at a given index per sample, circular if requested."""
     value, shape, size = call.value(0), call.type(0).shape, call.type(1).shape
     axis = int(call.attrs.get("axis", -2)) % len(shape)
     call.require(axis > 0, "must write along another axis than the first", f"axis={axis}")
@@ -176,7 +176,7 @@ def written_cache(call: Call) -> str:
 
 @imports("LpNormalization")
 def unit_length(call: Call) -> str:
-    """Over the sum of sizes, or the root of the sum of squares, along an axis; 0 where that is 0."""
+    """Divides by the L1 or L2 norm along an axis; 0 where the norm is 0."""
     value, p = call.value(0), int(call.attrs.get("p", 2))
     call.require(p in (1, 2), "must have `p` 1 or 2", f"p={p}")
     axis = int(call.attrs.get("axis", -1)) % len(call.shape(value))

@@ -1,6 +1,6 @@
-"""Branches and loops: how often, and which way, is known when a model is read.
+"""Branches and loops whose number of steps and choices are constant at import.
 
-A loop whose steps are all alike is one of the graph (`bodies`); of any other each step adds its nodes.
+A loop with equal steps becomes a loop of the graph (`bodies`); for any other loop, each step's nodes are added.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from autotune.graph.unrolling import LEAST_STEPS, MOST_STEPS
 
 @imports("If")
 def branch(call: Call) -> list[Result]:
-    """The branch that a constant condition chooses."""
+    """Imports the branch that a constant condition selects."""
     chosen = bool(call.known(0, "condition").reshape(-1)[0])
     return import_subgraph(call, call.attrs["then_branch" if chosen else "else_branch"], [])
 
 
 @imports("Loop")
 def loop(call: Call) -> Sequence[Result | None]:
-    """Step after step; how many there are, and whether to go on, must be known."""
+    """Imports a loop with a constant number of steps, or a constant condition in each step."""
     body: onnx.GraphProto = call.attrs["body"]
     trips = int(call.known(0, "trip count").reshape(-1)[0]) if call.has(0) else None
     going: Result = call.known(1, "condition") if call.has(1) else np.array(True)
@@ -60,7 +60,7 @@ def loop(call: Call) -> Sequence[Result | None]:
 
 @imports("Scan")
 def scan(call: Call) -> Sequence[Result | None]:
-    """Step after step over the elements of sequences."""
+    """Imports a loop over the elements of sequences."""
     call.require(call.context.opset >= 9, "must be of operator set 9 or newer", f"opset={call.context.opset}")
     body: onnx.GraphProto = call.attrs["body"]
     count = int(call.attrs["num_scan_inputs"])
@@ -100,7 +100,7 @@ def scan(call: Call) -> Sequence[Result | None]:
 
 
 def _axis_first(call: Call, sequence: Result, axis: int) -> Result:
-    """A sequence whose elements lie along the first axis."""
+    """Transposes a sequence so that its elements lie along the first axis."""
     if axis == 0:
         return sequence
     if not isinstance(sequence, str):
@@ -110,7 +110,7 @@ def _axis_first(call: Call, sequence: Result, axis: int) -> Result:
 
 
 def _axis_at(call: Call, value: Result, axis: int) -> Result:
-    """The first axis brought to a place."""
+    """Moves the first axis to another position."""
     if not isinstance(value, str):
         return np.ascontiguousarray(np.moveaxis(value, 0, axis))
     rank = len(call.shape(value))
@@ -120,14 +120,14 @@ def _axis_at(call: Call, value: Result, axis: int) -> Result:
 
 
 def _part(call: Call, sequence: Result, place: int, axis: int) -> Result:
-    """An element of a sequence."""
+    """Returns an element of a sequence."""
     if not isinstance(sequence, str):
         return np.asarray(np.take(sequence, place, axis))
     return taken(call, sequence, np.array(place), axis)
 
 
 def _stacked(call: Call, parts: Sequence[Result], axis: int, name: str) -> Result | None:
-    """Results of all steps along a new axis; None of no step, whose shape nobody knows: an error where it is read."""
+    """Stacks the results of all steps along a new axis; without steps, records an error for readers of the result."""
     if not parts:
         call.context.failed[name] = f"{call.op} node {call.title!r} must have a step, as {name!r} is read, but got none"
         return None

@@ -1,4 +1,4 @@
-"""Sums of products by an equation: transpositions, reductions and products of matrices."""
+"""Sums of products by an equation, as transpositions, reductions and matrix products."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from autotune.graph.frontends.onnx.shapes import is_equation
 from search_space.ir.expr import FLOATS
 
 Labels = tuple[str, ...]
-"""A letter for each axis; those of an ellipsis are numbers, counted from its last axis."""
+"""A letter for each axis; axes of an ellipsis have numbers, counted from its last axis."""
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """A value whose axes have distinct labels, and no axis the extent 1."""
+    """A value without axes of extent 1 and with distinct labels."""
 
     value: str
     labels: Labels
@@ -26,8 +26,8 @@ class _Operand:
 
 @imports("Einsum")
 def einsum(call: Call) -> str:
-    """Two operands at a time, from the left. What only one of them has is added up first."""
-    shapes = [call.type(place).shape for place in range(len(call.inputs))]
+    """Multiplies two operands at a time, from the left; axes of one operand alone are summed first."""
+    shapes = [call.type(index).shape for index in range(len(call.inputs))]
     terms, output = _parsed(call, shapes)
     extents = _extents(call, terms, shapes)
     call.require(
@@ -36,7 +36,7 @@ def einsum(call: Call) -> str:
         f"equation={_equation(call)!r}",
     )
     dtype = call.type(0).dtype
-    values = [call.value(place) for place in range(len(terms))]
+    values = [call.value(index) for index in range(len(terms))]
     if dtype in FLOATS and dtype != "float32":  # sums of narrow floats are wide
         values = [call.add("cast", [value], dtype="float32") for value in values]
     waiting = [_operand(call, value, labels) for value, labels in zip(values, terms, strict=True)]
@@ -57,7 +57,7 @@ def _equation(call: Call) -> str:
 
 
 def _parsed(call: Call, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Labels], Labels]:
-    """Labels of each input, and of the output: without an arrow the ellipsis, then the letters that occur once."""
+    """Parses the labels of inputs and output; without an arrow the output has the ellipsis and the unique letters."""
     equation = _equation(call).replace(" ", "")
     call.require(is_equation(equation), "must have an equation of letters", f"equation={equation!r}")
     inputs, arrow, right = equation.partition("->")
@@ -84,20 +84,22 @@ def _labels(part: str, around: int) -> Labels:
 
 
 def _extents(call: Call, terms: Sequence[Labels], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """Extent of each label; an axis of extent 1 goes with any."""
+    """Returns the extent of each label; extent 1 is compatible with any."""
     extents: dict[str, int] = {}
     for labels, shape in zip(terms, shapes, strict=True):
         for label, extent in zip(labels, shape, strict=True):
-            known = extents.get(label, 1)
+            previous = extents.get(label, 1)
             call.require(
-                1 in (known, extent) or known == extent, f"must have one extent for {label!r}", f"{known} and {extent}"
+                1 in (previous, extent) or previous == extent,
+                f"must have one extent for {label!r}",
+                f"{previous} and {extent}",
             )
-            extents[label] = max(known, extent)
+            extents[label] = max(previous, extent)
     return extents
 
 
 def _operand(call: Call, value: str, labels: Labels) -> _Operand:
-    """Without axes of extent 1, and with the diagonal of axes that have one label."""
+    """Removes axes of extent 1, and takes the diagonal of axes that share a label."""
     shape = call.shape(value)
     many = [axis for axis, extent in enumerate(shape) if extent > 1]
     if len(many) < len(shape):
@@ -118,20 +120,20 @@ def _operand(call: Call, value: str, labels: Labels) -> _Operand:
 
 
 def _kept(call: Call, operand: _Operand, wanted: Collection[str]) -> _Operand:
-    """The sum over the axes that are not wanted."""
+    """Sums over the axes that are not wanted."""
     axes = [axis for axis, label in enumerate(operand.labels) if label not in wanted]
     labels = tuple(label for label in operand.labels if label in wanted)
     return _Operand(reduced(call, operand.value, axes, "sum", False), labels)
 
 
 def _ordered(call: Call, operand: _Operand, labels: Sequence[str]) -> str:
-    """The value with its axes in this order."""
+    """Transposes a value to an order of labels."""
     axes = tuple(operand.labels.index(label) for label in labels)
     return operand.value if axes == tuple(range(len(axes))) else call.add("transpose", [operand.value], axes=axes)
 
 
 def _product(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) -> _Operand:
-    """Summed over what both have and `order`, the labels that are read afterwards, does not."""
+    """Multiplies two operands and sums over shared labels that are not in `order`, the labels that are read later."""
     both = [label for label in left.labels if label in right.labels]
     summed = [label for label in both if label not in order]
     if _swapped(call, left, right, order):
@@ -155,21 +157,21 @@ def _product(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) 
 
 
 def _swapped(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) -> bool:
-    """Whether the product is better the other way round: weights on the right, else what the output has last."""
+    """Tells whether to exchange the factors: constants go right; otherwise the factor with the output's last labels."""
     constants = [call.context.builder.array(one.value) is not None for one in (left, right)]
     if constants[0] != constants[1]:
         return constants[0]
-    places = [
+    positions = [
         [order.index(a) for a in one.labels if a in order and a not in other.labels]
         for one, other in ((left, right), (right, left))
     ]
-    return bool(places[0] and places[1]) and min(places[1]) < min(places[0])
+    return bool(positions[0] and positions[1]) and min(positions[1]) < min(positions[0])
 
 
 def _elementwise(
     call: Call, left: _Operand, right: _Operand, kept: list[str], summed: list[str], extents: dict[str, int]
 ) -> _Operand:
-    """Products of elements, then their sums."""
+    """Multiplies elements, then sums."""
     labels = [*kept, *summed]
     sides = []
     for one in (left, right):

@@ -42,24 +42,24 @@ _FOLDED = {"Add": "add", "Sum": "add", "Mul": "multiply", "Max": "maximum", "Min
 
 @imports(*_SAME)
 def same(call: Call) -> str:
-    """Operators that graphs have by another name."""
+    """Converts operators that graphs have under another name."""
     return call.add(_SAME[call.op], [call.value(i) for i in range(len(call.inputs))])
 
 
 @imports(*_FOLDED)
 def folded(call: Call) -> str:
-    """Two operands or, for some, any number."""
+    """Combines two or more operands, from the left."""
     values = [call.value(i) for i in range(len(call.inputs))]
     return functools.reduce(lambda a, b: call.add(_FOLDED[call.op], [a, b]), values)
 
 
 @imports("Identity", "Dropout")
 def identity(call: Call) -> Sequence[Result]:
-    """Nothing; the mask, where one is asked for, keeps everything."""
+    """Returns its input; the mask of a Dropout is all true."""
     if call.op == "Dropout" and call.has(2):
         training = bool(call.known(2, "training_mode").reshape(-1)[0])
         call.require(not training, "must not be in training mode", "training_mode=1")
-    # Until operator set 10 the mask is of the data's type.
+    # Before opset 10 the mask has the data's dtype.
     dtype = numpy_dtype(call.type(0).dtype) if call.context.opset < 10 else bool
     results: list[Result] = [call.value(0), np.ones(call.type(0).shape, dtype)]
     return results[: len(call.outputs)]
@@ -67,7 +67,7 @@ def identity(call: Call) -> Sequence[Result]:
 
 @imports("Clip")
 def clip(call: Call) -> str:
-    """Between two constants, attributes in old operator sets."""
+    """Clips between two constants, which are attributes in old opsets."""
     ends: list[int | float] = []
     for place, name in ((1, "min"), (2, "max")):
         if call.has(place):
@@ -78,7 +78,7 @@ def clip(call: Call) -> str:
 
 
 def clipped(call: Call, value: str, low: int | float, high: int | float) -> str:
-    """A value between two numbers of its type."""
+    """Clips a value between two numbers of its dtype."""
     dtype = call.context.builder.type(value).dtype
     if dtype in FLOATS:
         return call.add("clip", [value], low=float(low), high=float(high))

@@ -1,11 +1,11 @@
-"""Fourier transforms as products with matrices: the whole one, or, of a composite length, a short one for each factor.
+"""Fourier transforms as matrix products: one product, or for composite lengths a short one for each factor.
 
-Cooley and Tukey's way for a length that is a product of digits d1, d2, ..., dL: places are
-`t = a1 * P1 + a2 * P2 + ...` with `Pj` the length over the first j digits' product `Dj`, and frequencies
-`k = k1 + D1 * k2 + D2 * k3 + ...`. As `Pj * Dj` is the length, digit j of the place meets the first j digits of the
-frequency alone: a stage replaces `aj` by `kj`, and twiddle factors are part of its matrices, of which it has one for
-each `(k1, ..., k(j-1))`. Signals lie side by side behind the digits, so that no stage moves what it reads; digits are
-put in order once, at the end.
+Cooley and Tukey's method applies to a length that is a product of digits d1, d2, ..., dL. Positions are
+`t = a1 * P1 + a2 * P2 + ...`, where `Pj` is the length divided by the product `Dj` of the first j digits. Frequencies
+are `k = k1 + D1 * k2 + D2 * k3 + ...`. As `Pj * Dj` is the length, digit j of the position interacts only with the
+first j digits of the frequency. A stage replaces `aj` by `kj`. Its matrices, one for each `(k1, ..., k(j-1))`, include
+the twiddle factors. Signals lie side by side behind the digits, so that no stage copies its input; digits are
+reordered once, at the end.
 """
 
 from __future__ import annotations
@@ -23,50 +23,50 @@ Digits = tuple[int, ...]
 
 
 def whole(extent: int, parts: int, length: int, inverse: bool, onesided: bool) -> Array:
-    """What each part of each place of the signal gives to each part of each frequency, (extent * parts, outputs).
+    """Returns the matrix from parts of the signal to parts of the frequencies, (extent * parts, outputs).
 
-    A signal shorter than the transform goes on with zeros, what is longer than it is left out.
+    A shorter signal is padded with zeros, a longer one is cut.
     """
     unit: Array = np.eye(extent * parts).reshape(-1, extent, parts)
     signal = unit[..., 0] + (1j * unit[..., 1] if parts == 2 else 0)
-    found: Array
+    outputs: Array
     if inverse and onesided:
-        found = np.fft.irfft(signal, length, axis=1)[..., None]
+        outputs = np.fft.irfft(signal, length, axis=1)[..., None]
     else:
         waves = (np.fft.ifft if inverse else np.fft.fft)(signal, length, axis=1)
         waves = waves[:, : length // 2 + 1] if onesided else waves
-        found = np.stack([waves.real, waves.imag], -1)
-    return found.reshape(extent * parts, -1)
+        outputs = np.stack([waves.real, waves.imag], -1)
+    return outputs.reshape(extent * parts, -1)
 
 
 def stages(digits: Digits, parts: int, inverse: bool) -> Iterator[Array]:
-    """The matrices of each stage, (batch, frequencies, parts of outputs, parts of inputs, places).
+    """Yields the matrices of each stage, (batch, frequencies, parts of outputs, parts of inputs, places).
 
-    The batch is that of the digits of frequencies that there are, the first one outermost. The inverse is scaled.
+    The batch consists of the frequency digits of earlier stages, the first one outermost. The inverse is scaled.
     """
     sign = 1 if inverse else -1
-    known = np.zeros(1, np.int64)  # frequencies of the batch
+    done = np.zeros(1, np.int64)  # frequencies of the batch
     scale = 1 / math.prod(digits) if inverse else 1.0
     for digit in digits:
-        size = len(known)
-        frequencies = known[:, None] + size * np.arange(digit)
+        size = len(done)
+        frequencies = done[:, None] + size * np.arange(digit)
         cycles = frequencies[:, :, None] * np.arange(digit) % (size * digit) / (size * digit)
         waves = scale * np.exp(2j * np.pi * sign * cycles)
         real = np.stack([waves.real, waves.imag], 2)
         yield np.stack([real, np.stack([-waves.imag, waves.real], 2)][:parts], 3)
-        known, scale, parts = frequencies.reshape(-1), 1.0, 2
+        done, scale, parts = frequencies.reshape(-1), 1.0, 2
 
 
 def digits_of(length: int, parts: int, columns: int, moved: bool) -> Digits:
-    """The factors of a length, in order, whose stages cost least; itself alone where one product costs less.
+    """Returns the factors of a length, in order, whose stages cost least; the length itself if one product costs less.
 
-    What is counted: multiply-adds, `BALANCE` of them for each number that is read or written, weights
-    included, and `START` for each kernel.
+    The cost counts multiply-adds, `BALANCE` of them for each number that is read or written, weights included, and
+    `START` for each kernel.
 
     Args:
-        length: of the transform.
-        parts: 1 where the signal is real, 2 where it is complex.
-        columns: how many signals are transformed.
+        length: length of the transform.
+        parts: 1 for real signals, 2 for complex ones.
+        columns: number of signals.
         moved: whether one product needs transpositions before and after it, as stages do.
     """
     size = length * columns
@@ -80,25 +80,25 @@ def digits_of(length: int, parts: int, columns: int, moved: bool) -> Digits:
 
     @cache
     def best(done: int) -> tuple[int, Digits]:
-        """What the stages cost that come after those whose digits' product is `done`."""
+        """Returns the cost and digits of the stages after those whose digits have the product `done`."""
         rest = length // done
-        found: list[tuple[int, Digits]] = [(stage(done, rest), (rest,))]
+        ways: list[tuple[int, Digits]] = [(stage(done, rest), (rest,))]
         for digit in divisors:
             if digit < rest and rest % digit == 0:
                 cost, digits = best(done * digit)
-                found.append((stage(done, digit) + cost, (digit, *digits)))
-        return min(found)
+                ways.append((stage(done, digit) + cost, (digit, *digits)))
+        return min(ways)
 
     around = BALANCE * 2 * size * (parts + 2) + 2 * START
-    found: list[tuple[int, Digits]] = [(stage(1, length) + (around if moved else 0), (length,))]
+    ways: list[tuple[int, Digits]] = [(stage(1, length) + (around if moved else 0), (length,))]
     for digit in divisors:
         cost, digits = best(digit)
-        found.append((stage(1, digit) + cost + around, (digit, *digits)))
-    return min(found)[1]
+        ways.append((stage(1, digit) + cost + around, (digit, *digits)))
+    return min(ways)[1]
 
 
 def shapes_of(digits: Digits, parts: int) -> Iterator[tuple[int, int, int]]:
-    """Of the matrices of each stage: how many there are, numbers that they give, numbers that they take."""
+    """Yields for the matrices of each stage their number, outputs and inputs."""
     done = 1
     for digit in digits:
         yield done, 2 * digit, parts * digit
@@ -106,6 +106,6 @@ def shapes_of(digits: Digits, parts: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _divisors(number: int) -> list[int]:
-    """But for 1 and the number."""
+    """Lists the divisors of a number except 1 and itself."""
     low = [d for d in range(2, math.isqrt(number) + 1) if number % d == 0]
     return sorted({*low, *(number // d for d in low)})

@@ -1,4 +1,4 @@
-"""Operators that ONNX defines as a function of others: the nodes that one of them stands for."""
+"""Operators that ONNX defines as functions of others, expanded to their nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Attributes = Mapping[str, AttributeProto]
 
 
 @cache
-def schema_of(op: str, domain: str, opset: int) -> Any:  # of which the annotations of onnx leave out the functions
+def schema_of(op: str, domain: str, opset: int) -> Any:  # onnx's annotations lack the functions of schemas
     try:
         return defs.get_schema(op, opset, domain)
     except defs.SchemaError:
@@ -24,18 +24,18 @@ def schema_of(op: str, domain: str, opset: int) -> Any:  # of which the annotati
 
 
 def has_body(node: NodeProto, opset: int) -> bool:
-    """Whether ONNX defines the operator of a node by others."""
+    """Tells whether ONNX defines the operator of a node by others."""
     schema = schema_of(node.op_type, node.domain, opset)
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def body_of(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> FunctionProto | None:
-    """ONNX's definition of a node, in which its attributes have been put in; None where there is none.
+    """Returns ONNX's definition of a node with its attributes inserted; None if ONNX defines no function.
 
     Args:
-        node: of an operator of the default domain.
+        node: node of the default domain.
         opset: version of that domain in the model.
-        types: of the node's inputs; None for those that are left out.
+        types: types of the node's inputs; None for omitted ones.
     """
     schema = schema_of(node.op_type, node.domain, opset)
     if schema is None:
@@ -60,18 +60,18 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> 
 
 
 def _newest(versions: Sequence[int], opset: int) -> int:
-    """The newest definition that the operator set has, or the oldest of those that are newer."""
+    """Returns the newest version up to the opset, or the oldest one after it."""
     older = [version for version in versions if version <= opset]
     return max(older) if older else min(versions)
 
 
 def bound_node(node: NodeProto, attributes: Attributes, omitted: Collection[str] = ()) -> NodeProto:
-    """Copies a node of a function's body, with what the caller gives in place of references to attributes.
+    """Copies a node of a function's body with the caller's attributes in place of references to them.
 
     Args:
-        node: stays as it is.
-        attributes: of the caller, by name.
-        omitted: inputs of the function that the caller leaves out, which the copy leaves out, too.
+        node: node, not modified.
+        attributes: attributes of the caller, by name.
+        omitted: inputs of the function that the caller omits; the copy omits them, too.
     """
     copied = NodeProto()
     copied.CopyFrom(node)
@@ -80,7 +80,7 @@ def bound_node(node: NodeProto, attributes: Attributes, omitted: Collection[str]
 
 
 def _bind(node: NodeProto, attributes: Attributes, omitted: Collection[str]) -> None:
-    """Puts the attributes of the caller in place of references to them; those that it leaves out are left out."""
+    """Replaces references to attributes by the caller's attributes in place; references without one are removed."""
     for place, name in enumerate(node.input):
         if name in omitted:
             node.input[place] = ""
@@ -104,7 +104,7 @@ def _bind(node: NodeProto, attributes: Attributes, omitted: Collection[str]) -> 
 
 @lru_cache(maxsize=4096)
 def type_proto(kind: TensorType | None) -> TypeProto:
-    """Gives a type as ONNX writes it, which nobody may change; an empty one for None."""
+    """Returns a type as an ONNX message, which must not be modified; an empty one for None."""
     if kind is None:
         return TypeProto()
     found: onnx.TypeProto = helper.make_tensor_type_proto(

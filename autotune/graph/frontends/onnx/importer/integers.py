@@ -1,4 +1,4 @@
-"""Quotients, remainders and shifts, whose meaning on integers differs from that on floats."""
+"""Quotients, remainders and shifts, which differ between integers and floats."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from search_space.ir.expr import FLOATS
 
 _UNSIGNED = ("uint8",)
 _WIDTH = 32
-"""Bits of the integers that are shifted; by more, or less than 0, none of them is left, but the sign."""
+"""Bits of shifted integers; shifts by as many bits or more, or by negative numbers, leave only the sign."""
 
 
 def _inexact(call: Call, x: str, y: str) -> str:
-    """Whether a quotient of integers has a remainder and is negative: rounding down is not rounding to zero."""
+    """Tells whether an integer quotient is negative and has a remainder: then rounding down differs from truncation."""
     rest = call.add("floor_mod", [x, y])
     left = call.add("logical_not", [call.add("equal", [rest, call.scalar(0, rest)])])
     signs = [call.add("less", [side, call.scalar(0, side)]) for side in (x, y)]
@@ -21,7 +21,7 @@ def _inexact(call: Call, x: str, y: str) -> str:
 
 @imports("Div")
 def divide(call: Call) -> str:
-    """x / y; of integers rounded to zero."""
+    """Computes x / y; integer quotients are truncated."""
     x, y = call.value(0), call.value(1)
     dtype = call.type(0).dtype
     if dtype in FLOATS:
@@ -32,7 +32,7 @@ def divide(call: Call) -> str:
 
 @imports("Mod")
 def remainder(call: Call) -> str:
-    """What a quotient leaves: of the sign of the divisor, or with `fmod` of the dividend."""
+    """Computes the remainder, with the sign of the divisor, or with `fmod` that of the dividend."""
     x, y, dtype = call.value(0), call.value(1), call.type(0).dtype
     by_dividend = bool(call.attrs.get("fmod", 0))
     if dtype in FLOATS:
@@ -46,7 +46,7 @@ def remainder(call: Call) -> str:
 
 @imports("BitShift")
 def shift(call: Call) -> str:
-    """Bits of integers of up to 32 bits, moved to the left or to the right."""
+    """Shifts bits of integers of up to 32 bits to the left or right."""
     kind, left = call.type(0), call.attrs["direction"] == b"LEFT"
     call.require(kind.dtype in ("int8", "uint8", "int32"), "must shift integers of up to 32 bits", f"{kind}")
     x, y = (call.cast(call.value(place), "int32") for place in (0, 1))

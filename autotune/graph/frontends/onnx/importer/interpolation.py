@@ -1,4 +1,4 @@
-"""Where ONNX's `Resize` reads along one axis, and with which weights: a few neighbours for each place of the output."""
+"""Positions and weights of ONNX's `Resize` along one axis: a few input neighbours for each output element."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 @dataclass(frozen=True)
 class Axis:
-    """How one axis is resized.
+    """A resize of one axis.
 
     Attributes:
-        extent: of the input.
-        size: of the output.
-        scale: of one to the other, as it is stated; `size` is rounded.
-        transformation: of places of the output to places of the input, by ONNX's names.
-        region: beginning and end of what is resized, as shares of the axis; for `tf_crop_and_resize`.
+        extent: extent of the input.
+        size: extent of the output.
+        scale: stated ratio of output to input; `size` is rounded.
+        transformation: ONNX's name of the mapping from output to input positions.
+        region: begin and end of the resized part, as shares of the axis; for `tf_crop_and_resize`.
     """
 
     extent: int
@@ -36,11 +36,11 @@ class Axis:
 
     @property
     def same(self) -> bool:
-        """Whether every place of the output is the same of the input."""
+        """Tells whether the output equals the input."""
         return self.size == self.extent and bool((self.places() == np.arange(self.extent)).all())
 
     def places(self) -> Array:
-        """Where each place of the output lies in the input, (size,): pixels are one apart, the first is at 0."""
+        """Computes the input position of each output element, (size,); pixels are 1 apart, the first is at 0."""
         at: Array = np.arange(self.size, dtype=np.float64)
         last = self.extent - 1
         match self.transformation:
@@ -61,9 +61,9 @@ class Axis:
         return where
 
     def _rounded_places(self) -> Array:
-        """The same as float32, rounded as in ONNX Runtime: next to whole numbers and halves the nearest depends on it.
+        """Computes positions in float32 with ONNX Runtime's rounding, which decides ties in `nearest`.
 
-        Each step is rounded; where the middle of the output is put upon that of the input, the last one alone.
+        Each step is rounded; if the centres of output and input are aligned, only the last one.
         """
         single = np.float32
         at: Array = np.arange(self.size, dtype=single)
@@ -85,14 +85,14 @@ class Axis:
         return self.places().astype(single)
 
     def outside(self) -> Array:
-        """Which places of the output lie outside of the input and have no value of it, (size,)."""
+        """Marks output elements that lie outside the input and have no value in it, (size,)."""
         if self.transformation != "tf_crop_and_resize":
             return np.zeros(self.size, bool)
         places = self.places()
         return (places < 0) | (places > self.extent - 1)
 
     def nearest(self, rounding: str) -> Array:
-        """The nearest place of the input for each of the output, (size,)."""
+        """Computes the nearest input element of each output element, (size,)."""
         where = self._rounded_places()
         rounded = {
             "round_prefer_floor": np.ceil(where - np.float32(0.5)),
@@ -105,13 +105,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What weighs the neighbours of a place.
+    """An interpolation kernel, which weights the neighbours of a position.
 
     Attributes:
-        cubic: a cubic convolution (Keys, 1981) over four neighbours; else a line between two.
-        coefficient: of the cubic one.
-        antialias: a kernel as wide as the pixels of the output, where these are fewer.
-        exclude_outside: neighbours beyond the ends weigh nothing; else they are what stands at the end.
+        cubic: whether it is a cubic convolution (Keys, 1981) over four neighbours; otherwise linear between two.
+        coefficient: coefficient of the cubic convolution.
+        antialias: whether the kernel widens to the distance of output pixels if these are fewer.
+        exclude_outside: whether neighbours beyond the ends have weight 0; otherwise they repeat the end.
     """
 
     cubic: bool = False
@@ -120,7 +120,7 @@ class Kernel:
     exclude_outside: bool = False
 
     def taps(self, axis: Axis) -> tuple[Array, Array]:
-        """The first neighbour of each place, int32 (size,), and the weights from it on, float32 (size, taps)."""
+        """Computes each position's first neighbour, int32 (size,), and the weights from it on, float32 (size, taps)."""
         shrink = min(1.0, axis.scale) if self.antialias else 1.0
         reach = (2 if self.cubic else 1) / shrink
         where = axis.places()
@@ -145,15 +145,15 @@ class Kernel:
 
 
 def _within(near: Array, weights: Array, extent: int) -> tuple[Array, Array]:
-    """The same sums of neighbours that lie within the axis, side by side: equal ones are added up, unread ones go."""
+    """Converts sums of neighbours to adjacent neighbours within the axis: adds duplicates, drops zero weights."""
     size = len(near)
     read = weights != 0
     low = np.where(read, near, extent).min(1)
     high = np.where(read, near, -1).max(1)
     taps = int(max(1, (high - low).max() + 1))
     first = np.clip(low, 0, extent - taps)
-    found = np.zeros((size, taps))
+    summed = np.zeros((size, taps))
     rows = np.broadcast_to(np.arange(size)[:, None], near.shape)
     columns = np.where(read, near - first[:, None], 0)
-    np.add.at(found, (rows, columns), weights)
-    return first.astype(np.int32), found.astype(np.float32)
+    np.add.at(summed, (rows, columns), weights)
+    return first.astype(np.int32), summed.astype(np.float32)

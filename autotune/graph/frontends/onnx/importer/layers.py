@@ -27,7 +27,7 @@ def _pads(
     dilation: Sequence[int],
     ceil: bool = True,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding before and after each spatial axis, that of `ceil_mode` included if `ceil`."""
+    """Returns padding before and after each spatial axis, including that of `ceil_mode` if `ceil`."""
     rank = len(extent)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     kind = call.attrs.get("auto_pad", b"NOTSET")
@@ -41,22 +41,22 @@ def _pads(
         before, after = pads[:rank], pads[rank:]
     if ceil and call.attrs.get("ceil_mode", 0):
         for axis in range(rank):
-            whole = extent[axis] + before[axis] + after[axis] - reach[axis]
-            steps = math.ceil(whole / stride[axis])
+            room = extent[axis] + before[axis] + after[axis] - reach[axis]
+            steps = math.ceil(room / stride[axis])
             if steps * stride[axis] >= extent[axis] + before[axis]:  # no window begins beyond the input
                 steps -= 1
-            after[axis] += max(0, steps * stride[axis] - whole)
+            after[axis] += max(0, steps * stride[axis] - room)
     return tuple(before), tuple(after)
 
 
 @dataclass(frozen=True)
 class ConvWindow:
-    """How the filters of a convolution slide.
+    """Window parameters of a convolution.
 
     Attributes:
-        stride, dilation: for each axis.
-        pads: before and after each axis.
-        groups: of channels.
+        stride, dilation: numbers for each axis.
+        pads: padding before and after each axis.
+        groups: number of groups of channels.
     """
 
     stride: tuple[int, ...]
@@ -65,13 +65,13 @@ class ConvWindow:
     groups: int = 1
 
     def unpadded(self) -> ConvWindow:
-        """The same over data that has been padded."""
+        """Returns the same window without padding, for data that is padded already."""
         none = (0,) * len(self.stride)
         return replace(self, pads=(none, none))
 
 
 def window_of(call: Call, weight: Array) -> ConvWindow:
-    """How the filters (out, in, *kernel) of a convolution slide over its first input (n, c, *spatial)."""
+    """Returns the window of filters (out, in, *kernel) over the call's first input (n, c, *spatial)."""
     shape = call.type(0).shape
     rank = len(shape) - 2
     call.require(rank in (1, 2, 3), "must slide over one to three axes", f"input shape={shape}")
@@ -81,7 +81,7 @@ def window_of(call: Call, weight: Array) -> ConvWindow:
 
 
 def convolution(call: Call, value: str, weight: Array, window: ConvWindow, bias: str | None = None) -> str:
-    """Of data (n, c, *spatial), between transpositions: in groups, or each channel by itself."""
+    """Adds a convolution of data (n, c, *spatial) between transpositions: in groups, or depthwise."""
     rank, groups = weight.ndim - 2, window.groups
     data, spatial = channels_last(call, value), tuple(range(2, rank + 2))
     padding = padding_of(rank, tuple(zip(*window.pads, strict=True)))
@@ -99,7 +99,7 @@ def convolution(call: Call, value: str, weight: Array, window: ConvWindow, bias:
 
 @imports("Conv")
 def conv(call: Call) -> str:
-    """Over one, two or three axes, in groups, depthwise."""
+    """Imports a convolution over one to three axes, in groups, or depthwise."""
     rank = len(call.type(0).shape) - 2
     call.require(rank in (1, 2, 3), "must slide over one to three axes", f"input shape={call.type(0).shape}")
     weight = call.array(1)
@@ -111,7 +111,7 @@ def conv(call: Call) -> str:
 
 @imports("BatchNormalization")
 def batch_normalization(call: Call) -> str:
-    """With constant statistics: x * scale + shift."""
+    """Normalises by constant statistics: x * scale + shift."""
     call.require(not call.attrs.get("training_mode", 0), "must not be in training mode", "training_mode=1")
     scale, shift, mean, variance = (call.known(i, "scale, bias, mean and variance").astype(float) for i in range(1, 5))
     factor = scale / np.sqrt(variance + call.attrs.get("epsilon", 1e-5))
@@ -121,7 +121,7 @@ def batch_normalization(call: Call) -> str:
 
 @imports("MaxPool", "AveragePool")
 def pool_with_places(call: Call) -> str | Sequence[Result]:
-    """Of windows; where the places of maxima are asked for, each element of a window is a slice."""
+    """Imports pooling; if indices of maxima are read, each element of a window becomes a slice."""
     if len([o for o in call.outputs if o]) > 1:
         columns_first = bool(call.attrs.get("storage_order", 0))
         return by_slices.maxima_with_places(call, call.value(0), windows_of(call), columns_first)
@@ -129,9 +129,9 @@ def pool_with_places(call: Call) -> str | Sequence[Result]:
 
 
 def pool(call: Call) -> str:
-    """Over any number of axes: over the last two, then over each before them, as maxima and means of windows allow.
+    """Pools over any number of axes: the last two, then each axis before, which is exact for maxima and means.
 
-    With holes each element of a window is a slice.
+    With dilation, each element of a window becomes a slice.
     """
     shape = call.type(0).shape
     rank = len(shape) - 2
@@ -153,7 +153,7 @@ def pool(call: Call) -> str:
 
 
 def windows_of(call: Call) -> by_slices.Windows:
-    """The windows of a pool over its first input."""
+    """Returns the windows of a pooling over its first input."""
     spatial = call.type(0).shape[2:]
     rank = len(spatial)
     kernel, stride = call.ints("kernel_shape") or (), _per_axis(call, "strides", rank)
@@ -165,7 +165,7 @@ def windows_of(call: Call) -> by_slices.Windows:
 
 @imports("LpPool")
 def power_pool(call: Call) -> str:
-    """The root of the sum of powers of each window."""
+    """Computes the root of the sum of powers of each window."""
     return by_slices.powers(call, call.value(0), windows_of(call), int(call.attrs.get("p", 2)))
 
 
@@ -175,7 +175,7 @@ Sides = tuple[tuple[int, ...], tuple[int, ...]]
 def _pooled_axes(
     call: Call, data: str, axes: slice, kernel: Sequence[int], stride: Sequence[int], pads: Sides, explicit: Sides
 ) -> str:
-    """Of data (n, *spatial, c), over one or two of the spatial axes, those before and after them as batch and width."""
+    """Pools data (n, *spatial, c) over one or two spatial axes; other axes are merged into batch and width."""
     n, *spatial, c = call.shape(data)
     if len(spatial) == 2:
         return _pooled(call, data, kernel, stride, pads, explicit)
@@ -191,7 +191,7 @@ def _pooled_axes(
 
 
 def _pooled(call: Call, data: str, kernel: Sequence[int], stride: Sequence[int], pads: Sides, explicit: Sides) -> str:
-    """Of data (n, h, w, c); `pads` before and after each axis are `explicit` ones and those of `ceil_mode`."""
+    """Pools data (n, h, w, c); `pads` is padding before and after each axis, `explicit` omits that of `ceil_mode`."""
     before, after = pads
     attrs = {"kernel": tuple(kernel), "stride": tuple(stride)}
     small = all(2 * max(b, a) <= k for b, a, k in zip(before, after, kernel, strict=True))
@@ -208,7 +208,7 @@ def _pooled(call: Call, data: str, kernel: Sequence[int], stride: Sequence[int],
     if any(map(any, pads)):
         data = call.add("pad", [data], before=(0, *before, 0), after=(0, *after, 0))
     out = call.add("avg_pool2d", [data], **attrs, padding=0, count_padding=False)
-    # The mean over the window, then over the elements of it that count: never what `ceil_mode` adds.
+    # The mean over the window, rescaled to the elements that count: never the padding of `ceil_mode`.
     inner = [given if counted else (0, 0) for given in zip(*explicit, strict=True)]
     ones = np.ones([n + sum(sides) for n, sides in zip(extent, inner, strict=True)], np.float32)
     outer = [(b - i, a - j) for b, a, (i, j) in zip(before, after, inner, strict=True)]
@@ -221,7 +221,7 @@ def _pooled(call: Call, data: str, kernel: Sequence[int], stride: Sequence[int],
 
 @imports("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(call: Call) -> str:
-    """Over all spatial axes, which stay with extent 1."""
+    """Pools over all spatial axes, which stay with extent 1."""
     value = call.value(0)
     shape = call.shape(value)
     reducer = "mean" if call.op == "GlobalAveragePool" else "max"
@@ -231,7 +231,7 @@ def global_pool(call: Call) -> str:
 
 @imports("Gemm")
 def gemm(call: Call) -> str:
-    """alpha * a b + beta * c; where beta is 0, c need not be a number."""
+    """Computes alpha * a b + beta * c; if beta is 0, c may be NaN."""
     left, right = call.value(0), call.value(1)
     if call.attrs.get("transA", 0):
         left = call.add("transpose", [left], axes=(1, 0))
@@ -239,12 +239,12 @@ def gemm(call: Call) -> str:
         array = call.array(1)
         right = call.constant(array.T) if array is not None else call.add("transpose", [right], axes=(1, 0))
     out = call.add("matmul", [left, right])
-    for place, factor in ((None, "alpha"), (2, "beta")):
+    for index, factor in ((None, "alpha"), (2, "beta")):
         scale = float(call.attrs.get(factor, 1.0))
-        if place is None and scale != 1.0:
+        if index is None and scale != 1.0:
             out = call.add("multiply", [out, call.scalar(scale, out)])
-        if place is not None and call.has(place) and scale:
-            more = call.value(place)
+        if index is not None and call.has(index) and scale:
+            more = call.value(index)
             more = more if scale == 1.0 else call.add("multiply", [more, call.scalar(scale, more)])
             out = call.add("add", [out, more])
     return out
@@ -252,13 +252,13 @@ def gemm(call: Call) -> str:
 
 @imports("MatMul")
 def matmul(call: Call) -> str:
-    """Products of the last two axes, those before them broadcast."""
+    """Multiplies matrices in the last two axes; axes before them broadcast."""
     return product(call, call.value(0), call.value(1))
 
 
 def product(call: Call, left: str, right: str) -> str:
-    """The same of values of the graph; the last axis of a vector is the one that is added up."""
-    a, b = given = call.shape(left), call.shape(right)
+    """Multiplies values of the graph like `MatMul`; the last axis of a vector is summed."""
+    a, b = operand_shapes = call.shape(left), call.shape(right)
     if len(a) == 1:
         left, a = call.add("reshape", [left], shape=(1, *a)), (1, *a)
     if len(b) == 1:
@@ -278,16 +278,16 @@ def product(call: Call, left: str, right: str) -> str:
             sides.append(call.add("reshape", [value], shape=(math.prod(batch), *shape[-2:])))
         out = call.add("batch_matmul", sides)
     shape = tuple(final)
-    if len(given[0]) == 1:
+    if len(operand_shapes[0]) == 1:
         shape = (*shape[:-2], shape[-1])
-    if len(given[1]) == 1:
+    if len(operand_shapes[1]) == 1:
         shape = shape[:-1]
     return call.reshaped(out, shape)
 
 
 @imports("Softmax", "LogSoftmax")
 def softmax(call: Call) -> str:
-    """Along an axis; before operator set 13 along all axes from that one on."""
+    """Computes a softmax along an axis; before opset 13 along all axes from `axis` on, flattened."""
     value = call.value(0)
     shape = call.shape(value)
     old = call.context.opset < 13
@@ -306,7 +306,7 @@ def softmax(call: Call) -> str:
 
 @imports("LRN")
 def local_response_normalization(call: Call) -> str:
-    """x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta."""
+    """Computes x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta."""
     size = int(call.attrs["size"])
     attrs = {
         name: float(call.attrs.get(name, value)) for name, value in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))

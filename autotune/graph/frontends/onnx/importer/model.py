@@ -1,4 +1,4 @@
-"""A whole model: its functions, weights, inputs and outputs; its nodes are those of `nodes`."""
+"""Import of whole models: functions, weights, inputs and outputs; `nodes` imports the nodes."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ OPSETS = range(6, 29)
 
 
 def import_model(model: onnx.ModelProto, seed: int = 0, loops: bool = False) -> Graph:
-    """The graph of a model, of the same inputs and outputs.
+    """Converts a model to a graph with the same inputs and outputs.
 
     Args:
-        model: with shapes inferred, as `load_model` gives it.
-        seed: of the weights that the model does not carry, see `with_weights`.
-        loops: whether loops of `LEAST_STEPS` steps and more remain loops; otherwise each step is nodes of its own.
+        model: model with inferred shapes, as `load_model` returns it.
+        seed: seed of weights that the model lacks, see `with_weights`.
+        loops: whether loops of at least `LEAST_STEPS` steps stay loops; all others are unrolled.
 
     Raises:
-        ModelError: an operator or operator set that is not supported, which is named, or too many steps for nodes.
+        ModelError: an operator or opset is not supported, which is named, or a loop has too many steps to unroll.
     """
     return unrolled(import_with_types(model, seed)[0], below=LEAST_STEPS if loops else None)
 
 
 def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dict[str, TensorType]]:
-    """The same, and the types of the model's values by the names that they have there."""
+    """Converts a model without unrolling; also returns the types of its values by their names in the model."""
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset not in OPSETS:
         raise ModelError(f"operator set of a model must be {OPSETS[0]} to {OPSETS[-1]}, but got opset={opset}")
@@ -48,7 +48,9 @@ def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dic
     builder = Builder(graph.name or "network", inputs, outputs)
     functions = {(function.domain, function.name): function for function in model.functions}
     nodes = _live_nodes(graph)
-    constants = sum(node.ByteSize() for node in nodes if node.op_type == "Constant")  # some models have all weights so
+    constants = sum(
+        node.ByteSize() for node in nodes if node.op_type == "Constant"
+    )  # some models have all weights there
     budget = Budget.of_weights(constants + sum(array.nbytes for array in arrays.values()))
     context = ModelContext(builder, {name: name for name in inputs}, arrays, opset, functions=functions, budget=budget)
     _check_supported(context, nodes)
@@ -58,7 +60,7 @@ def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dic
 
 
 def _live_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Nodes that an output depends on, in order."""
+    """Lists the nodes that an output depends on, in order."""
     read = {value.name for value in graph.output}
     live = []
     for node in reversed(graph.node):
@@ -70,18 +72,18 @@ def _live_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def _check_supported(context: ModelContext, nodes: Sequence[onnx.NodeProto]) -> None:
-    """Refuses a model before its import, so that the message has all operators that are missing.
+    """Rejects a model before its import, so that the message names all missing operators.
 
     Raises:
-        ModelError: operators that are neither supported nor made of supported ones; they are named.
+        ModelError: operators are neither supported nor defined by supported ones; they are named.
     """
-    known = {*context.arrays, ""}
+    constants = {*context.arrays, ""}
     missing: list[onnx.NodeProto] = []
     for node in nodes:
         if (node.domain, node.op_type) in context.functions:
             continue
-        if node.op_type in SHAPES or (all(name in known for name in node.input) and repeatable(node)):
-            known.update(node.output)
+        if node.op_type in SHAPES or (all(name in constants for name in node.input) and repeatable(node)):
+            constants.update(node.output)
         elif handler_of(node) is None and (node.domain not in DEFAULT or not has_body(node, context.opset)):
             missing.append(node)
     if not missing:

@@ -1,4 +1,4 @@
-"""Products with weights of a few bits, as ONNX Runtime has them: `MatMulNBits` of the domain com.microsoft."""
+"""Products with weights of a few bits: ONNX Runtime's `MatMulNBits` of the domain com.microsoft."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from search_space.dtypes import FLOATS
 
 MICROSOFT = "com.microsoft"
 IN_BYTES = 4
-"""The `accuracy_level` of data in bytes; all others are of floats."""
+"""The `accuracy_level` that quantises data to bytes; all others keep floats."""
 
 
 @imports("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(call: Call) -> str:
-    """A (..., K) times the transposed B (N, K), whose numbers of 4 or 8 bits share scales in blocks along K."""
+    """Multiplies A (..., K) by transposed B (N, K), whose 4- or 8-bit numbers share scales in blocks along K."""
     depth, columns, bits, block = (int(call.attrs.get(name, 4 if name == "bits" else 0)) for name in _SIZES)
     call.require(bits in (4, 8), "must have weights of 4 or 8 bits", f"bits={bits}")
     call.require(block >= 16 and block & (block - 1) == 0, "must have blocks of a power of two, 16 or more", block)
@@ -37,15 +37,15 @@ def matmul_nbits(call: Call) -> str:
     constants = [weight, scales.reshape(columns, blocks).T]
     if call.has(3):
         constants.append(_zeros(call, columns, blocks, bits).T)
-    given = call.shape(call.value(0))
-    call.require(given[-1:] == (depth,), f"must have an A of {depth} columns", list(given))
-    rows = call.reshaped(call.value(0), (math.prod(given[:-1]), depth))
+    shape_of_data = call.shape(call.value(0))
+    call.require(shape_of_data[-1:] == (depth,), f"must have an A of {depth} columns", list(shape_of_data))
+    rows = call.reshaped(call.value(0), (math.prod(shape_of_data[:-1]), depth))
     names = [call.constant(np.ascontiguousarray(array)) for array in constants]
-    # The model says how far data may be rounded: 4 is to bytes, in blocks.
-    # Nor does ONNX Runtime round data where zeros are floats.
+    # `accuracy_level` 4 allows rounding of data to bytes, in blocks. ONNX Runtime does not round data if zeros are
+    # floats.
     in_bytes = int(call.attrs.get("accuracy_level", 0)) == IN_BYTES and not _has_float_zeros(call)
     product = "dynamic_matmul" if in_bytes else "matmul_nbits"
-    out = call.reshaped(call.add(product, [rows, *names], bits=bits), (*given[:-1], columns))
+    out = call.reshaped(call.add(product, [rows, *names], bits=bits), (*shape_of_data[:-1], columns))
     return call.add("add", [out, call.value(5)]) if call.has(5) else out
 
 
@@ -54,7 +54,7 @@ def _has_float_zeros(call: Call) -> bool:
 
 
 def in_floats(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a model whose products with weights of a few bits are all of data in floats."""
+    """Copies a model without its permission to round data in products with weights of a few bits."""
     out = onnx.ModelProto()
     out.CopyFrom(model)
     for node in out.graph.node:
@@ -69,16 +69,16 @@ _SIZES = ("K", "N", "bits", "block_size")
 
 
 def _zeros(call: Call, columns: int, blocks: int, bits: int) -> Array:
-    """Zeros (N, blocks): bytes, packed like the weights, or floats, which need not be whole numbers."""
-    given = call.known(3, "zero_points")
-    if given.dtype != np.uint8:
-        call.require(given.size == columns * blocks, f"must have zero_points ({columns}, {blocks})", _of(given))
-        zeros = given.astype(np.float32).reshape(columns, blocks)
+    """Reads zeros (N, blocks): bytes, packed like the weights, or floats, which may be fractional."""
+    values = call.known(3, "zero_points")
+    if values.dtype != np.uint8:
+        call.require(values.size == columns * blocks, f"must have zero_points ({columns}, {blocks})", _of(values))
+        zeros = values.astype(np.float32).reshape(columns, blocks)
         whole = bool(((zeros == np.floor(zeros)) & (zeros >= 0) & (zeros < 256)).all())
         return zeros.astype(np.uint8) if whole else zeros
     length = -(-blocks * bits // 8)
-    call.require(given.size == columns * length, f"must have zero_points ({columns}, {length})", _of(given))
-    rows = given.reshape(columns, length)
+    call.require(values.size == columns * length, f"must have zero_points ({columns}, {length})", _of(values))
+    rows = values.reshape(columns, length)
     if bits == 4:
         rows = np.stack([rows & 15, rows >> 4], axis=-1).reshape(columns, -1)[:, :blocks]
     return rows

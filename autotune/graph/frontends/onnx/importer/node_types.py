@@ -1,4 +1,4 @@
-"""Types of a node's outputs as ONNX infers them from the node alone, which the imported ones are held against."""
+"""Types of a node's outputs by ONNX's own inference, to check imported outputs against."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from autotune.graph.frontends.onnx.shapes import SMALL, equation_of, infers_othe
 from autotune.graph.ir import Array, TensorType, type_of
 
 _MOST_SCALES = 16
-"""Floats that may be scales of axes."""
+"""Maximum number of floats that may be scales of axes."""
 
 
 @dataclass(frozen=True)
 class InferredType:
-    """What ONNX knows of an output.
+    """ONNX's partial knowledge of an output's type.
 
     Attributes:
-        dtype: of its elements; "" where it is not known, and of texts.
-        extents: None for each that is not known; None where not even their number is.
+        dtype: dtype of its elements; "" if unknown, or for strings.
+        extents: extents, None for unknown ones; None if the rank is unknown.
     """
 
     dtype: str
@@ -34,14 +34,14 @@ class InferredType:
 
     @property
     def full(self) -> TensorType | None:
-        """The type, where all of it is known."""
+        """The type, if all of it is known."""
         if not self.dtype or self.extents is None:
             return None
         known = tuple(extent for extent in self.extents if extent is not None)
         return TensorType(known, self.dtype) if len(known) == len(self.extents) else None
 
     def agrees(self, kind: TensorType) -> bool:
-        """Whether a type is one that this may be."""
+        """Tells whether a type is compatible with the inferred one."""
         if self.dtype and self.dtype != kind.dtype:
             return False
         if self.extents is None:
@@ -55,13 +55,13 @@ class InferredType:
 
 
 def infer_types(context: Context, node: onnx.NodeProto) -> Mapping[str, InferredType]:
-    """Types of the outputs of a node, by name; none of one whose operator or inputs ONNX does not know.
+    """Infers the types of a node's outputs by name; empty if ONNX does not know its operator or inputs.
 
-    Elements of small inputs that are known take part, such as the shape that a `Reshape` has.
+    Constant elements of small inputs take part, such as the shape of a `Reshape`.
 
     Args:
-        context: knows the node's inputs.
-        node: not yet imported.
+        context: context that knows the node's inputs.
+        node: node that is not imported yet.
     """
     schema = schema_of(node.op_type, "", context.opset) if node.domain in DEFAULT else None
     inner = any(item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for item in node.attribute)
@@ -75,7 +75,7 @@ def infer_types(context: Context, node: onnx.NodeProto) -> Mapping[str, Inferred
         return {}
     small = {name: context.arrays[name] for name in node.input if name in context.arrays}
     small = {name: array for name, array in small.items() if _says_of_shapes(array)}
-    if node.op_type == "Range":  # whose inputs are vectors of one element in many models
+    if node.op_type == "Range":  # its inputs are vectors of one element in many models
         small = {name: array.reshape(()) if array.size == 1 else array for name, array in small.items()}
         if counted := _range(node, list(small.values())):
             return counted
@@ -84,18 +84,18 @@ def infer_types(context: Context, node: onnx.NodeProto) -> Mapping[str, Inferred
     data = {name: numpy_helper.from_array(array, name) for name, array in small.items()}
     opsets = [helper.make_opsetid("", context.opset)]
     try:
-        found = shape_inference.infer_node_outputs(schema, node, types, data, {}, opsets)
+        outputs = shape_inference.infer_node_outputs(schema, node, types, data, {}, opsets)
     except (shape_inference.InferenceError, checker.ValidationError):
-        # Importers say better what is wrong, and take some nodes that ONNX's inference does not.
+        # The importers give better messages, and accept some nodes that ONNX's inference does not.
         return {}
-    return {name: _inferred(kind) for name, kind in found.items() if kind.HasField("tensor_type")}
+    return {name: _inferred(kind) for name, kind in outputs.items() if kind.HasField("tensor_type")}
 
 
 def check_types(context: Context, node: onnx.NodeProto, title: str, inferred: Mapping[str, InferredType]) -> None:
-    """Holds the imported outputs of a node against the types that ONNX infers.
+    """Checks the imported outputs of a node against the types that ONNX infers.
 
     Raises:
-        ModelError: an output is of another type.
+        ModelError: an output has another type.
     """
     shapes = not infers_otherwise(node)
     for name, kind in _imported(context, node):
@@ -107,15 +107,15 @@ def check_types(context: Context, node: onnx.NodeProto, title: str, inferred: Ma
 
 
 def _says_of_shapes(array: Array) -> bool:
-    """Says whether elements may be extents, axes or, few as they are then, scales."""
+    """Tells whether an array is small enough to hold extents, axes or, if floats, scales."""
     return array.size <= (SMALL if array.dtype.kind in "iu" else _MOST_SCALES)
 
 
 def _range(node: onnx.NodeProto, ends: Sequence[Array]) -> Mapping[str, InferredType]:
-    """The type that a `Range` of constants gives, where it has so many numbers that ONNX may not say it."""
+    """Returns the type of a `Range` of constants with so many numbers that ONNX may not infer it."""
     start, limit, delta = (each.reshape(-1)[:1].astype(float).sum() for each in ends) if len(ends) == 3 else (0, 0, 0)
     count = (limit - start) / delta if delta else math.nan
-    if not math.isfinite(count) or count < 1 << 31:  # which ONNX counts as runtimes round
+    if not math.isfinite(count) or count < 1 << 31:  # ONNX infers these, rounded as in runtimes
         return {}
     return {node.output[0]: InferredType(str(ends[0].dtype), (max(0, math.ceil(count)),))}
 
@@ -127,14 +127,14 @@ def _imported(context: Context, node: onnx.NodeProto) -> Iterator[tuple[str, Ten
 
 
 def _known_type(context: Context, name: str) -> TensorType:
-    """Type of a value; a constant is not added to the graph for it."""
+    """Returns the type of a value without adding a constant to the graph."""
     return type_of(context.arrays[name]) if name in context.arrays else context.builder.type(context.values[name])
 
 
 def _inferred(kind: onnx.TypeProto) -> InferredType:
     tensor = kind.tensor_type
     dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type)) if tensor.elem_type else ""
-    dtype = "" if dtype == "object" else dtype  # texts have types of their own in NumPy
+    dtype = "" if dtype == "object" else dtype  # NumPy has types of its own for strings
     if not tensor.HasField("shape"):
         return InferredType(dtype, None)
     extents = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)

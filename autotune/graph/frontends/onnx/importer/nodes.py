@@ -1,4 +1,4 @@
-"""Node by node from a model to a graph; what depends on constants alone is computed at once."""
+"""Import of a model's nodes into a graph; nodes that depend on constants alone are evaluated at once."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from search_space.dtypes import FLOATS, NARROW, numpy_dtype
 _LOG = logging.getLogger(__name__)
 
 SHAPES = ("Shape", "Size")
-"""Operators whose output is known where the shape of their input is."""
+"""Operators whose output depends only on the shape of their input."""
 SHAPELESS = ("NonMaxSuppression", "NonZero", "Unique")
-"""Operators of which shapes are known where elements are."""
+"""Operators whose output shapes depend on elements."""
 MOST_FOLDED = 1 << 24
-"""Elements of a constant that is computed at import from fewer; larger ones are left to the graph."""
+"""Maximum elements of constants that are evaluated at import; nodes on larger ones stay in the graph."""
 
 
 def import_nodes(context: ModelContext, nodes: Iterable[onnx.NodeProto]) -> None:
@@ -38,10 +38,10 @@ def import_nodes(context: ModelContext, nodes: Iterable[onnx.NodeProto]) -> None
 
 
 def import_node(context: ModelContext, node: onnx.NodeProto) -> None:
-    """Adds a node to a graph, or computes it.
+    """Adds a node to a graph, or evaluates it.
 
     Raises:
-        ModelError: it cannot be imported; the message names it.
+        ModelError: the node cannot be imported; the message names it.
     """
     attrs = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     call = Call(context, node.op_type, node.name or node.output[0], tuple(node.input), tuple(node.output), attrs)
@@ -69,7 +69,7 @@ def import_node(context: ModelContext, node: onnx.NodeProto) -> None:
 
 
 def _import_known(call: Call, node: onnx.NodeProto, inferred: Mapping[str, InferredType], fold: bool) -> bool:
-    """Computes a node that depends on constants alone, or gives no elements; whether it is done."""
+    """Evaluates a node that depends on constants alone, or has no output elements; tells whether it did."""
     context = call.context
     kinds = {name: inferred[name].full if name in inferred else None for name in node.output if name}
     reads_nothing = any(name and call.type(i).size == 0 for i, name in enumerate(node.input) if context.is_known(name))
@@ -89,7 +89,7 @@ def _import_known(call: Call, node: onnx.NodeProto, inferred: Mapping[str, Infer
 
 
 def _import_computed(context: ModelContext, call: Call, node: onnx.NodeProto) -> None:
-    """Adds a node that is computed when the network runs."""
+    """Adds a node that is computed at run time."""
     handler = handler_of(node)
     if handler is None and node.domain in DEFAULT and has_body(node, context.opset) and _all_known(context, node):
         types = [call.type(i) if call.has(i) else None for i in range(len(node.input))]
@@ -98,7 +98,7 @@ def _import_computed(context: ModelContext, call: Call, node: onnx.NodeProto) ->
             raise ModelError(f"{call.op} node {call.title!r} must have a definition of its inputs, but there is none")
         _import_body(context, call, node, function)
         return
-    if handler is None:  # what it gives stays unknown, and is an error where it is read
+    if handler is None:  # its outputs stay unknown, which is an error only where they are read
         reason = next((context.failed[n] for n in (*node.output, *node.input) if n in context.failed), refusal(node))
         context.failed.update(dict.fromkeys(node.output, reason))
         return
@@ -117,15 +117,15 @@ def _all_known(context: Context, node: onnx.NodeProto) -> bool:
 
 
 def _import_body(context: ModelContext, call: Call, node: onnx.NodeProto, function: onnx.FunctionProto) -> None:
-    """Adds what an operator is defined as, by ONNX or by the model, in names of its own.
+    """Adds the body of a function, defined by ONNX or by the model, with names of its own.
 
     Raises:
-        ModelError: a function that calls itself.
+        ModelError: the function calls itself.
     """
     key = (node.domain, node.op_type)
     if key in context.calling:
         raise ModelError(f"functions of a model must not call themselves, but {call.op} node {call.title!r} does")
-    given = {item.name: item for item in function.attribute_proto} | {item.name: item for item in node.attribute}
+    attributes = {item.name: item for item in function.attribute_proto} | {item.name: item for item in node.attribute}
     opset = next((o.version for o in function.opset_import if o.domain in DEFAULT), context.opset)
     prefix, calling = f"{context.prefix}{call.title}.", (*context.calling, key)
     inner = replace(context, values={}, arrays={}, opset=opset, failed={}, prefix=prefix, calling=calling)
@@ -134,18 +134,18 @@ def _import_body(context: ModelContext, call: Call, node: onnx.NodeProto, functi
         if outer:
             inner.bind(name, context.result(outer))
             omitted.remove(name)
-    import_nodes(inner, (bound_node(each, given, omitted) for each in function.node))
+    import_nodes(inner, (bound_node(each, attributes, omitted) for each in function.node))
     for name, wanted in zip(function.output, node.output, strict=False):
         if not wanted:
             continue
-        if not inner.is_known(name) and name in inner.failed:  # an error where it is read
+        if not inner.is_known(name) and name in inner.failed:  # an error only where it is read
             context.failed[wanted] = inner.failed[name]
         else:
             context.bind(wanted, inner.result(name))
 
 
 def refusal(node: onnx.NodeProto) -> str:
-    """Says why a node whose operator has no importer gives nothing."""
+    """Returns the reason why a node without an importer has no outputs."""
     title = repr(node.name or node.output[0])
     if node.op_type in SHAPELESS:
         return (
@@ -156,12 +156,12 @@ def refusal(node: onnx.NodeProto) -> str:
 
 
 def import_subgraph(call: Call, graph: onnx.GraphProto, given: Sequence[Result]) -> list[Result]:
-    """Adds the nodes of a node's own graph, which see what the node sees; its outputs.
+    """Adds the nodes of a subgraph, which see the values around its node, and returns its outputs.
 
     Args:
-        call: of the node.
-        graph: its own.
-        given: inputs of that graph.
+        call: call of the node.
+        graph: subgraph of the node.
+        given: inputs of the subgraph.
     """
     outer = model_of(call)
     inner = replace(
@@ -179,19 +179,19 @@ def import_subgraph(call: Call, graph: onnx.GraphProto, given: Sequence[Result])
 
 
 def repeatable(node: onnx.NodeProto) -> bool:
-    """Whether a node gives the same every time."""
+    """Tells whether a node is deterministic."""
     return not node.op_type.startswith("Random") and node.op_type not in ("Bernoulli", "Multinomial")
 
 
 def foldable(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> bool:
-    """Whether a node depends on constants alone."""
+    """Tells whether a node is deterministic and depends on constants alone."""
     return all(not name or name in arrays for name in node.input) and repeatable(node)
 
 
 def _rounded(call: Call, results: list[Result | None]) -> list[Result | None]:
-    """Results of a node in the type that ONNX gives them: graphs compute 16-bit floats in float32.
+    """Casts results of a node to ONNX's dtype: graphs compute 16-bit floats in float32.
 
-    An operator's first floating-point input says the type; statistics of `LayerNormalization` are float32 throughout.
+    The operator's first floating-point input decides the dtype; statistics of `LayerNormalization` are always float32.
     """
     if call.op in TYPED or any(isinstance(value, onnx.GraphProto) for value in call.attrs.values()):
         return results

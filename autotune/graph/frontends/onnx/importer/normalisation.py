@@ -13,7 +13,7 @@ from autotune.graph.frontends.onnx.importer.registry import imports
 
 
 def _rows(call: Call, value: str, rows: int) -> str:
-    """Each row brought to mean 0 and variance 1."""
+    """Normalises each row to mean 0 and variance 1."""
     shape = call.shape(value)
     columns = math.prod(shape) // rows
     ones, zeros = (call.constant(np.full(columns, v, np.float32)) for v in (1, 0))
@@ -24,33 +24,33 @@ def _rows(call: Call, value: str, rows: int) -> str:
 
 @imports("LayerNormalization")
 def layer_normalization(call: Call) -> list[str]:
-    """Over the axes from one on; mean and 1 / deviation are added where they are asked for."""
+    """Normalises over the axes from `axis` on; returns mean and 1 / deviation, too, if they are read."""
     value = call.value(0)
     shape = call.shape(value)
     axis = int(call.attrs.get("axis", -1)) % len(shape)
     tail = shape[axis:]
     columns = math.prod(tail)
     parameters = []
-    for place in (1, 2):
-        array = call.array(place) if call.has(place) else np.zeros(tail, np.float32)
+    for index in (1, 2):
+        array = call.array(index) if call.has(index) else np.zeros(tail, np.float32)
         if array is not None:
             parameters.append(call.constant(np.broadcast_to(array, tail).reshape(columns).copy()))
         else:
-            full = call.add("broadcast_to", [call.value(place)], shape=tail)
+            full = call.add("broadcast_to", [call.value(index)], shape=tail)
             parameters.append(call.add("reshape", [full], shape=(columns,)))
     rows = call.add("reshape", [value], shape=(math.prod(shape[:axis]), columns))
     out = call.add("layer_norm", [rows, *parameters], epsilon=float(call.attrs.get("epsilon", 1e-5)))
-    found = [call.add("reshape", [out], shape=shape)]
+    results = [call.add("reshape", [out], shape=shape)]
     if any(call.outputs[1:]):
         kept = tuple(range(axis, len(shape)))
         mean, variance = moments(call, value, kept)
         variance = with_number(call, "add", variance, float(call.attrs.get("epsilon", 1e-5)))
-        found += [mean, call.add("rsqrt", [variance])]
-    return found
+        results += [mean, call.add("rsqrt", [variance])]
+    return results
 
 
 def _per_channel(call: Call, value: str) -> str:
-    """Times scale plus bias, (c,) or, in old operator sets, a value a group."""
+    """Multiplies by the scale and adds the bias, (c,) or, in old opsets, one value per group."""
     shape = call.shape(value)
     for place, op in ((1, "multiply"), (2, "add")):
         parameter = call.known(place, "scale and bias")
@@ -61,13 +61,13 @@ def _per_channel(call: Call, value: str) -> str:
 
 @imports("InstanceNormalization")
 def instance_normalization(call: Call) -> str:
-    """Each channel of each sample by itself."""
+    """Normalises each channel of each sample."""
     shape = call.type(0).shape
     return _per_channel(call, _rows(call, call.value(0), shape[0] * shape[1]))
 
 
 @imports("GroupNormalization")
 def group_normalization(call: Call) -> str:
-    """Groups of channels of each sample."""
+    """Normalises groups of channels of each sample."""
     rows = call.type(0).shape[0] * int(call.attrs["num_groups"])
     return _per_channel(call, _rows(call, call.value(0), rows))

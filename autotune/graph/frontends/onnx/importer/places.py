@@ -1,4 +1,4 @@
-"""Elements gathered from and scattered to places that are arrays themselves. Indices become numbers of rows."""
+"""Gather and scatter with index arrays, which are converted to row numbers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from autotune.graph.ir import Array
 from search_space.dtypes import numpy_dtype
 
 MOST_COMPARED = 1 << 26
-"""Rows times updates, where it is computed which update is the last of a row."""
+"""Maximum of rows times updates if the last update of each row is computed at run time."""
 MOST_ROUNDS = 64
-"""Updates of one row, where they are added up or the like."""
+"""Maximum number of updates of one row that are reduced."""
 _REDUCTIONS = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Numbers of rows: constant, or a value of the graph (int32) of that shape."""
+    """An array of row numbers: constant, or a value of the graph (int32) of that shape."""
 
     shape: tuple[int, ...]
     array: Array | None
@@ -33,10 +33,10 @@ class _Rows:
 
 @imports("GatherElements")
 def gather_elements(call: Call) -> str:
-    """out[i, j] = data[indices[i, j], j] for axis 0, at constant or computed indices."""
+    """Computes out[i, j] = data[indices[i, j], j] for axis 0, at constant or computed indices."""
     value, shape = call.value(0), call.type(0).shape
     axis, rows = _elements(call, shape)
-    if rows.array is not None:  # the same places in all rows are a slice or rows of the axis
+    if rows.array is not None:  # indices that are equal in all rows select a slice or rows of the axis
         places, plain = call.array(1), [n for a, n in enumerate(rows.shape) if a != axis]
         assert places is not None
         along = np.moveaxis(places, axis, 0).reshape(places.shape[axis], -1)
@@ -47,7 +47,7 @@ def gather_elements(call: Call) -> str:
 
 @imports("GatherND")
 def gather_nd(call: Call) -> str:
-    """Parts of data that the last axis of the indices, constant or computed ones, is the place of."""
+    """Gathers the parts of data at the positions in the last axis of constant or computed indices."""
     value, shape, indices = call.value(0), call.type(0).shape, call.type(1).shape
     batch, depth = int(call.attrs.get("batch_dims", 0)), indices[-1]
     rows = _rows(call, shape[batch : batch + depth])
@@ -63,7 +63,7 @@ def gather_nd(call: Call) -> str:
 
 @imports("ScatterND")
 def scatter_nd(call: Call) -> str:
-    """Data in which some parts, at constant or computed places, are others, or sums with them and the like."""
+    """Replaces parts of data at constant or computed positions, or reduces them with updates."""
     shape, depth = call.type(0).shape, call.type(1).shape[-1]
     count, parts = math.prod(shape[:depth]), bool(shape[depth:])
     return _scattered(call, call.value(0), call.value(2), _rows(call, shape[:depth]), count, parts)
@@ -71,14 +71,14 @@ def scatter_nd(call: Call) -> str:
 
 @imports("ScatterElements", "Scatter")
 def scatter_elements(call: Call) -> str:
-    """out[indices[i, j], j] = updates[i, j] for axis 0, at constant or computed indices."""
+    """Computes out[indices[i, j], j] = updates[i, j] for axis 0, at constant or computed indices."""
     shape = call.type(0).shape
     return _scattered(call, call.value(0), call.value(2), _elements(call, shape)[1], math.prod(shape), False)
 
 
 @imports("MaxUnpool")
 def unpooled(call: Call) -> str:
-    """Maxima back at the places where they were found, zeros elsewhere."""
+    """Writes maxima to the positions they came from, and zeros elsewhere."""
     shape = call.type(0).shape
     rank = len(shape) - 2
     kernel = call.ints("kernel_shape") or ()
@@ -86,11 +86,11 @@ def unpooled(call: Call) -> str:
     fields = zip(shape[2:], stride, kernel, pads[:rank], pads[rank:], strict=True)
     inner = (*shape[:2], *((n - 1) * s - b - a + k for n, s, k, b, a in fields))
     final = tuple(int(n) for n in call.known(2, "output shape")) if call.has(2) else inner
-    places = call.array(1)
-    if places is None:
+    indices = call.array(1)
+    if indices is None:
         rows = _Rows(shape, None, call.cast(call.value(1), "int32"))
     else:
-        rows = _Rows(shape, places.astype(np.int64))
+        rows = _Rows(shape, indices.astype(np.int64))
     data = call.constant(np.zeros(inner, numpy_dtype(call.type(0).dtype)))
     out = _scattered(call, data, call.value(0), rows, math.prod(inner), False)
     after = tuple(f - n for f, n in zip(final, inner, strict=True))
@@ -99,7 +99,7 @@ def unpooled(call: Call) -> str:
 
 
 def _elements(call: Call, shape: tuple[int, ...]) -> tuple[int, _Rows]:
-    """The axis, and the numbers of the elements that indices along it are, the other axes being their own."""
+    """Returns the axis, and the flat numbers of elements at indices along it and their own positions on other axes."""
     axis = int(call.attrs.get("axis", 0)) % len(shape)
     extents = call.type(1).shape
     strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
@@ -115,40 +115,40 @@ def _elements(call: Call, shape: tuple[int, ...]) -> tuple[int, _Rows]:
 
 
 def _rows(call: Call, extents: Sequence[int]) -> _Rows:
-    """Numbers of the parts of data that the last axis of the indices is the place of."""
+    """Returns the numbers of the parts of data at the positions in the last axis of the indices."""
     *outer, depth = call.type(1).shape
     call.require(depth == len(extents), f"must have indices of at most {len(extents)} axes", f"{depth}")
     strides = np.array([math.prod(extents[a + 1 :]) for a in range(depth)])
     array = call.array(1)
     if array is not None:
         return _Rows(tuple(outer), (_inside(call, array, np.array(extents)) * strides).sum(-1))
-    places = _clipped(call, np.array(extents, np.int32))
+    numbers = _clipped(call, np.array(extents, np.int32))
     if depth > 1:
-        places = call.add("multiply", [places, call.constant(strides.astype(np.int32))])
-        places = reduced(call, places, (len(outer),), "sum", True)
-    return _Rows(tuple(outer), None, call.add("reshape", [places], shape=tuple(outer)))
+        numbers = call.add("multiply", [numbers, call.constant(strides.astype(np.int32))])
+        numbers = reduced(call, numbers, (len(outer),), "sum", True)
+    return _Rows(tuple(outer), None, call.add("reshape", [numbers], shape=tuple(outer)))
 
 
 def _inside(call: Call, indices: Array, extent: int | Array) -> Array:
-    """Constant indices without negative ones."""
+    """Checks constant indices and wraps negative ones."""
     good = bool(((indices >= -np.asarray(extent)) & (indices < extent)).all())
     call.require(good, f"must have indices within {extent}", f"{indices.min()} to {indices.max()}")
     return np.where(indices < 0, indices + extent, indices).astype(np.int64)
 
 
 def _clipped(call: Call, extents: Array) -> str:
-    """Computed indices as int32, negative ones counted from the end, those out of bounds at the nearest end."""
-    places = call.value(1)
+    """Converts computed indices to int32; negative ones count from the end, indices out of bounds are clamped."""
+    indices = call.value(1)
     dtype = numpy_dtype(call.type(1).dtype)
     zero, most = call.constant(np.zeros(1, dtype)), call.constant((extents - 1).astype(dtype))
-    turned = call.add("add", [places, call.constant(extents.astype(dtype))])
-    places = call.add("where", [call.add("less", [places, zero]), turned, places])
-    # Not before: of an index of 64 bits half of them may be one that is within.
-    return call.cast(call.add("minimum", [call.add("maximum", [places, zero]), most]), "int32")
+    turned = call.add("add", [indices, call.constant(extents.astype(dtype))])
+    indices = call.add("where", [call.add("less", [indices, zero]), turned, indices])
+    # Clamp before the cast: the lower half of a 64-bit index out of bounds may be in bounds.
+    return call.cast(call.add("minimum", [call.add("maximum", [indices, zero]), most]), "int32")
 
 
 def _further(call: Call, rows: _Rows, first: Array) -> _Rows:
-    """With `first` added to the numbers."""
+    """Adds `first` to the row numbers."""
     if rows.array is not None:
         return _Rows(rows.shape, rows.array + first)
     if not first.any():
@@ -165,7 +165,7 @@ def _gathered(call: Call, data: str, rows: _Rows, final: tuple[int, ...]) -> str
 
 
 def _scattered(call: Call, data: str, updates: str, rows: _Rows, count: int, parts: bool) -> str:
-    """Data as `count` rows, of which `rows` become those of the updates; `parts`: rows are more than an element."""
+    """Replaces `rows` of the data's `count` rows by the updates' rows; `parts`: rows have more than one element."""
     shape, kind = call.shape(data), call.attrs.get("reduction", b"none")
     reduction, total = bytes(kind).decode(), math.prod(rows.shape)
     known = reduction == "none" or reduction in _REDUCTIONS
@@ -174,11 +174,11 @@ def _scattered(call: Call, data: str, updates: str, rows: _Rows, count: int, par
     data = call.add("reshape", [data], shape=(count, *wide))
     updates = call.add("reshape", [updates], shape=(total, *wide))
     if rows.array is not None:
-        for places in _rounds(call, rows.array.reshape(-1), count, reduction):
-            chosen = taken(call, updates, np.maximum(places, 0), 0)
+        for round_updates in _rounds(call, rows.array.reshape(-1), count, reduction):
+            chosen = taken(call, updates, np.maximum(round_updates, 0), 0)
             if reduction != "none":
                 chosen = call.add(_REDUCTIONS[reduction], [data, chosen])
-            mask = (places >= 0).reshape(count, *[1] * len(wide))
+            mask = (round_updates >= 0).reshape(count, *[1] * len(wide))
             data = chosen if mask.all() else call.add("where", [call.constant(mask), chosen, data])
         return call.add("reshape", [data], shape=shape)
     call.require(
@@ -199,7 +199,7 @@ def _scattered(call: Call, data: str, updates: str, rows: _Rows, count: int, par
 
 
 def _rounds(call: Call, flat: Array, count: int, reduction: str) -> list[Array]:
-    """For each row the update that it takes, or -1; in several rounds where a row is reduced with several updates."""
+    """Lists for each row its update, or -1; in several rounds if several updates are reduced into one row."""
     if reduction == "none":
         occurrence = np.zeros(flat.size, np.int64)
     else:

@@ -1,7 +1,7 @@
-"""Numbers of 8 bits: from and to floats, and sums of their products in int32.
+"""8-bit numbers: conversions from and to floats, and sums of their products in int32.
 
-Products are those of unsigned bytes with signed ones, which processors have instructions for: a byte of the other kind
-is moved by 128, and its zero with it. Zeros that are not 0 are taken out of the sums behind the product.
+Products are of unsigned by signed bytes, for which processors have instructions: bytes of the other signedness, and
+their zero, are shifted by 128. Nonzero zeros are subtracted from the sums behind the product.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
 def _along(call: Call, parameter: str, shape: tuple[int, ...]) -> str:
-    """A scale or a zero beside data of `shape`: one for all, one for each place of an axis, or one for each block."""
+    """Broadcasts a scale or zero to data of `shape`: one for all, per element of an axis, or per block."""
     size = call.shape(parameter)
     if math.prod(size) == 1:
         return call.reshaped(parameter, (1,) if shape else ())
@@ -35,18 +35,18 @@ def _along(call: Call, parameter: str, shape: tuple[int, ...]) -> str:
 
 
 def _to_bytes(call: Call, numbers: str, zero: str | None, dtype: str) -> str:
-    """The nearest whole numbers, the even one of two, beside a zero and within the bytes."""
+    """Rounds to nearest, ties to even, adds a zero and clips to the range of bytes."""
     call.require(dtype in _BYTES, f"must give {' or '.join(_BYTES)}", dtype)
-    whole = call.add("rint", [numbers])
+    rounded = call.add("rint", [numbers])
     if zero is not None:
-        whole = call.add("add", [whole, call.cast(zero, "float32")])
+        rounded = call.add("add", [rounded, call.cast(zero, "float32")])
     low, high = _BYTES[dtype]
-    limited = call.add("clip", [whole], low=float(low), high=float(high))
+    limited = call.add("clip", [rounded], low=float(low), high=float(high))
     return call.cast(call.cast(limited, "int32"), dtype)
 
 
 def _zero_of(call: Call, shape: tuple[int, ...], dtype: str) -> str:
-    """The zero beside data of `shape`: 0 where none is given."""
+    """Returns the zero for data of `shape`, 0 by default."""
     if call.has(2):
         return _along(call, call.value(2), shape)
     return call.constant(np.zeros(1 if shape else (), dtype))
@@ -54,7 +54,7 @@ def _zero_of(call: Call, shape: tuple[int, ...], dtype: str) -> str:
 
 @imports("QuantizeLinear")
 def quantise(call: Call) -> str:
-    """x / scale to the nearest byte, the even one of two, beside a zero; for the tensor, an axis or blocks of it."""
+    """Rounds x / scale to the nearest byte, ties to even, plus a zero; for the tensor, an axis or blocks of it."""
     x, shape = call.cast(call.value(0), "float32"), call.type(0).shape
     named = int(call.attrs.get("output_dtype", 0))
     dtype = str(element_type(named, call.outputs[0])) if named else "uint8"
@@ -66,7 +66,7 @@ def quantise(call: Call) -> str:
 
 @imports("DequantizeLinear")
 def dequantise(call: Call) -> str:
-    """(q - zero) * scale, for the tensor, an axis or blocks of it; in the type of the scale."""
+    """Computes (q - zero) * scale, for the tensor, an axis or blocks of it, in the dtype of the scale."""
     kind, shape = call.type(0), call.type(0).shape
     call.require(kind.dtype in (*_BYTES, "int32"), f"must read {', '.join(_BYTES)} or int32", f"{kind}")
     scale = call.cast(_along(call, call.value(1), shape), "float32")
@@ -79,20 +79,20 @@ def dequantise(call: Call) -> str:
 
 
 def _moved(call: Call, value: str, zero: str | None, dtype: str) -> tuple[str, str | None]:
-    """Bytes and their zero (int32; None where it is 0) as bytes of `dtype`."""
+    """Converts bytes and their zero (int32; None for 0) to bytes of `dtype`."""
     was = call.context.builder.type(value).dtype
     call.require(was in _BYTES, f"must multiply {' and '.join(_BYTES)}", was)
     wide = None if zero is None else call.cast(zero, "int32")
     if was == dtype:
         array = None if zero is None else call.context.builder.array(zero)
         return value, None if array is not None and not array.any() else wide
-    by = 128 if dtype == "uint8" else -128
+    by = 128 if dtype == "uint8" else -128  # the offset between the ranges of int8 and uint8
     value = call.cast(with_number(call, "add", call.cast(value, "int32"), by), dtype)
     return value, call.constant(np.full(1, by, np.int32)) if wide is None else with_number(call, "add", wide, by)
 
 
 def _column(call: Call, zero: str, rank: int, axis: int) -> str:
-    """A zero for all, or one for each place of an axis of so many, beside a product."""
+    """Broadcasts a zero, or one zero per element of an axis, to the rank of a product."""
     shape = call.shape(zero)
     if math.prod(shape) == 1:
         return call.reshaped(zero, (1,))
@@ -102,7 +102,7 @@ def _column(call: Call, zero: str, rank: int, axis: int) -> str:
 
 
 def _products(call: Call, left: str, right: str, zeros: tuple[str | None, str | None]) -> str:
-    """(left - its zero) times (right - its zero) in int32, for the last two axes."""
+    """Computes (left - its zero) times (right - its zero) in int32, over the last two axes."""
     (a, left_zero), (b, right_zero) = _moved(call, left, zeros[0], "uint8"), _moved(call, right, zeros[1], "int8")
     out, depth = product(call, a, b), call.shape(a)[-1]
     rank = len(call.shape(out))
@@ -127,13 +127,13 @@ def _optional(call: Call, place: int) -> str | None:
 
 @imports("MatMulInteger")
 def integer_product(call: Call) -> str:
-    """Products of bytes less their zeros, in int32."""
+    """Multiplies bytes less their zeros, in int32."""
     return _products(call, call.value(0), call.value(1), (_optional(call, 2), _optional(call, 3)))
 
 
 @imports("QLinearMatMul")
 def quantised_product(call: Call) -> str:
-    """The same of bytes with scales, as bytes of another scale."""
+    """Multiplies bytes with scales, and requantises the product."""
     sums = _products(call, call.value(0), call.value(3), (call.value(2), call.value(5)))
     rank = len(call.shape(sums))
     scales = [call.cast(call.value(place), "float32") for place in (1, 4, 6)]
@@ -144,13 +144,13 @@ def quantised_product(call: Call) -> str:
 
 
 def _convolved(call: Call, weight: Array, zeros: tuple[str | None, Array | None]) -> str:
-    """A convolution of bytes less their zeros in int32, channels first; the weight and its zero are constants."""
+    """Adds a convolution of bytes less their zeros in int32, channels first; the weight and its zero are constants."""
     rank, window = weight.ndim - 2, window_of(call, weight)
     by = -128 if weight.dtype == np.uint8 else 0
     filters = (weight.astype(np.int32) + by).astype(np.int8)
     filter_zero = by + (np.zeros(1, np.int32) if zeros[1] is None else zeros[1].astype(np.int32).reshape(-1))
     data, zero = _moved(call, call.value(0), zeros[0], "uint8")
-    if any(map(any, window.pads)):  # what is added stands for 0: it is the zero
+    if any(map(any, window.pads)):  # padding represents 0, so it is the zero
         number = call.constant(np.zeros(1, np.int32)) if zero is None else call.reshaped(zero, (1,))
         sides = [(0, 0, *side) for side in window.pads]
         data = call.add("pad_with", [data, call.cast(number, "uint8")], before=sides[0], after=sides[1])
@@ -171,14 +171,14 @@ def _convolved(call: Call, weight: Array, zeros: tuple[str | None, Array | None]
 
 @imports("ConvInteger")
 def integer_convolution(call: Call) -> str:
-    """A convolution of bytes less their zeros, in int32."""
+    """Computes a convolution of bytes less their zeros, in int32."""
     zero = call.known(3, "zero of the weight") if call.has(3) else None
     return _convolved(call, call.known(1, "weight"), (_optional(call, 2), zero))
 
 
 @imports("QLinearConv")
 def quantised_convolution(call: Call) -> str:
-    """The same of bytes with scales and a bias in int32, as bytes of another scale."""
+    """Computes a convolution of bytes with scales and an int32 bias, and requantises it."""
     weight = call.known(3, "weight")
     sums = _convolved(call, weight, (call.value(2), call.known(5, "zero of the weight")))
     rank = len(call.shape(sums))

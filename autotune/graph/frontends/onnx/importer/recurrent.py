@@ -1,7 +1,7 @@
-"""Recurrent layers of a known number of steps: one product for all inputs, then a loop over the steps.
+"""Recurrent layers with a static number of steps: one product for all inputs, then a loop over the steps.
 
-Each direction is a loop of its own: its states are carried from step to step, what the inputs give to the gates is its
-sequence, and the outputs are stacked, those of a loop in reverse from the last one on.
+Each direction is a separate loop. Its states are carried from step to step, and the products of the inputs are its
+sequence. Its outputs are stacked, by a reverse loop from the last one on.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _DEFAULTS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "R
 
 @dataclass(frozen=True)
 class _Direction:
-    """One direction of a layer.
+    """A direction of a recurrent layer.
 
     Attributes:
-        call: of the layer.
+        call: call of the layer.
         number: 0 or 1.
-        functions: of gates and states, by their names in the graph.
-        weights: what the state is multiplied with, (width, gates * width).
-        bias: of that product, (gates * width,); the one of inputs is in their product.
-        peepholes: (3 * width,) or None.
+        functions: activations of gates and states, by their names in the graph.
+        weights: recurrence weights, (width, gates * width).
+        bias: bias of the recurrent product, (gates * width,); the input's bias is added to the inputs' product.
+        peepholes: peephole weights, (3 * width,), or None.
     """
 
     call: Call
@@ -49,12 +49,12 @@ class _Direction:
 
 
 Step = Callable[[str, list[str]], list[str]]
-"""What the inputs give to the gates, and the states -> the states; the first is the output."""
+"""A function from the inputs' products for the gates, and the states, to new states; the first is the output."""
 
 
 @imports("LSTM", "GRU", "RNN")
 def recurrent(call: Call) -> list[str]:
-    """Forward, in reverse or both; from zeros or given states."""
+    """Imports a recurrent layer: forward, reverse or bidirectional, from zero or given states."""
     x, first = call.value(0), bool(call.attrs.get("layout", 0))
     if first:  # samples first
         x = call.add("transpose", [x], axes=(1, 0, 2))
@@ -67,16 +67,16 @@ def recurrent(call: Call) -> list[str]:
     directions, given = _directions(call, len(turned)), _given(call, x)
     outputs, lasts = [], []
     for direction, backwards in zip(directions, turned, strict=True):
-        made, states = _run(direction, given, steps, batch, backwards)
-        outputs.append(made)
+        output, states = _run(direction, given, steps, batch, backwards)
+        outputs.append(output)
         lasts.append(states)
     width = directions[0].width
-    y = joined(call, [call.add("reshape", [made], shape=(steps, 1, batch, width)) for made in outputs], 1)
-    found = [call.add("transpose", [y], axes=(2, 0, 1, 3)) if first else y]
+    y = joined(call, [call.add("reshape", [output], shape=(steps, 1, batch, width)) for output in outputs], 1)
+    results = [call.add("transpose", [y], axes=(2, 0, 1, 3)) if first else y]
     for parts in zip(*lasts, strict=True):
         last = joined(call, [call.add("reshape", [part], shape=(1, batch, width)) for part in parts], 0)
-        found.append(call.add("transpose", [last], axes=(1, 0, 2)) if first else last)
-    return found
+        results.append(call.add("transpose", [last], axes=(1, 0, 2)) if first else last)
+    return results
 
 
 def _check(call: Call, steps: int) -> None:
@@ -90,13 +90,13 @@ def _check(call: Call, steps: int) -> None:
 
 
 def _functions(call: Call, count: int) -> list[tuple[str, ...]]:
-    """Of each direction."""
+    """Returns the activations of each direction."""
     default = _DEFAULTS[call.op]
-    given = [bytes(name).decode().lower() for name in call.attrs.get("activations", ())] or list(default) * count
-    known = len(given) == count * len(default) and set(given) <= set(FUNCTIONS)
+    names = [bytes(name).decode().lower() for name in call.attrs.get("activations", ())] or list(default) * count
+    known = len(names) == count * len(default) and set(names) <= set(FUNCTIONS)
     rule = f"must have {count * len(default)} activations of {', '.join(name.capitalize() for name in FUNCTIONS)}"
-    call.require(known, rule, f"activations={given}")
-    return [tuple(given[i * len(default) :][: len(default)]) for i in range(count)]
+    call.require(known, rule, f"activations={names}")
+    return [tuple(names[i * len(default) :][: len(default)]) for i in range(count)]
 
 
 def _directions(call: Call, count: int) -> list[_Direction]:
@@ -112,22 +112,22 @@ def _directions(call: Call, count: int) -> list[_Direction]:
 
 
 def _bias(call: Call, count: int, width: int) -> Array:
-    """Of the products with inputs and with states, (2, directions, gates * width).
+    """Returns the biases of input and recurrent products, (2, directions, gates * width).
 
-    Both are added to the same, but for what a GRU resets after its product: all else goes to the inputs.
+    Both add to the same sums, except where a GRU resets its product: all other biases move to the inputs.
     """
     if not call.has(3):
         return np.zeros((2, count, width), call.type(0).dtype)
     of_inputs, of_states = call.known(3, "bias").reshape(count, 2, width).transpose(1, 0, 2).copy()
-    kept = np.zeros(width, bool)
+    separate = np.zeros(width, bool)
     if call.op == "GRU" and call.attrs.get("linear_before_reset", 0):
-        kept[-width // 3 :] = True
-    of_inputs += np.where(kept, 0, of_states).astype(of_inputs.dtype)
-    return np.stack([of_inputs, np.where(kept, of_states, 0).astype(of_states.dtype)])
+        separate[-width // 3 :] = True
+    of_inputs += np.where(separate, 0, of_states).astype(of_inputs.dtype)
+    return np.stack([of_inputs, np.where(separate, of_states, 0).astype(of_states.dtype)])
 
 
 def _given(call: Call, x: str) -> str:
-    """What the inputs of all steps give to all gates, (steps, batch, directions * gates * width)."""
+    """Computes the products of all inputs for all gates, (steps, batch, directions * gates * width)."""
     steps, batch, size = call.shape(x)
     weights = call.known(1, "weight")
     call.require(
@@ -142,13 +142,13 @@ def _given(call: Call, x: str) -> str:
 
 
 def _run(direction: _Direction, given: str, steps: int, batch: int, backwards: bool) -> tuple[str, tuple[str, ...]]:
-    """Outputs in the order of the inputs, (steps, batch, width), and the last states."""
+    """Runs a direction; returns outputs in input order, (steps, batch, width), and final states."""
     call, width = direction.call, direction.width
-    kind = call.context.builder.type(given)  # states of 16-bit models are float32, as what is computed is
+    kind = call.context.builder.type(given)  # states of 16-bit models are float32, like all intermediate values
     states = [call.cast(_initial(direction, i, batch), kind.dtype) for i in ((5, 6) if call.op == "LSTM" else (5,))]
     body = _body(direction, batch, kind, len(states))
     outer, more = call.context.builder, len(states) - 1
-    found = add_loop(
+    results = add_loop(
         outer,
         body,
         [*states, given],
@@ -157,15 +157,15 @@ def _run(direction: _Direction, given: str, steps: int, batch: int, backwards: b
         [backwards] + [False] * more,
         f"{call.context.prefix}{call.title}",
     )
-    last = call.add("slice", found[:1], begin=(0 if backwards else steps - 1, 0, 0), size=(1, batch, width))
-    return found[0], (last, *found[1:])
+    last = call.add("slice", results[:1], begin=(0 if backwards else steps - 1, 0, 0), size=(1, batch, width))
+    return results[0], (last, *results[1:])
 
 
 def _body(direction: _Direction, batch: int, kind: TensorType, states: int) -> Body:
-    """A step: the states and what its input gives to the gates of all directions -> the states, the first stacked.
+    """Builds the graph of a step: from states and products of all directions' gates to states, the first one stacked.
 
     Args:
-        kind: of what the inputs of all steps give.
+        kind: type of the products of all steps.
     """
     call, dtype, columns = direction.call, kind.dtype, kind.shape[2]
     kinds = {f"state{i}": TensorType((batch, direction.width), dtype) for i in range(states)}
@@ -181,7 +181,7 @@ def _body(direction: _Direction, batch: int, kind: TensorType, states: int) -> B
 
 
 def _initial(direction: _Direction, place: int, batch: int) -> str:
-    """A state that is given, or zeros; (batch, width)."""
+    """Returns an initial state, given or zeros: (batch, width)."""
     call, width = direction.call, direction.width
     if not call.has(place):
         return call.constant(np.zeros((batch, width), call.type(0).dtype))

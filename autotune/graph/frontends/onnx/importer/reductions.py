@@ -1,4 +1,4 @@
-"""Reductions over axes, running sums, and the places of extremes."""
+"""Reductions over axes, running sums, and indices of extrema."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REDUCERS = {
 
 
 def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: bool) -> str:
-    """A reduction of all, some or no axes, which stay with extent 1 if `keep`."""
+    """Reduces all, some or no axes, which stay with extent 1 if `keep`."""
     if not axes:
         return value
     dtype = call.context.builder.type(value).dtype
@@ -37,16 +37,16 @@ def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: boo
         return call.cast(reduced(call, call.cast(value, "int32"), axes, reducer, keep), dtype)
     shape = call.shape(value)
     final = tuple(1 if a in axes else n for a, n in enumerate(shape) if keep or a not in axes)
-    if len(axes) == len(shape):  # a reduction leaves an axis
+    if len(axes) == len(shape):  # the operation `reduce` leaves at least one axis
         value, axes = call.add("reshape", [value], shape=(1, math.prod(shape))), (1,)
     out = call.add("reduce", [value], axes=tuple(axes), reducer=reducer)
     return call.reshaped(out, final)
 
 
 def moments(call: Call, value: str, axes: Sequence[int]) -> tuple[str, str]:
-    """Mean of floats over some axes, which stay with extent 1, and variance: the mean of squared differences from it.
+    """Computes mean and variance, the mean squared difference, of floats over some axes, which stay with extent 1.
 
-    The mean is that by differences from the first element: of equal elements it is any of them, and the variance is 0.
+    The mean uses differences from the first element: for equal elements it is exact, and the variance is 0.
     """
     mean = reduced(call, value, axes, "pivoted_mean", True)
     centred = call.add("subtract", [value, mean])
@@ -55,7 +55,7 @@ def moments(call: Call, value: str, axes: Sequence[int]) -> tuple[str, str]:
 
 @imports(*_REDUCERS)
 def reduce(call: Call) -> str:
-    """Over axes that are an attribute or a constant; where none are given over all, or each element by itself."""
+    """Reduces over axes from an attribute or a constant; without axes, over all or none."""
     value = call.value(0)
     shape = call.shape(value)
     axes = tuple(sorted(a % len(shape) for a in call.ints("axes", 1) or ()))
@@ -63,9 +63,9 @@ def reduce(call: Call) -> str:
         axes = tuple(range(len(shape)))
     keep, reducer = bool(call.attrs.get("keepdims", 1)), _REDUCERS[call.op]
     dtype = call.type(0).dtype
-    if call.op == "ReduceLogSumExp":  # less the largest, so that nothing overflows
+    if call.op == "ReduceLogSumExp":  # subtracts the maximum, so that nothing overflows
         call.require(dtype in FLOATS, "must reduce floating-point values", dtype)
-        # Infinities less themselves are no numbers.
+        # Differences of infinities are NaN.
         limit = float(finfo(dtype).max)  # type: ignore[no-untyped-call]
         largest = call.add("clip", [reduced(call, value, axes, "max", True)], low=-limit, high=limit)
         small = call.add("exp", [call.add("subtract", [value, largest])])
@@ -83,24 +83,24 @@ def reduce(call: Call) -> str:
 
 
 def first_extreme(call: Call, value: str, axis: int, reducer: str, last: bool = False) -> str:
-    """Index (int32) of the first, or last, largest or smallest element along an axis, which stays with extent 1.
+    """Computes the index (int32) of the first, or last, extremum along an axis, which stays with extent 1.
 
-    NaN is the largest, and the smallest, as the extreme is NaN then.
+    NaN counts as the extremum of both kinds.
     """
     shape = call.shape(value)
     extreme = reduced(call, value, (axis,), reducer, True)
-    places = np.arange(shape[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    indices = np.arange(shape[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(len(shape))])
     other = call.constant(np.full((1,), -1 if last else shape[axis], np.int32))
     hit = call.add("equal", [value, extreme])
     if call.context.builder.type(value).dtype in FLOATS:
         hit = call.add("logical_or", [hit, nan_in(call, value)])
-    chosen = call.add("where", [hit, call.constant(places), other])
+    chosen = call.add("where", [hit, call.constant(indices), other])
     return reduced(call, chosen, (axis,), "max" if last else "min", True)
 
 
 @imports("ArgMax", "ArgMin")
 def place_of_extreme(call: Call) -> str:
-    """Index of the first (or last) largest or smallest element along an axis, as int64."""
+    """Computes the index of the first or last extremum along an axis, as int64."""
     value = call.value(0)
     shape = call.shape(value)
     axis, keep = int(call.attrs.get("axis", 0)) % len(shape), bool(call.attrs.get("keepdims", 1))
@@ -112,7 +112,7 @@ def place_of_extreme(call: Call) -> str:
 
 @imports("Mean")
 def mean(call: Call) -> str:
-    """Of any number of operands."""
+    """Computes the mean of any number of operands."""
     out = call.value(0)
     for place in range(1, len(call.inputs)):
         out = call.add("add", [out, call.value(place)])
@@ -120,12 +120,12 @@ def mean(call: Call) -> str:
 
 
 LONGEST_SCAN = 256
-"""Elements of an axis whose running sums are taken at once, each by itself: longer axes are cut into such parts."""
+"""Maximum extent whose running sums are computed for each element separately: longer axes are cut into parts."""
 
 
 @imports("CumSum")
 def running_sum(call: Call) -> str:
-    """Along a constant axis."""
+    """Computes running sums along a constant axis."""
     value, rank = call.value(0), len(call.type(0).shape)
     axis = int(call.known(1, "axis").reshape(-1)[0])
     call.require(-rank <= axis < rank, f"must have an axis of {rank}", f"axis={axis}")
@@ -134,7 +134,7 @@ def running_sum(call: Call) -> str:
 
 
 def _scanned(call: Call, value: str, axis: int, exclusive: bool, reverse: bool) -> str:
-    """Running sums; of a long axis those within parts, and of the parts before each."""
+    """Computes running sums; for a long axis, sums within parts plus the totals of earlier parts."""
     shape = call.shape(value)
     extent, rank = shape[axis], len(shape)
     if extent <= LONGEST_SCAN:
@@ -146,7 +146,7 @@ def _scanned(call: Call, value: str, axis: int, exclusive: bool, reverse: bool) 
     width = min(LONGEST_SCAN, math.isqrt(extent - 1) + 1)
     parts = math.ceil(extent / width)
     more = parts * width - extent
-    around = [int(exclusive), more]  # sums without an element itself are those one place further
+    around = [int(exclusive), more]  # exclusive sums are inclusive sums shifted by one
     if any(around):
         before, after = reversed(around) if reverse else around
         value = call.add("pad", [value], before=at(before), after=at(after))

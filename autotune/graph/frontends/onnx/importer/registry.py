@@ -1,4 +1,4 @@
-"""Importers of ONNX's operators, by name."""
+"""Registry of importers of ONNX operators."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from autotune.graph.calls import Call, Context, Result
 
 @dataclass
 class ModelContext(Context):
-    """An ONNX model on its way to a graph.
+    """An ONNX model during its import.
 
     Attributes:
-        functions: the model's own, by domain and name.
-        calling: those of them within whose bodies the context is.
+        functions: functions of the model, by domain and name.
+        calling: functions whose bodies are being imported, from the outermost on.
     """
 
     functions: Mapping[tuple[str, str], onnx.FunctionProto] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class ModelContext(Context):
 
 
 def model_of(call: Call) -> ModelContext:
-    """Returns the context of a node with graphs of its own, which only ONNX has."""
+    """Returns the context of a node with subgraphs, which only ONNX models have."""
     assert isinstance(call.context, ModelContext)
     return call.context
 
@@ -33,7 +33,7 @@ def model_of(call: Call) -> ModelContext:
 Handler = Callable[[Call], str | Sequence[Result | None]]
 _Same = TypeVar("_Same", bound=Handler)
 HANDLERS: dict[str, Handler] = {}
-"""ONNX operator → what adds its nodes and gives the name of its value, or all its results in order."""
+"""ONNX operator → function that adds its nodes and returns its value, or all results in order."""
 
 
 DEFAULT = ("", "ai.onnx")
@@ -43,7 +43,7 @@ CONTRIBUTED: dict[tuple[str, str], Handler] = {}
 
 
 def imports(*names: str, domain: str = "") -> Callable[[_Same], _Same]:
-    """Registers a function as the importer of operators, of ONNX's own or of another domain."""
+    """Registers a function as the importer of operators of ONNX's or another domain."""
 
     def register(handler: _Same) -> _Same:
         table: dict[Any, Handler] = CONTRIBUTED if domain else HANDLERS
@@ -57,5 +57,5 @@ def imports(*names: str, domain: str = "") -> Callable[[_Same], _Same]:
 
 
 def handler_of(node: onnx.NodeProto) -> Handler | None:
-    """What imports a node; None where nothing does."""
+    """Returns the importer of a node, or None."""
     return HANDLERS.get(node.op_type) if node.domain in DEFAULT else CONTRIBUTED.get((node.domain, node.op_type))

@@ -1,4 +1,4 @@
-"""Images brought to another size: by copies of elements, or by weighted sums of a few neighbours."""
+"""Image resizing by copies of elements, or by weighted sums of a few neighbours."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from autotune.graph.types import TensorType
 from search_space.ir.expr import FLOATS
 
 MOST_AT_ONCE = 8
-"""Neighbours over all axes up to which axes are resized by one operation; else each by one of its own."""
+"""Maximum number of neighbours over all axes for one operation; with more, each axis has its own."""
 MANY_CHANNELS = 16
-"""Channels from which on vectors along them are better than along rows of pixels."""
+"""Minimum number of channels for which vectors along channels are better than along rows of pixels."""
 
 
 @imports("Resize", "Upsample")
 def resize(call: Call) -> str:
-    """By constant scales or sizes: to the nearest element, by lines or by cubic convolution."""
+    """Resizes by constant scales or sizes: nearest, linear or cubic."""
     mode = _text(call, "mode", "nearest")
     call.require(mode in ("nearest", "linear", "cubic"), "must have a known mode", f"mode={mode!r}")
     axes = {axis: how for axis, how in _axes(call).items() if not how.same}
@@ -49,7 +49,7 @@ def _text(call: Call, name: str, default: str) -> str:
 
 
 def _axes(call: Call) -> dict[int, Axis]:
-    """How each axis that is named is resized; before operator set 11 each at its own place times a scale."""
+    """Returns the resize of each named axis; before opset 11 positions are quotients with the scale."""
     shape = call.type(0).shape
     rank = len(shape)
     old = call.op == "Upsample" or call.context.opset < 11
@@ -72,8 +72,8 @@ def _axes(call: Call) -> dict[int, Axis]:
     else:
         given = call.attrs.get("scales")
         ratios = [float(s) for s in (given if given is not None else call.known(1 if old else 2, "scales"))]
-        # Exact products, as in ONNX's inference of shapes. ONNX Runtime rounds them to float32: of 10 elements and the
-        # scale 3.3, whose float32 is less than that, it makes 33 and warns that the model has 32.
+        # Exact products, as in ONNX's shape inference. ONNX Runtime rounds them to float32: from 10 elements and the
+        # scale 3.3, whose float32 is less than 3.3, it makes 33 and warns that the model has 32.
         sizes = [int(shape[axis] * ratio) for axis, ratio in zip(axes, ratios, strict=True)]
     call.require(min(sizes, default=1) > 0, "must leave elements", f"sizes={sizes}")
     final = [dict(zip(axes, sizes, strict=True)).get(axis, extent) for axis, extent in enumerate(shape)]
@@ -94,7 +94,7 @@ def _nearest(call: Call, value: str, axes: Mapping[int, Axis]) -> str:
 
 
 def copied(call: Call, value: str, axis: int, places: Array) -> str:
-    """Elements at constant places of an axis, (size,); each so many times over where these are so."""
+    """Copies elements at constant indices of an axis, (size,); repeats all elements equally if possible."""
     extent = call.shape(value)[axis]
     count = places.size // extent
     if places.size % extent == 0 and (places == np.repeat(np.arange(extent), count)).all():
@@ -103,9 +103,9 @@ def copied(call: Call, value: str, axis: int, places: Array) -> str:
 
 
 def _interpolated(call: Call, value: str, axes: Mapping[int, Axis], kernel: Kernel) -> str:
-    """Many channels are last where it is the others that are resized: neighbours are then whole vectors.
+    """Interpolates. Many channels come last if other axes are resized: neighbours are then whole vectors.
 
-    Of few channels, rows are vectors: one axis at a time, the last one when there are fewest elements.
+    With few channels, rows are vectors: one axis at a time, the last one when there are fewest elements.
     """
     if not axes:
         return value
@@ -128,7 +128,7 @@ def _sums(call: Call, value: str, axes: Sequence[int], tables: Sequence[Array]) 
 
 
 def _filled(call: Call, value: str, axes: Mapping[int, Axis]) -> str:
-    """With the stated value where places lie outside of the input."""
+    """Writes the extrapolation value to elements outside of the input."""
     outside = {axis: how.outside() for axis, how in axes.items()}
     shape = call.shape(value)
     mask = np.zeros([1] * len(shape), bool)

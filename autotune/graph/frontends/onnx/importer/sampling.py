@@ -1,4 +1,4 @@
-"""Images read at computed places between their pixels: grids and regions of interest."""
+"""Images sampled at computed positions between their pixels: grids and regions of interest."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from autotune.graph.frontends.onnx.importer.registry import imports
 from autotune.graph.frontends.onnx.importer.selection import taken
 
 _CUBIC = -0.75
-"""Coefficient of the cubic convolution, as PyTorch has it."""
+"""Coefficient of the cubic convolution, as in PyTorch."""
 MOST_NEIGHBOURS = 64
-"""Pixels that one place is made of."""
+"""Maximum number of pixels that are combined for one position."""
 
 
 def _bounded(call: Call, places: str, low: float, high: float) -> str:
@@ -26,7 +26,7 @@ def _bounded(call: Call, places: str, low: float, high: float) -> str:
 
 
 def _reflected(call: Call, x: str, low: float, high: float) -> str:
-    """Places mirrored at both ends until they lie between them."""
+    """Mirrors positions at both ends until they lie between them."""
     span = high - low
     if span <= 0:
         return with_number(call, "multiply", x, 0.0)
@@ -38,9 +38,10 @@ def _reflected(call: Call, x: str, low: float, high: float) -> str:
 
 
 def _number(call: Call, place: str, extent: int, padding: str, aligned: bool) -> tuple[str, str | None]:
-    """The pixel (float32) of a whole place along an axis, and whether it counts; None: all do."""
+    """Returns the pixel (float32) of a whole position along an axis, and whether it counts; None: all count."""
     if padding == "reflection":
         ends = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
+        # Reflections of whole numbers are whole up to rounding, which must not lead to the pixel below.
         place = call.add("floor", [with_number(call, "add", _reflected(call, place, *ends), 0.25)])
     inside = None
     if padding == "zeros":
@@ -53,7 +54,7 @@ def _number(call: Call, place: str, extent: int, padding: str, aligned: bool) ->
 
 
 def _weights(call: Call, mode: str, share: str) -> list[tuple[int, str]]:
-    """Neighbours of a place by their distance from the pixel before it, and what each weighs."""
+    """Lists the neighbours of a position by their distance from the pixel before it, with their weights."""
     if mode == "linear":
         return [(0, call.add("subtract", [call.scalar(1.0, share), share])), (1, share)]
 
@@ -70,13 +71,13 @@ def _weights(call: Call, mode: str, share: str) -> list[tuple[int, str]]:
 
 
 def _pixels(call: Call, flat: str, rows: str) -> str:
-    """Channels of pixels: flat (samples * pixels, c) at rows (samples, count), as (samples, c, count)."""
+    """Gathers channels of pixels: flat (samples * pixels, c) at rows (samples, count), as (samples, c, count)."""
     out = call.add("gather", [flat, rows], axis=0)
     return call.add("transpose", [out], axes=(0, 2, 1))
 
 
 def _flat(call: Call, value: str) -> str:
-    """An image (n, c, *spatial) as (n * pixels, c)."""
+    """Reshapes an image (n, c, *spatial) to (n * pixels, c)."""
     n, c, *spatial = call.shape(value)
     out = call.add("reshape", [value], shape=(n, c, math.prod(spatial)))
     out = call.add("transpose", [out], axes=(0, 2, 1))
@@ -84,7 +85,7 @@ def _flat(call: Call, value: str) -> str:
 
 
 def _rows(call: Call, places: Sequence[str], spatial: Sequence[int], first: str) -> str:
-    """Numbers (int32) of pixels in the flat image: of whole places along each axis, and the sample's first pixel."""
+    """Computes pixel numbers (int32) in the flat image from whole positions along each axis and the first pixel."""
     out = call.cast(places[0], "int32")
     for place, extent in zip(places[1:], spatial[1:], strict=True):
         out = call.add("add", [with_number(call, "multiply", out, extent), call.cast(place, "int32")])
@@ -92,26 +93,26 @@ def _rows(call: Call, places: Sequence[str], spatial: Sequence[int], first: str)
 
 
 Neighbour = tuple[str, str | None, str | None]
-"""A pixel along an axis, whether it counts, and what it weighs; None: it counts, and weighs 1."""
+"""A pixel along an axis, whether it counts, and its weight; None: it counts, and its weight is 1."""
 
 
 def _neighbours(call: Call, at: str, extent: int, mode: str, padding: str) -> list[Neighbour]:
-    """Along an axis, of places from -1 to 1."""
+    """Lists the neighbours of positions from -1 to 1 along an axis."""
     aligned = bool(call.attrs.get("align_corners", 0))
     at = with_number(call, "multiply", with_number(call, "add", at, 1.0), (extent - 1 if aligned else extent) / 2)
     at = at if aligned else with_number(call, "subtract", at, 0.5)
     if mode == "nearest":
         return [(*_number(call, call.add("rint", [at]), extent, padding, aligned), None)]
-    below, found = call.add("floor", [at]), list[Neighbour]()
+    below, neighbours = call.add("floor", [at]), list[Neighbour]()
     for step, weight in _weights(call, mode, call.add("subtract", [at, below])):
         place = with_number(call, "add", below, step) if step else below
-        found.append((*_number(call, place, extent, padding, aligned), weight))
-    return found
+        neighbours.append((*_number(call, place, extent, padding, aligned), weight))
+    return neighbours
 
 
 @imports("GridSample")
 def grid_sample(call: Call) -> str:
-    """An image, or a volume, at the places of a grid, whose ends are -1 and 1."""
+    """Samples an image, or a volume, at the positions of a grid, whose ends are -1 and 1."""
     given = _text(call, "mode", "linear")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(given, given)
     n, c, *spatial = call.type(0).shape
@@ -143,7 +144,7 @@ def _text(call: Call, name: str, default: str) -> str:
 
 
 def _samples(call: Call, ends: tuple[str, str], extent: int, size: int, least: float) -> list[tuple[str, str]]:
-    """Pixels before and after each of so many samples between two places, (regions, size), and what they weigh."""
+    """Lists the pixels before and after each of `size` samples between two ends, (regions, size), with weights."""
     reach = call.add("subtract", [ends[1], ends[0]])
     reach = with_number(call, "maximum", reach, least) if least else reach
     parts = call.constant(((np.arange(size) + 0.5) / size).astype(np.float32)[None])
@@ -160,7 +161,7 @@ def _samples(call: Call, ends: tuple[str, str], extent: int, size: int, least: f
 
 @imports("RoiAlign")
 def region_align(call: Call) -> str:
-    """Means, or maxima, of samples between the pixels of each cell of regions (x1, y1, x2, y2) of images."""
+    """Computes means, or maxima, of samples between the pixels of each cell of regions (x1, y1, x2, y2) of images."""
     mode, samples = _text(call, "mode", "avg"), int(call.attrs.get("sampling_ratio", 0))
     call.require(samples > 0, "must state how many samples a cell has", f"sampling_ratio={samples}")
     centred = _text(call, "coordinate_transformation_mode", "half_pixel") == "half_pixel" and call.context.opset >= 16
@@ -179,13 +180,13 @@ def region_align(call: Call) -> str:
         )
     )
     image = call.add("reshape", [call.cast(call.value(2), "int32")], shape=(regions, 1, 1))
-    first, flat, found = with_number(call, "multiply", image, math.prod(spatial)), _flat(call, call.value(0)), []
+    first, flat, terms = with_number(call, "multiply", image, math.prod(spatial)), _flat(call, call.value(0)), []
     for (row, row_weight), (column, column_weight) in itertools.product(rows, columns):
-        places = _rows(call, [row, column], spatial, first)
-        places = call.add("reshape", [places], shape=(regions, height * width))
+        pixels = _rows(call, [row, column], spatial, first)
+        pixels = call.add("reshape", [pixels], shape=(regions, height * width))
         weight = call.add("multiply", [row_weight, column_weight])
         weight = call.add("reshape", [weight], shape=(regions, 1, height * width))
-        found.append(call.add("multiply", [_pixels(call, flat, places), weight]))
-    cells = reduce(lambda a, b: call.add("add" if mode == "avg" else "maximum", [a, b]), found)
+        terms.append(call.add("multiply", [_pixels(call, flat, pixels), weight]))
+    cells = reduce(lambda a, b: call.add("add" if mode == "avg" else "maximum", [a, b]), terms)
     cells = call.add("reshape", [cells], shape=(regions, c, counts[0], samples, counts[1], samples))
     return reduced(call, cells, (3, 5), "mean" if mode == "avg" else "max", False)

@@ -19,25 +19,25 @@ _SWAPPED = {"Greater": "less", "GreaterOrEqual": "less_equal"}
 
 @imports(*_SWAPPED)
 def swapped(call: Call) -> str:
-    """The comparison of the operands in the other order."""
+    """Compares the operands in exchanged order."""
     return call.add(_SWAPPED[call.op], [call.value(1), call.value(0)])
 
 
 @imports("IsNaN")
 def is_nan(call: Call) -> str:
-    """Whether an element is NaN."""
+    """Tells for each element whether it is NaN."""
     call.require(call.type(0).dtype in FLOATS, "must look at floating-point values", f"{call.type(0)}")
     return nan_in(call, call.value(0))
 
 
 def nan_in(call: Call, x: str) -> str:
-    """Whether an element of a value of the graph is NaN: it differs from itself."""
+    """Tells for each element of a value of the graph whether it is NaN: it differs from itself."""
     return call.add("logical_not", [call.add("equal", [x, x])])
 
 
 @imports("Cast")
 def cast(call: Call) -> str:
-    """To another type of elements."""
+    """Converts to another dtype."""
     dtype = str(element_type(int(call.attrs["to"]), call.outputs[0]))
     call.require(dtype in DTYPES, f"must convert to one of {', '.join(DTYPES)}", f"to={dtype}")
     return call.cast(call.value(0), dtype)
@@ -45,7 +45,7 @@ def cast(call: Call) -> str:
 
 @imports("CastLike")
 def cast_like(call: Call) -> Sequence[Result]:
-    """To the type of another value's elements, whose values do not matter."""
+    """Converts to the dtype of another value, whose elements do not matter."""
     array, dtype = call.array(0), call.type(1).dtype
     call.require(dtype in DTYPES, f"must convert to one of {', '.join(DTYPES)}", f"{dtype}")
     return [call.cast(call.value(0), dtype) if array is None else array.astype(numpy_dtype(dtype))]
@@ -53,7 +53,7 @@ def cast_like(call: Call) -> Sequence[Result]:
 
 @imports("Pow")
 def power(call: Call) -> str:
-    """By multiplication or roots where the exponent is a small constant."""
+    """Raises to powers, by multiplication or roots if the exponent is a small constant."""
     x = call.value(0)
     call.require(call.type(0).dtype in FLOATS, "must raise floating-point values", f"{call.type(0)}")
     exponent = call.array(1)
@@ -74,27 +74,27 @@ def power(call: Call) -> str:
 
 @imports("Reciprocal")
 def reciprocal(call: Call) -> str:
-    """1 / x."""
+    """Computes 1 / x."""
     x = call.value(0)
     return call.add("divide", [call.scalar(1.0, x), x])
 
 
 @imports("Ceil")
 def ceil(call: Call) -> str:
-    """-floor(-x)."""
+    """Computes -floor(-x)."""
     return call.add("negative", [call.add("floor", [call.add("negative", [call.value(0)])])])
 
 
 @imports("Sign")
 def sign(call: Call) -> str:
-    """-1, 0 or 1; NaN of NaN."""
+    """Computes -1, 0 or 1; NaN for NaN."""
     x = call.value(0)
     numbers = sign_of_numbers(call)
     return call.add("where", [nan_in(call, x), x, numbers]) if call.type(0).dtype in FLOATS else numbers
 
 
 def sign_of_numbers(call: Call) -> str:
-    """-1, 0 or 1; 0 of NaN."""
+    """Computes -1, 0 or 1; 0 for NaN."""
     x = call.value(0)
     zero, dtype = call.scalar(0.0, x), call.type(0).dtype
     sides = [call.add("cast", [call.add("less", pair)], dtype=dtype) for pair in ([zero, x], [x, zero])]
@@ -102,7 +102,7 @@ def sign_of_numbers(call: Call) -> str:
 
 
 def taken(call: Call, value: str, places: Array, axis: int) -> str:
-    """Constant, non-negative places of an axis: a slice where they are evenly spaced."""
+    """Selects constant indices of an axis, none of them negative: a slice if they are evenly spaced."""
     shape = call.shape(value)
     flat = places.reshape(-1)
     steps = set(np.diff(flat).tolist())
@@ -120,21 +120,21 @@ def taken(call: Call, value: str, places: Array, axis: int) -> str:
 
 @imports("Gather")
 def gather(call: Call) -> str:
-    """Slices along an axis at indices that are constants or computed."""
+    """Gathers slices along an axis at constant or computed indices."""
     value, rank = call.value(0), len(call.type(0).shape)
     axis = int(call.attrs.get("axis", 0)) % rank
     extent = call.type(0).shape[axis]
-    places = call.array(1)
-    if places is None:
+    indices = call.array(1)
+    if indices is None:
         return call.add("gather", [value, call.value(1)], axis=axis)
-    inside = bool(((places >= -extent) & (places < extent)).all())
-    call.require(inside, f"must have indices within {extent}", f"{places.min()} to {places.max()}")
-    return taken(call, value, np.where(places < 0, places + extent, places), axis)
+    inside = bool(((indices >= -extent) & (indices < extent)).all())
+    call.require(inside, f"must have indices within {extent}", f"{indices.min()} to {indices.max()}")
+    return taken(call, value, np.where(indices < 0, indices + extent, indices), axis)
 
 
 @imports("Slice")
 def part(call: Call) -> str:
-    """Between constants, attributes in old operator sets."""
+    """Slices between constants, which are attributes in old opsets."""
     value = call.value(0)
     shape = call.shape(value)
     starts, ends = call.ints("starts", 1) or (), call.ints("ends", 2) or ()
@@ -150,7 +150,7 @@ def part(call: Call) -> str:
 
 @imports("Split")
 def split(call: Call) -> list[Result]:
-    """Into parts along an axis, equal ones unless their sizes are given; a part may have no elements."""
+    """Splits along an axis, into equal parts unless sizes are given; a part may be empty."""
     value = call.value(0)
     shape = call.shape(value)
     axis = int(call.attrs.get("axis", 0)) % len(shape)
@@ -171,7 +171,7 @@ def split(call: Call) -> list[Result]:
 
 @imports("Expand")
 def expand(call: Call) -> str:
-    """To a constant shape, in which 1 stands for the input's extent."""
+    """Broadcasts to a constant shape, in which 1 means the input's extent."""
     value = call.value(0)
     wanted = tuple(int(n) for n in call.known(1, "shape").reshape(-1))
     return call.broadcast(value, np.broadcast_shapes(call.shape(value), wanted))
@@ -179,7 +179,7 @@ def expand(call: Call) -> str:
 
 @imports("Tile")
 def tile(call: Call) -> str:
-    """Repeated along every axis."""
+    """Repeats along every axis."""
     value = call.value(0)
     repeats = [int(n) for n in call.known(1, "repeats").reshape(-1)]
     for axis, count in enumerate(repeats):
@@ -189,7 +189,7 @@ def tile(call: Call) -> str:
 
 
 def repeated(call: Call, value: str, axis: int, count: int, each: bool = False) -> str:
-    """The axis `count` times over; or each of its elements that often."""
+    """Repeats an axis `count` times, or each of its elements."""
     if count == 1:
         return value
     shape = call.shape(value)

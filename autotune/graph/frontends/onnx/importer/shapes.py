@@ -12,7 +12,7 @@ from autotune.graph.passes.simplify.views import MOST_PARTS
 
 @imports("Reshape")
 def reshape(call: Call) -> str:
-    """To a constant shape, in which 0 stands for the input's extent and -1 for what is left."""
+    """Reshapes to a constant shape, in which 0 means the input's extent and -1 the remaining elements."""
     value = call.value(0)
     before = call.shape(value)
     wanted = list(call.ints("shape", 1) or ())
@@ -25,7 +25,7 @@ def reshape(call: Call) -> str:
 
 @imports("Flatten")
 def flatten(call: Call) -> str:
-    """To a matrix, whose columns begin at an axis."""
+    """Flattens to a matrix whose columns begin at an axis."""
     value = call.value(0)
     shape = call.shape(value)
     axis = int(call.attrs.get("axis", 1))
@@ -35,7 +35,7 @@ def flatten(call: Call) -> str:
 
 @imports("Unsqueeze")
 def unsqueeze(call: Call) -> str:
-    """Axes of extent 1 put in."""
+    """Inserts axes of extent 1."""
     value = call.value(0)
     shape = list(call.shape(value))
     axes = call.ints("axes", 1) or ()
@@ -46,7 +46,7 @@ def unsqueeze(call: Call) -> str:
 
 @imports("Squeeze")
 def squeeze(call: Call) -> str:
-    """Axes of extent 1 taken out; all by default."""
+    """Removes axes of extent 1; all by default."""
     value = call.value(0)
     shape = call.shape(value)
     axes = call.ints("axes", 1)
@@ -56,7 +56,7 @@ def squeeze(call: Call) -> str:
 
 @imports("Transpose")
 def transpose(call: Call) -> str:
-    """Axes in another order; reversed by default."""
+    """Permutes axes; reverses them by default."""
     value = call.value(0)
     axes = call.ints("perm", default=range(len(call.shape(value)) - 1, -1, -1))
     return call.add("transpose", [value], axes=axes)
@@ -64,14 +64,14 @@ def transpose(call: Call) -> str:
 
 @imports("Concat")
 def concat(call: Call) -> str:
-    """Along an axis; parts without elements add nothing."""
+    """Concatenates along an axis; empty parts are ignored."""
     arrays = [call.array(i) for i in range(len(call.inputs))]
     parts = [call.value(i) for i, array in enumerate(arrays) if array is None or array.size]
     return joined(call, parts, int(call.attrs["axis"]))
 
 
 def joined(call: Call, parts: Sequence[str], axis: int) -> str:
-    """Values side by side; very many by concatenations of some of them."""
+    """Concatenates values; very many in several steps."""
     while len(parts) > MOST_PARTS:
         groups = [list(parts[i : i + MOST_PARTS]) for i in range(0, len(parts), MOST_PARTS)]
         parts = [call.add("concat", group, axis=axis) for group in groups]

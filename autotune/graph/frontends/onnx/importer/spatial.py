@@ -1,4 +1,4 @@
-"""Operators on images beside convolutions: padding, blocks, transposed convolution."""
+"""Image operators besides convolutions: padding, blocks, transposed convolution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from search_space.dtypes import is_float_exact, numpy_dtype
 
 @imports("Pad")
 def pad(call: Call) -> str:
-    """By a constant, or by elements of the input at constant places; negative padding cuts off."""
+    """Pads by a constant, or by elements of the input at constant indices; negative padding crops."""
     value = call.value(0)
     shape = call.shape(value)
     pads = call.ints("pads", 1) or ()
@@ -28,7 +28,7 @@ def pad(call: Call) -> str:
     mode = bytes(call.attrs.get("mode", b"constant")).decode()
     call.require(mode in ("constant", "edge", "reflect", "wrap"), "must have a known mode", f"mode={mode!r}")
     cut = [(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, shape, strict=True)]
-    if mode == "constant" and any(begin >= end for begin, end in cut):  # nothing is left but what is added
+    if mode == "constant" and any(begin >= end for begin, end in cut):  # only padding remains
         final = [sum(parts) for parts in zip(before, shape, after, strict=True)]
         call.take(TensorType(tuple(final), call.type(0).dtype))
         return call.constant(np.full(final, _fill(call), call.type(0).dtype))
@@ -58,7 +58,7 @@ def pad(call: Call) -> str:
 
 
 def padded(call: Call, value: str, before: tuple[int, ...], after: tuple[int, ...], number: int | float = 0.0) -> str:
-    """A value with a number around it, which is of its type."""
+    """Pads a value by a number of its dtype."""
     if is_float_exact(number):
         return call.add("pad", [value], before=before, after=after, value=float(number))
     given = np.full(1, number, numpy_dtype(call.context.builder.type(value).dtype))
@@ -66,7 +66,7 @@ def padded(call: Call, value: str, before: tuple[int, ...], after: tuple[int, ..
 
 
 def _fill(call: Call) -> int | float:
-    """What a constant padding holds."""
+    """Returns the number of a constant padding."""
     found: int | float = call.known(2, "value").reshape(-1)[0].item() if call.has(2) else call.attrs.get("value", 0.0)
     return found
 
@@ -77,7 +77,7 @@ def _padded(indices: Array, side: tuple[int, int], mode: str) -> Array:
 
 @imports("DepthToSpace")
 def depth_to_space(call: Call) -> str:
-    """Channels to blocks of b x b."""
+    """Moves channels to blocks of b x b pixels."""
     value = call.value(0)
     n, c, h, w = call.shape(value)
     b = int(call.attrs["blocksize"])
@@ -90,7 +90,7 @@ def depth_to_space(call: Call) -> str:
 
 @imports("SpaceToDepth")
 def space_to_depth(call: Call) -> str:
-    """Blocks of b x b to channels."""
+    """Moves blocks of b x b pixels to channels."""
     value = call.value(0)
     n, c, h, w = call.shape(value)
     b = int(call.attrs["blocksize"])
@@ -102,7 +102,7 @@ def space_to_depth(call: Call) -> str:
 
 @imports("Col2Im")
 def blocks_to_image(call: Call) -> str:
-    """Blocks added up where they overlap; side by side, they are transposed."""
+    """Adds blocks where they overlap; blocks that tile the image are only transposed."""
     image, block = ([int(n) for n in call.known(i, what)] for i, what in ((1, "image shape"), (2, "block shape")))
     rank, value = len(image), call.value(0)
     stride, dilation = (call.ints(name, default=[1] * rank) or () for name in ("strides", "dilations"))
@@ -123,7 +123,7 @@ def blocks_to_image(call: Call) -> str:
 
 @imports("ConvTranspose")
 def conv_transpose(call: Call) -> str:
-    """Over one or two axes; groups are products of their own, dilation is zeros in the weights."""
+    """Imports a transposed convolution over one or two axes; groups are separate, dilation inserts zeros in weights."""
     shape = call.type(0).shape
     rank = len(shape) - 2
     call.require(rank in (1, 2), "must slide over one or two axes", f"input shape={shape}")
@@ -138,9 +138,9 @@ def conv_transpose(call: Call) -> str:
         weight, kernel, stride = weight[:, :, None], (1, *kernel), (1, *stride)
         full, before, after, more = [1, *full], [0, *before], [0, *after], (0, *more)
     groups = int(call.attrs.get("group", 1))
-    whole = before == after and all(p < k for p, k in zip(before, kernel, strict=True))
-    whole = whole and all(m < s for m, s in zip(more, stride, strict=True))
-    attrs = {"stride": stride, "padding": tuple(before) if whole else 0, "output_padding": more if whole else 0}
+    simple = before == after and all(p < k for p, k in zip(before, kernel, strict=True))
+    simple = simple and all(m < s for m, s in zip(more, stride, strict=True))
+    attrs = {"stride": stride, "padding": tuple(before) if simple else 0, "output_padding": more if simple else 0}
     width, parts = shape[1] // groups, []
     for group in range(groups):
         mine = data
@@ -149,7 +149,7 @@ def conv_transpose(call: Call) -> str:
         filters = weight[group * width : (group + 1) * width].transpose(2, 3, 0, 1)
         parts.append(call.add("conv2d_transpose", [mine, call.constant(filters)], **attrs))
     out = parts[0] if groups == 1 else call.add("concat", parts, axis=3)
-    if not whole:
+    if not simple:
         n, _, _, c = call.shape(out)
         wanted = [f - b - a + m for f, b, a, m in zip(full, before, after, more, strict=True)]
         size = [min(w, f - b) for w, f, b in zip(wanted, full, before, strict=True)]
@@ -168,11 +168,11 @@ def conv_transpose(call: Call) -> str:
 def _cut(
     call: Call, extent: tuple[int, ...], full: list[int], stride: tuple[int, ...], more: tuple[int, ...]
 ) -> tuple[list[int], list[int], tuple[int, ...]]:
-    """What is taken off the output before and after each axis, and what is added at its end."""
+    """Returns the crop before and after each axis of the output, and the padding at its end."""
     rank = len(extent)
     kind = call.attrs.get("auto_pad", b"NOTSET")
     wanted = call.ints("output_shape")
-    if wanted is None and kind in (b"SAME_UPPER", b"SAME_LOWER"):  # cuts off, and never adds
+    if wanted is None and kind in (b"SAME_UPPER", b"SAME_LOWER"):  # crops, and never pads
         fields = zip(extent, stride, full, more, strict=True)
         wanted = tuple(min(n * s, f + m) for n, s, f, m in fields)
     if wanted is None:

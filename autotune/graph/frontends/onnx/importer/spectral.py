@@ -1,4 +1,4 @@
-"""Fourier transforms of known lengths as products with matrices, see `fourier`."""
+"""Fourier transforms of static lengths as products with matrices, see `fourier`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from autotune.graph.ir import Array, Node
 from search_space.ir.expr import FLOATS
 
 MOST_WEIGHTS = 1 << 24
-"""Elements of the matrix of a transform."""
+"""Maximum number of elements of a transform's matrix."""
 
 
 @imports("DFT")
 def discrete_fourier_transform(call: Call) -> str:
-    """Along an axis, forward or inverse; `onesided` leaves out, or makes up for, frequencies of real signals."""
+    """Transforms along an axis, forward or inverse; `onesided` omits, or restores, frequencies of real signals."""
     value, shape = call.value(0), call.type(0).shape
     rank = len(shape)
     if call.context.opset < 20:
@@ -41,13 +41,13 @@ def discrete_fourier_transform(call: Call) -> str:
 
 @dataclass(frozen=True)
 class _Transform:
-    """What is transformed, and how.
+    """A Fourier transform of a value.
 
     Attributes:
-        value: with real and, perhaps, imaginary parts along its last axis.
-        axis: that is transformed.
-        length: of the transform.
-        inverse, onesided: as ONNX has them.
+        value: value with real and, optionally, imaginary parts along its last axis.
+        axis: axis that is transformed.
+        length: length of the transform.
+        inverse, onesided: ONNX's attributes.
     """
 
     value: str
@@ -58,17 +58,17 @@ class _Transform:
 
     @property
     def parts(self) -> int:
-        """Of an output."""
+        """Number of parts of an output: 1 if it is real, otherwise 2."""
         return 1 if self.inverse and self.onesided else 2
 
     @property
     def kept(self) -> int:
-        """Frequencies, or places, of the output."""
+        """Number of frequencies, or positions, of the output."""
         return self.length // 2 + 1 if self.onesided and not self.inverse else self.length
 
 
 def _without_imaginary(call: Call, node: Node) -> bool:
-    """Whether a value is a real signal that was given zeros as its imaginary parts."""
+    """Tells whether a value is a real signal with zeros appended as its imaginary part."""
     if node.op != "concat" or len(node.inputs) != 2 or node.attrs["axis"] != len(node.type.shape) - 1:
         return False
     zeros = call.context.builder.array(node.inputs[1])
@@ -76,7 +76,7 @@ def _without_imaginary(call: Call, node: Node) -> bool:
 
 
 def _transformed(call: Call, of: _Transform) -> str:
-    """By one product, or by stages where these cost less."""
+    """Transforms by one product, or by stages if these cost less."""
     shape, dtype = call.shape(of.value), call.context.builder.type(of.value).dtype
     _checked(call, dtype, shape[-1], of.length)
     columns = math.prod(shape[:-1]) // shape[of.axis]
@@ -87,7 +87,7 @@ def _transformed(call: Call, of: _Transform) -> str:
 
 
 def _at_once(call: Call, of: _Transform) -> str:
-    """Interleaved rows of real and imaginary parts, times the matrix of the whole transform."""
+    """Multiplies rows of interleaved real and imaginary parts by the matrix of the whole transform."""
     shape = call.shape(of.value)
     rank = len(shape)
     matrix = _matrix(call, of.value, shape[of.axis], of.length, of.inverse, of.onesided)
@@ -102,7 +102,7 @@ def _at_once(call: Call, of: _Transform) -> str:
 
 
 def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
-    """Products with the matrices of each digit on the left: signals lie side by side, and nothing moves in between."""
+    """Multiplies by the matrices of each digit on the left: signals stay side by side, and nothing moves in between."""
     shape = call.shape(of.value)
     rank, parts, signals = len(shape), shape[-1], [a for a in range(len(shape) - 1) if a != of.axis]
     others = [shape[a] for a in signals]
@@ -112,18 +112,18 @@ def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
     value = _fitted(call, value, of, digits[0])
     done, columns = 1, math.prod(others)
     frequencies = [*digits[:-1], -(-of.kept * digits[-1] // of.length)]
-    for place, matrices in enumerate(fourier.stages(digits, parts, of.inverse)):
-        last = place == len(digits) - 1
-        places = call.shape(value)[1] * digits[0] // of.length if place == 0 else digits[place]
-        weight = matrices[:, : frequencies[place], : of.parts if last else 2, :, :places]
+    for number, matrices in enumerate(fourier.stages(digits, parts, of.inverse)):
+        last = number == len(digits) - 1
+        places = call.shape(value)[1] * digits[0] // of.length if number == 0 else digits[number]
+        weight = matrices[:, : frequencies[number], : of.parts if last else 2, :, :places]
         rows = weight.shape[1] * weight.shape[2]
         weight = weight.reshape(done, rows, -1).astype(np.float32)
-        rest = of.length // (done * digits[place]) * columns
-        around = (done,) if place else ()
+        rest = of.length // (done * digits[number]) * columns
+        around = (done,) if number else ()
         value = call.add("reshape", [value], shape=(*around, weight.shape[2], rest))
-        weights = call.constant(weight if place else weight[0])
-        value = call.add("batch_matmul" if place else "matmul", [weights, value])
-        done *= digits[place]
+        weights = call.constant(weight if number else weight[0])
+        value = call.add("batch_matmul" if number else "matmul", [weights, value])
+        done *= digits[number]
     count = len(digits)
     value = call.add("reshape", [value], shape=(*frequencies, of.parts, *others))
     before = [count + 1 + signals.index(a) for a in signals if a < of.axis]
@@ -136,9 +136,9 @@ def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
 
 
 def _fitted(call: Call, value: str, of: _Transform, digit: int) -> str:
-    """A signal, (parts, extent, ...), as long as some of the places of the first digit.
+    """Pads a signal, (parts, extent, ...), to a multiple of the length of a part of the first digit.
 
-    Of half a spectrum all frequencies but the first and the middle one stand for two.
+    In half a spectrum all frequencies except the first and the middle one count twice.
     """
     half = of.inverse and of.onesided
     value = _cut(call, value, 1, of.length // 2 + 1 if half else of.length)
@@ -154,7 +154,7 @@ def _fitted(call: Call, value: str, of: _Transform, digit: int) -> str:
 
 
 def _cut(call: Call, value: str, axis: int, size: int) -> str:
-    """The first so many places of an axis, or all where it has no more."""
+    """Slices the first `size` elements of an axis, or all if it has no more."""
     shape = call.shape(value)
     if shape[axis] <= size:
         return value
@@ -163,14 +163,14 @@ def _cut(call: Call, value: str, axis: int, size: int) -> str:
 
 
 def _turned(call: Call, value: str, axes: Iterable[int]) -> str:
-    """Transposed, unless every axis stays."""
+    """Transposes, unless every axis stays in place."""
     order = tuple(int(a) for a in axes)
     return value if order == tuple(range(len(order))) else call.add("transpose", [value], axes=order)
 
 
 @imports("STFT")
 def short_time_fourier_transform(call: Call) -> str:
-    """A convolution with the windowed waves of each frequency."""
+    """Transforms frames by a convolution with the windowed waves of each frequency."""
     (samples, extent, parts), step = call.type(0).shape, int(call.known(1, "step").reshape(-1)[0])
     window = call.known(2, "window").astype(float) if call.has(2) else None
     if call.has(3):
@@ -201,7 +201,7 @@ def _limited(call: Call, *shape: int) -> None:
 
 
 def _matrix(call: Call, value: str, extent: int, length: int, inverse: bool, onesided: bool) -> Array:
-    """That of the whole transform, in the dtype of the value."""
+    """Returns the matrix of a whole transform, in the dtype of the value."""
     kind = call.context.builder.type(value)
     parts = kind.shape[-1]
     _checked(call, kind.dtype, parts, length)

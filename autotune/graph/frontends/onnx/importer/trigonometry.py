@@ -1,4 +1,4 @@
-"""The tangent, hyperbolic functions and inverses of both, of polynomials, sines, exponentials and logarithms.
+"""Tangent, hyperbolic functions and inverses, composed of polynomials, sines, exponentials and logarithms.
 
 The polynomials are those of Moshier's Cephes library, in float32.
 """
@@ -17,13 +17,13 @@ _SINH = (2.7557319e-6, 1.98412698e-4, 8.3333333e-3, 1.6666667e-1)
 _ASINH = (2.0122003309e-2, -4.2699340972e-2, 7.4847586088e-2, -1.6666288134e-1)
 _ATANH = (1.81740078349e-1, 8.24370301058e-2, 1.46691431730e-1, 1.99782164500e-1, 3.33337300303e-1)
 _HUGE = 1e9
-"""From which on x^2 + 1 is x^2."""
+"""Size above which x^2 + 1 rounds to x^2."""
 _REACH = 88.0
-"""Below the largest number that has a finite exponential."""
+"""Number below the largest one with a finite exponential."""
 
 
 def _odd(call: Call, x: str, coefficients: Sequence[float]) -> str:
-    """x + x^3 * p(x^2), the highest power first."""
+    """Computes x + x^3 * p(x^2); coefficients begin with the highest power."""
     square = call.add("multiply", [x, x])
     out = with_number(call, "multiply", square, coefficients[0])
     for place, coefficient in enumerate(coefficients[1:]):
@@ -33,7 +33,7 @@ def _odd(call: Call, x: str, coefficients: Sequence[float]) -> str:
 
 
 def _near_zero(call: Call, x: str, reach: float, near: str, far: str) -> str:
-    """`near` where |x| is below `reach`, else `far` with the sign of x."""
+    """Selects `near` if |x| is below `reach`, else `far` with the sign of x."""
     size, zero = call.add("abs", [x]), call.scalar(0.0, x)
     signed = call.add("where", [call.add("less", [x, zero]), call.add("negative", [far]), far])
     return call.add("where", [call.add("less", [size, call.scalar(reach, x)]), near, signed])
@@ -44,7 +44,7 @@ def _tangent(call: Call, x: str) -> str:
 
 
 def _arc_tangent(call: Call, x: str) -> str:
-    """Of x, of (|x| - 1) / (|x| + 1) beside pi / 4, or of -1 / |x| beside pi / 2."""
+    """Computes the arctangent of x, of (|x| - 1) / (|x| + 1) plus pi / 4, or of -1 / |x| plus pi / 2."""
     size = call.add("abs", [x])
     one = call.scalar(1.0, x)
     middle = call.add("divide", [call.add("subtract", [size, one]), call.add("add", [size, one])])
@@ -60,7 +60,7 @@ def _arc_tangent(call: Call, x: str) -> str:
 
 
 def _around_one(call: Call, x: str) -> tuple[str, str]:
-    """1 - x and 1 + x."""
+    """Computes 1 - x and 1 + x."""
     one = call.scalar(1.0, x)
     return call.add("subtract", [one, x]), call.add("add", [one, x])
 
@@ -76,12 +76,12 @@ def _arc_cosine(call: Call, x: str) -> str:
 
 
 def _halves(call: Call, x: str) -> tuple[str, str]:
-    """exp(x) / 2 and exp(-x) / 2."""
+    """Computes exp(x) / 2 and exp(-x) / 2."""
     return _half_power(call, x), _half_power(call, call.add("negative", [x]))
 
 
 def _half_power(call: Call, x: str) -> str:
-    """exp(x) / 2, which is finite for some x of which exp(x) is not: what is beyond `_REACH` is a factor behind it."""
+    """Computes exp(x) / 2, finite for some x whose exp(x) is not: a second factor covers x beyond `_REACH`."""
     near = with_number(call, "multiply", call.add("exp", [with_number(call, "minimum", x, _REACH)]), 0.5)
     over = with_number(call, "maximum", with_number(call, "subtract", x, _REACH), 0.0)
     return call.add("multiply", [near, call.add("exp", [over])])
@@ -97,7 +97,7 @@ def _hyperbolic_cosine(call: Call, x: str) -> str:
 
 
 def _inverse_hyperbolic_sine(call: Call, x: str) -> str:
-    """log(size + sqrt(size^2 + 1)) with the sign of x, of large sizes log(2 size)."""
+    """Computes log(size + sqrt(size^2 + 1)) with the sign of x, for large sizes log(2 size)."""
     size = call.add("abs", [x])
     root = call.add("sqrt", [with_number(call, "add", call.add("multiply", [size, size]), 1.0)])
     small = call.add("log", [call.add("add", [size, root])])
@@ -107,9 +107,9 @@ def _inverse_hyperbolic_sine(call: Call, x: str) -> str:
 
 
 def _inverse_hyperbolic_cosine(call: Call, x: str) -> str:
-    """log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1, which next to 1 keeps its digits; of large x log(2 x).
+    """Computes log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1, precise near 1; for large x log(2 x).
 
-    One root of the product would be that of two negative factors below -1, where there is no result.
+    One root of the product would be real below -1, where both factors are negative and there is no result.
     """
     above = with_number(call, "subtract", x, 1.0)
     roots = [call.add("sqrt", [factor]) for factor in (above, with_number(call, "add", above, 2.0))]
@@ -140,5 +140,5 @@ _FUNCTIONS: dict[str, Callable[[Call, str], str]] = {
 
 @imports(*_FUNCTIONS)
 def trigonometric(call: Call) -> str:
-    """Of each element, an angle in radians."""
+    """Computes the function of each element; angles are radians."""
     return _FUNCTIONS[call.op](call, call.value(0))

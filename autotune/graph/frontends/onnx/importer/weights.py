@@ -1,8 +1,8 @@
-"""Weights that a model does not carry: the model zoo's graphs make them of one value, so seeded ones take their place.
+"""Seeded weights for models without weights: the model zoo's graphs fill theirs with one value.
 
-Values keep their size through the network, so that logits stay within tens: weights are scaled as He et al., "Delving
-Deep into Rectifiers", 2015, and by the variances that the model carries for a batch normalisation behind them; one that
-ends a residual branch has scales around a half, so that a branch adds little to what it is added to.
+Values keep their magnitude through the network, so that logits stay within tens. Weights are scaled as in He et al.,
+"Delving Deep into Rectifiers", 2015, and by the variances of a batch normalisation behind them. A normalisation that
+ends a residual branch has scales around a half, so that branches add little.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _KEEPING = (
     *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Dropout"),
     *("MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "LRN"),
 )
-"""Operators behind which a value is rectified where their input is."""
+"""Operators whose output is rectified if their input is."""
 
 
 def with_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
-    """The model with seeded weights as initialisers where nodes make constant tensors of a known shape.
+    """Replaces constant tensors that nodes create in a static shape by seeded weights.
 
-    Each depends on the seed, its name and its place in the model alone. Weights that the model carries stay as they
-    are.
+    Each weight depends only on the seed, its name and its position in the model. Weights that the model has stay
+    unchanged.
     """
     if not any(n.op_type == "ConstantOfShape" for n in model.graph.node):
         return model
-    known = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
-    made = [n for n in model.graph.node if n.op_type == "ConstantOfShape" and n.input[0] in known]
+    arrays = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
+    creators = [n for n in model.graph.node if n.op_type == "ConstantOfShape" and n.input[0] in arrays]
     users = _users(model)
-    replaced = {n.output[0]: users[n.output[0]] for n in made if n.output[0] in users}
+    replaced = {n.output[0]: users[n.output[0]] for n in creators if n.output[0] in users}
     if not replaced:
         return model
     out = onnx.ModelProto()
@@ -48,35 +48,35 @@ def with_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
     kept = [node for node in out.graph.node if node.output[0] not in replaced]
     del out.graph.node[:]
     out.graph.node.extend(kept)
-    shapes = {n.output[0]: tuple(int(v) for v in known[n.input[0]]) for n in made}
-    dtypes = {n.output[0]: _dtype(n) for n in made}
-    places, budget = _Places(model, known), Budget()
+    shapes = {n.output[0]: tuple(int(v) for v in arrays[n.input[0]]) for n in creators}
+    dtypes = {n.output[0]: _dtype(n) for n in creators}
+    context, budget = _Places(model, arrays), Budget()
     for name, (node, place) in replaced.items():
         budget.take(f"the weight {name!r}", TensorType(shapes[name], str(dtypes[name])))
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        array = places.drawn(node, place, shapes[name], rng).astype(dtypes[name])
+        array = context.drawn(node, place, shapes[name], rng).astype(dtypes[name])
         out.graph.initializer.append(numpy_helper.from_array(array, name))
     return out
 
 
 def _dtype(node: onnx.NodeProto) -> np.dtype[Any]:
-    """Of what a node makes constant."""
+    """Returns the dtype of a node's constant."""
     values = (numpy_helper.to_array(item.t).dtype for item in node.attribute if item.name == "value")
     return next(values, np.dtype(np.float32))
 
 
 def _users(model: onnx.ModelProto) -> dict[str, tuple[onnx.NodeProto, int]]:
-    """Value → the first node that takes it as a weight, and at which place; shape changes are seen through."""
+    """Maps each value to the first node that uses it as a weight, and its input number, through changes of shape."""
     through: dict[str, str] = {}
-    found: dict[str, tuple[onnx.NodeProto, int]] = {}
+    users: dict[str, tuple[onnx.NodeProto, int]] = {}
     for node in model.graph.node:
         if node.op_type in ("Unsqueeze", "Squeeze", "Identity"):
             through[node.output[0]] = through.get(node.input[0], node.input[0])
             continue
         for place, name in enumerate(node.input):
             if place in _DRAWS.get(node.op_type, {}):
-                found.setdefault(through.get(name, name), (node, place))
-    return found
+                users.setdefault(through.get(name, name), (node, place))
+    return users
 
 
 _DRAWS: dict[str, dict[int, str]] = {
@@ -87,15 +87,15 @@ _DRAWS: dict[str, dict[int, str]] = {
     "Mul": {0: "scale", 1: "scale"},
     "Add": {0: "small", 1: "small"},
 }
-"""Operator → place of a weight → how it is drawn."""
+"""Operator → input number of a weight → distribution."""
 
 
 class _Places:
-    """Where weights stand in a model: what is in front of their node and behind it.
+    """The positions of weights in a model: nodes before and behind theirs.
 
     Args:
-        model: in topological order.
-        known: tensors that it carries.
+        model: model in topological order.
+        known: tensors of the model, by name.
     """
 
     def __init__(self, model: onnx.ModelProto, known: Mapping[str, Array]) -> None:
@@ -107,7 +107,7 @@ class _Places:
                 self._readers.setdefault(name, []).append(node)
 
     def drawn(self, node: onnx.NodeProto, place: int, shape: Shape, rng: np.random.Generator) -> Array:
-        """A weight of that shape for a place of a node."""
+        """Draws a weight for an input of a node."""
         kind = _DRAWS[node.op_type][place]
         if kind == "small":
             return rng.standard_normal(shape) * 0.1
@@ -121,18 +121,18 @@ class _Places:
         return values if expected is None else values * np.sqrt(expected).reshape(-1, *[1] * (len(shape) - 1))
 
     def _rectified(self, name: str) -> bool:
-        """Whether a value is a rectifier's output, moved and pooled as it may be: half of its variance is gone."""
+        """Tells whether a value is a rectifier's output, perhaps moved or pooled: half of its variance is gone."""
         while (node := self._makers.get(name)) is not None and node.op_type in _KEEPING:
             name = node.input[0]
         return node is not None and node.op_type in ("Relu", "Clip", "LeakyRelu", "PRelu")
 
     def _ends_branch(self, node: onnx.NodeProto) -> bool:
-        """Whether a normalisation's output is added to another activation."""
+        """Tells whether a normalisation's output is added to another activation."""
         readers = self._readers.get(node.output[0], [])
         return node.op_type == "BatchNormalization" and any(n.op_type in ("Sum", "Add") for n in readers)
 
     def _expected_variance(self, node: onnx.NodeProto) -> Array | None:
-        """Of each output channel of a convolution, where the model carries what a normalisation behind it expects."""
+        """Returns the variance of a convolution's output channels that a normalisation behind it expects, or None."""
         if node.op_type != "Conv":
             return None
         behind = (n for n in self._readers.get(node.output[0], []) if n.op_type == "BatchNormalization")
@@ -140,7 +140,7 @@ class _Places:
 
 
 def _fan_in(node: onnx.NodeProto, shape: Shape) -> int:
-    """Products that are added up to one output element."""
+    """Counts the products that are summed to one output element."""
     if node.op_type == "Conv":
         return max(1, prod(shape[1:]))
     flipped = any(item.name == "transB" and item.i for item in node.attribute)

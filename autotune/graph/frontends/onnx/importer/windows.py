@@ -1,4 +1,4 @@
-"""Pools of which each element of a window is a slice: with holes, with the places of the largest, of powers."""
+"""Pooling by slices, one for each element of a window: with dilation, indices of maxima, or powers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.graph.ir import Array
 from search_space.dtypes import FLOATS
 
 MOST_ELEMENTS = 1024
-"""Of a window, each of which is a slice of the data."""
+"""Maximum number of elements of a window, each of which is a slice of the data."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Windows:
     """Windows over data (n, c, *spatial).
 
     Attributes:
-        kernel, stride, dilation: for each axis.
-        before, after: padding of each axis, with that of `ceil_mode`.
+        kernel, stride, dilation: numbers for each axis.
+        before, after: padding of each axis, including that of `ceil_mode`.
         explicit: padding after each axis that the model states.
     """
 
@@ -37,22 +37,22 @@ class Windows:
     explicit: tuple[int, ...]
 
     def counts(self, extent: Sequence[int]) -> tuple[int, ...]:
-        """How many windows there are along each axis."""
+        """Counts the windows along each axis."""
         fields = zip(extent, self.before, self.after, self.kernel, self.stride, self.dilation, strict=True)
         return tuple((n + b + a - (k - 1) * d - 1) // s + 1 for n, b, a, k, s, d in fields)
 
     def places(self, extent: Sequence[int], axis: int, step: int) -> Array:
-        """Places along an axis of the data, without padding, of one element of all windows."""
+        """Returns the indices, along an axis of the unpadded data, of one element of all windows."""
         count = self.counts(extent)[axis]
         return np.arange(count) * self.stride[axis] + step * self.dilation[axis] - self.before[axis]
 
     def elements(self) -> Iterator[tuple[int, ...]]:
-        """Of a window, by their steps along each axis."""
+        """Yields the elements of a window by their steps along each axis."""
         return itertools.product(*map(range, self.kernel))
 
 
 def slices(call: Call, value: str, windows: Windows, fill: float) -> list[str]:
-    """Each element of all windows, (n, c, *counts)."""
+    """Slices each element of all windows: (n, c, *counts)."""
     extent = call.shape(value)[2:]
     most = math.prod(windows.kernel)
     call.require(most <= MOST_ELEMENTS, f"must have at most {MOST_ELEMENTS} elements in a window", f"{most}")
@@ -60,15 +60,15 @@ def slices(call: Call, value: str, windows: Windows, fill: float) -> list[str]:
         before, after = (0, 0, *windows.before), (0, 0, *windows.after)
         value = call.add("pad", [value], before=before, after=after, value=fill)
     size, step = (*call.shape(value)[:2], *windows.counts(extent)), (1, 1, *windows.stride)
-    found = []
+    parts = []
     for element in windows.elements():
         begin = (0, 0, *(e * d for e, d in zip(element, windows.dilation, strict=True)))
-        found.append(call.add("slice", [value], begin=begin, size=size, step=step))
-    return found
+        parts.append(call.add("slice", [value], begin=begin, size=size, step=step))
+    return parts
 
 
 def folded(call: Call, op: str, parts: Sequence[str]) -> str:
-    """An operation over values, pair by pair, so that few wait for each other."""
+    """Combines values pair by pair, which keeps chains of dependencies short."""
     while len(parts) > 1:
         pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
         parts = [call.add(op, list(pair)) if len(pair) == 2 else pair[0] for pair in pairs]
@@ -76,12 +76,12 @@ def folded(call: Call, op: str, parts: Sequence[str]) -> str:
 
 
 def sums(call: Call, value: str, windows: Windows) -> str:
-    """Of the elements of each window; padding is 0."""
+    """Sums the elements of each window; padding is 0."""
     return folded(call, "add", slices(call, value, windows, 0.0))
 
 
 def means(call: Call, value: str, windows: Windows, counted: bool) -> str:
-    """Over the elements of each window that lie in the data, and in the padding that is stated if `counted`."""
+    """Averages the elements of each window that lie in the data, and in explicit padding if `counted`."""
     extent, share = call.shape(value)[2:], np.ones((), np.float32)
     for axis, n in enumerate(extent):
         least, most = (-windows.before[axis], n + windows.explicit[axis]) if counted else (0, n)
@@ -91,17 +91,17 @@ def means(call: Call, value: str, windows: Windows, counted: bool) -> str:
 
 
 def lowest(dtype: str) -> float:
-    """What every element is at least."""
+    """Returns the lower bound of a dtype."""
     return -math.inf if "float" in dtype else float(np.iinfo(dtype).min)
 
 
 def maxima(call: Call, value: str, windows: Windows) -> str:
-    """The largest element of each window."""
+    """Computes the maximum of each window."""
     return folded(call, "maximum", slices(call, value, windows, lowest(call.context.builder.type(value).dtype)))
 
 
 def maxima_with_places(call: Call, value: str, windows: Windows, columns_first: bool) -> list[Result]:
-    """The same, and the place (int64) of the first of them in the flat data; along columns first if that is asked."""
+    """Computes maxima, and the index (int64) of the first one in the flat data, in column-major order if requested."""
     shape = call.shape(value)
     best, place = maxima_of_planes(call, value, windows, columns_first)
     planes = np.arange(shape[0] * shape[1], dtype=np.int32) * math.prod(shape[2:])
@@ -110,26 +110,26 @@ def maxima_with_places(call: Call, value: str, windows: Windows, columns_first: 
 
 
 def maxima_of_planes(call: Call, value: str, windows: Windows, columns_first: bool = False) -> tuple[str, str]:
-    """The largest element of each window, and the place (int32) of the first of them in the plane of its channel."""
+    """Computes the maximum of each window, and the index (int32) of the first one in the plane of its channel."""
     extent, dtype = call.shape(value)[2:], call.context.builder.type(value).dtype
     parts = slices(call, value, windows, lowest(dtype))
     numbers = np.arange(math.prod(extent), dtype=np.int32).reshape(extent, order="F" if columns_first else "C")
-    best, place = parts[0], ""
+    best, index = parts[0], ""
     for element, part in zip(windows.elements(), parts, strict=True):
         grid = [windows.places(extent, axis, step).clip(0, extent[axis] - 1) for axis, step in enumerate(element)]
         here = call.constant(numbers[np.ix_(*grid)])
-        if not place:
-            place = here
+        if not index:
+            index = here
             continue
         larger = call.add("less", [best, part])
         if dtype in FLOATS:  # the last NaN, as in PyTorch
             larger = call.add("logical_or", [larger, nan_in(call, part)])
-        best, place = call.add("maximum", [best, part]), call.add("where", [larger, here, place])
-    return best, place
+        best, index = call.add("maximum", [best, part]), call.add("where", [larger, here, index])
+    return best, index
 
 
 def powers(call: Call, value: str, windows: Windows, p: int) -> str:
-    """The root of the sum of powers of the elements of each window."""
+    """Computes the root of the sum of powers of each window."""
     size = call.add("abs", [value])
     raised = size
     if p > 1:
