@@ -1,1 +1,1 @@
-"""Tests; a package, so that no other one of this name stands before it."""
+"""The tests, as a package, so that no other package named `tests` shadows it."""

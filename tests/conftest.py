@@ -49,7 +49,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays to the end: the garbage collector does not go through it again and again."""
+    """Freezes the collected tests, so that the garbage collector does not go through them again and again."""
     gc.disable()
     try:
         return (yield)

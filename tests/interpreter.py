@@ -123,7 +123,7 @@ Value = Callable[[Mapping[str, int], Arrays], Any]
 
 @lru_cache(maxsize=1 << 14)
 def _place(name: str, indices: tuple[Expr, ...]) -> Place:
-    """Where an access is, by the values of variables."""
+    """Compiles the place of an access to a function of variables and memory."""
     each = [_value(index) for index in indices]
 
     def place(env: Mapping[str, int], memory: Arrays) -> tuple[int, ...]:

@@ -38,8 +38,8 @@ def run_program(
     Args:
         target: builds the program and loads its module.
         program: concrete.
-        inputs: of the kernel.
-        threads: of the run; None: the kernel's own number.
+        inputs: inputs of the kernel.
+        threads: threads of the run; None: the kernel's own number.
         fenced: whether a write outside of an array fails the test.
 
     Raises:
@@ -59,7 +59,7 @@ def run_module(
     fenced: bool = False,
     text: str = "",
 ) -> list[NDArray[Any]]:
-    """Runs a built module as `run_program` does; `text` stands in the message of a crash."""
+    """Runs a built module as `run_program` does; `text` is in the message of a crash."""
     code = module.to_bytes()
     described, data = pack_arrays(inputs)
     request = {

@@ -1,4 +1,4 @@
-"""Which tests one process must run: those that share something expensive, so that it is made once.
+"""Groups of tests that one process must run, since they share something expensive that is then made once.
 
 xdist's own `--dist=loadgroup` knows groups by a suffix of the tests' names, which it cannot set with pytest 9.2.
 """
@@ -23,12 +23,12 @@ NEIGHBOURS = 16
 def groups_of(nodeids: Iterable[str], root: Path) -> dict[str, str]:
     """Group of each test: the mark of its file; the file, where its tests share a fixture or a cache.
 
-    Of other files as many neighbours as `NEIGHBOURS` are a group, where there are so many; the rest are tests by
+    In other files, `NEIGHBOURS` tests in a row are a group, where there are so many; the rest are tests by
     themselves, which come last, so that the processes end together.
 
     Args:
-        nodeids: of the tests, in the order of their files.
-        root: that files in such names stand below.
+        nodeids: names of the tests, in the order of their files.
+        root: folder that files in such names are below.
     """
     found: dict[str, str] = {}
     for name, tests in groupby(nodeids, key=lambda nodeid: nodeid.partition("::")[0]):
@@ -48,7 +48,7 @@ def _group_of_file(file: Path) -> str | None:
 
 
 class Sharing(LoadScopeScheduling):
-    """Gives processes one group of tests after another, the largest first."""
+    """A scheduler that gives processes one group of tests after another, the largest first."""
 
     def schedule(self) -> None:
         if self.collection is None:

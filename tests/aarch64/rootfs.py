@@ -1,4 +1,4 @@
-"""Makes a Python for AArch64 that runs here under user-mode emulation: Debian's packages and wheels, unpacked.
+"""A builder of an AArch64 Python that runs here under user-mode emulation, from Debian's packages and wheels.
 
 `python -m tests.aarch64.rootfs` makes it, unless it is there already, in a cache outside the repository, and says where
 that is.
@@ -19,14 +19,14 @@ from pathlib import Path
 
 LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libssl3", "libffi8", "libuuid1", "libbz2-1.0")
 WHEELS = ("numpy", "grpcio", "llvmlite", "ml_dtypes", "msgspec", "orjson", "typer")
-"""What a device's worker imports."""
+"""Wheels that the worker of a device imports."""
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64")
 VERSION = "3"
-"""Of what this module makes; another one is made anew."""
+"""Version of this module's output; an output of another version is built anew."""
 
 
 def emulator() -> str | None:
-    """Path of the emulator, or None where there is none."""
+    """Returns the path of QEMU's user-mode emulator; None without one."""
     return shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
 
 
@@ -70,7 +70,7 @@ def site() -> Path:
 
 
 def is_ours() -> bool:
-    """Whether the interpreter has the version of this one, so that byte code made here is good there."""
+    """Tells whether the interpreter has this one's version, so that byte code compiled here is valid there."""
     return (cache() / "usr" / "bin" / f"python3.{sys.version_info.minor}").exists()
 
 

@@ -1,4 +1,4 @@
-"""What the pages say holds: links, keys, fields, and the code in them, which is run."""
+"""Checks of the pages: links, keys, fields, and their code, which is run."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def commands(page: Path, program: str) -> list[list[str]]:
 
 
 def problem_of(words: list[str]) -> str | None:
-    """What is wrong with the words behind `autotune`; None where nothing is."""
+    """Returns the error in the words behind `autotune`; None without one."""
     command: Any = typer.main.get_command(app)
     words = list(words)
     while hasattr(command, "commands") and words and not words[0].startswith("-"):

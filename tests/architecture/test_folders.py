@@ -30,7 +30,7 @@ Modules beside the folders are below all of them (`units`) or above (`__init__`)
 """
 
 BACK_EDGES: frozenset[tuple[str, str]] = frozenset()
-"""(module, later folder that it imports). There is none, and none is added."""
+"""Allowed imports of a later folder, as (module, folder); the set is empty and stays so."""
 
 
 @cache
@@ -58,7 +58,7 @@ def imported_folders(source: str) -> Iterator[str]:
 
 
 def back_edges(modules: Mapping[str, str]) -> set[tuple[str, str]]:
-    """(module, folder) of each import of a folder that stands after the module's own."""
+    """Returns (module, folder) of each import of a folder that is later in `ORDER` than the module's own."""
     return {
         (module, folder)
         for module, source in modules.items()

@@ -1,4 +1,4 @@
-"""The layers, read from the imports: a package imports what stands to its left, and workers start lean."""
+"""Layers, read from the imports: a package imports only packages to its left, and workers start lean."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTSIDE = {
     "measure": ("grpc", "msgspec", "orjson", "ray"),
     "costmodel": ("scipy", "sklearn", "lightgbm", "pandas", "pyarrow", "threadpoolctl", "torch"),
 }
-"""What each layer may import from outside the standard library, besides what those to its left may.
+"""Packages from outside the standard library that each layer may import, besides those of the layers to its left.
 
 The last layer may import everything.
 """
@@ -41,9 +41,9 @@ HEAVY = (
     "torch",
     "typer",
 )
-"""What a measuring worker must not load: it would start late."""
+"""Packages that a measuring worker must not load, since they would delay its start."""
 BELOW = {"search_space/hardware.py": "search_space.machines."}
-"""Modules that a package of their own layer stands on, so that they import nothing of it."""
+"""Module → package of its own layer that builds on it, so that the module imports nothing of the package."""
 LONGEST = 800  # lines of a module, which has more than one idea then
 MODULES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 EVERY = [

@@ -1,6 +1,6 @@
 """A GPU for tests, whose machine code is the text of kernels and whose devices are fake; runs without references.
 
-Runs time their networks for a few turns only: on how many a figure stands is no matter of these tests.
+Runs time their networks for a few turns only, since these tests do not look at the precision of a figure.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class FakeWorkload:
 
 @dataclass(frozen=True)
 class FakeSpace:
-    """What strategies know of a search space."""
+    """A search space with the members that strategies read."""
 
     sketches: tuple[FakeSketch, ...]
     workload: FakeWorkload = field(default_factory=FakeWorkload)
@@ -246,7 +246,7 @@ def seconds_of(trace_key: str) -> float:
 
 
 class FakeModel(CostModel):
-    """Says of a candidate what the most similar measured one had; counts its fits."""
+    """A model that predicts for a candidate the value of the most similar measured one; counts its fits."""
 
     def __init__(self) -> None:
         self.fits: list[np.ndarray] = []

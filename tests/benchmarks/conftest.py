@@ -13,7 +13,7 @@ from benchmarks import collected
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What `state_of` finds; a test may change it."""
+    """Returns the state that `state_of` finds, which a test may change."""
     now: dict[str, Any] = {"commit": "0123456789ab", "cpu": "a processor", "cores": 2, "versions": {"numpy": "2.0"}}
 
     def state_of(settings: Mapping[str, Any]) -> dict[str, Any]:

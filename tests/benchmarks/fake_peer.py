@@ -15,7 +15,7 @@ from search_space.workloads import Workload
 
 
 class FakePeer(Peer):
-    """Says what it was told; the option `fail` makes it misbehave."""
+    """A peer that answers with the facts of its request; the option `fail` makes it misbehave."""
 
     name = "fake"
 

@@ -16,7 +16,7 @@ from search_space.workloads import Workload
 
 @dataclass
 class Fakes:
-    """What a comparison is given in place of the real thing, and what it did with it.
+    """A comparison's substitutes for its tuner and its peers, with a log of their calls.
 
     Attributes:
         latency: seconds of what tuning finds, by workload and seed.

@@ -29,7 +29,7 @@ class Jumps(selectors.SelectSelector):
 
 
 def test_a_thousand_devices_are_kept_busy():
-    """By the scheduler's own doing, that is: on a clock of its own, with work at hand."""
+    """The scheduler alone is tested: its clock is simulated, and work is at hand."""
     selector = Jumps()
     loop = asyncio.SelectorEventLoop(selector)
     loop.time = lambda: selector.now

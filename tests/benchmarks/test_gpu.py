@@ -147,7 +147,7 @@ def test_a_network_is_timed_on_a_gpu_alone(
 
 
 def test_products_of_float16_are_written_as_such(tmp_path: Path) -> None:
-    """As PyTorch writes them; warpgroups and the TMA unit still make them, and the text rounds."""
+    """PyTorch writes them like this; warpgroups and the TMA unit still compute them, and the text rounds."""
     workload = product(64, 72, 136, "float16")
     assert workload.output.dtype == "float16" and product(64, 72, 136).output.dtype == "float32"
     sketches = [
@@ -181,7 +181,7 @@ def test_without_a_gpu_there_is_a_sentence(capsys: pytest.CaptureFixture[str], m
 
 # ---------------------------------------------------------------------- what hangs or fails
 class Measuring(MeasurePool):
-    """Answers each trial at once, those of two sketches with a time-out; what it was given."""
+    """A pool that answers each trial at once, those of `hanging` with a time-out, and lists its trials."""
 
     def __init__(self, hanging: frozenset[str]) -> None:
         self.hanging, self.given = hanging, []

@@ -138,7 +138,7 @@ def _described(facts: Mapping[str, Any]) -> TensorMap:
 
 
 def test_kernels_by_hand_are_right_where_a_device_is(tmp_path: Path) -> None:
-    """Their text runs on the host: what a rung expects is what its kernel computes."""
+    """The text of each kernel runs on the host and computes what its rung expects."""
     some = {r.name: r for r in RUNGS}
     written = [kernels.AXPY, kernels.SUMS, kernels.SHARED, *kernels.COPY_ASYNC, kernels.BULK_COPY]
     device = HostDevice(on_host.compiled([(w.function(), w.name) for w in written], tmp_path))
@@ -226,7 +226,7 @@ def test_the_summary_names_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_plain_interpreter_says_that_there_is_no_gpu(tmp_path: Path, driver: Path) -> None:
-    """With no package at all: what is asked first needs none."""
+    """The interpreter has no package: the first check needs no package."""
     command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); "]
     command[-1] += f"from benchmarks.gpu.all import main; sys.exit(main(['--output', {str(tmp_path)!r}]))"
     done = subprocess.run(command, env=environment(driver, "none"), capture_output=True, text=True, timeout=60)
@@ -244,7 +244,7 @@ def _at_the_top(path: Path) -> list[str]:
 
 
 def test_the_wheels_are_all_that_a_machine_with_pytorch_lacks() -> None:
-    """What the stages import is fetched, in the versions that the project asks for, or comes with PyTorch."""
+    """Every package that the stages import is fetched, in the version that the project wants, or comes with PyTorch."""
     tests = [f"tests.gpu_device.{path.stem}" for path in sorted((ROOT / "tests" / "gpu_device").glob("*.py"))]
     modules = ["benchmarks.gpu.all", "benchmarks.gpu.__main__", "benchmarks.gpu.beside", *tests]
     modules += ["lightgbm", "measure.worker", "targets.cuda.network", "pytest_timeout", "xdist.plugin"]

@@ -1,4 +1,4 @@
-"""What is read off machine code: functions, loops, how often they run, and the bound that follows."""
+"""Facts read off machine code: functions, loops, how often they run, and the bound that follows."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ sys.stdin.read()
 
 
 def test_a_turn_waits_for_threads_that_still_spin() -> None:
-    """Otherwise it would share a core with them: TVM's spin for longer than the usual pause."""
+    """The turn would share a core with them otherwise: TVM's spin for longer than the usual pause."""
     with subprocess.Popen([sys.executable, "-c", SPINNING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as spinning:
         assert spinning.stdout is not None
         spinning.stdout.readline()

@@ -28,7 +28,7 @@ SECONDS = {
     "benchmarks.peers.ort_peer": 4e-3,
     "benchmarks.peers.tvm_peer": 5e-3,
 }
-"""Of every peer there is; the others have no such operator."""
+"""Seconds of every peer that has the operator."""
 
 
 class Process:
@@ -60,7 +60,7 @@ class Process:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of results; nobody waits between turns."""
+    """Returns a folder for results; removes the pauses between turns."""
     for module in (operators, tvm):
         monkeypatch.setattr(module, "turns_of", lambda peers, repeat: turns_of(peers, repeat, pause=0.0))
         monkeypatch.setattr(module, "PeerProcess", Process)

@@ -90,7 +90,7 @@ def test_inductor(place: int) -> None:
 
 
 def test_what_an_empty_call_costs_is_that_of_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock that only calls move: each costs 1 more than the last, the real one 5 more than an empty one."""
+    """Only calls move the clock: each costs 1 more than the last, and the real one 5 more than an empty one."""
     now, costs = [0.0], itertools.count(1.0)
     monkeypatch.setattr(calls.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(calls, "warm_up", lambda _: None)

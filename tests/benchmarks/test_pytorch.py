@@ -78,7 +78,7 @@ def test_a_model_is_compiled_twice_in_processes_and_timed(monkeypatch: pytest.Mo
 def test_what_fails_is_a_row_that_says_where(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: dict[str, Any], capsys
 ) -> None:
-    """And models that have a row are left out, as long as the commit is the same."""
+    """Models that have a row are left out, as long as the commit is unchanged."""
 
     def limited(module: str, request: dict[str, Any], seconds: float) -> Ended:
         asked.append(request["model"]["name"])

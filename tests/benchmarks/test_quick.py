@@ -81,7 +81,7 @@ def test_a_network_is_compared_and_what_cannot_be_is_said(
 
 
 def test_a_tree_from_before_the_protocol_of_processes_is_timed(tmp_path: Path) -> None:
-    """It takes the modules that it lacks from this tree; all others are its own."""
+    """The tree takes the modules that it lacks from this tree; all others are its own."""
     tree, later = tmp_path / "tree", {"checking", "channel.py", "child_main.py"}
     for folder in ("autotune", "autotune/compiler", "measure"):
         (tree / folder).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""How soon searches were nearly where they ended."""
+"""Trials until a search is near its best result."""
 
 from __future__ import annotations
 

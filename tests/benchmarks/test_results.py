@@ -1,4 +1,4 @@
-"""Which rows of a result file need not be measured again."""
+"""Rows of a result file that need not be measured again."""
 
 from __future__ import annotations
 

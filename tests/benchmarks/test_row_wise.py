@@ -26,7 +26,7 @@ def test_every_kind_has_a_node_and_every_peer_a_runtime() -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_peers_compute_what_the_workload_says(runtime: str) -> None:
-    """In a process of its own, which compares outputs with the reference before it answers."""
+    """Each peer runs in a process of its own, which compares outputs with the reference before it answers."""
     pytest.importorskip(runtime, reason=f"needs the package {runtime}")
     with PeerProcess("benchmarks.peers.row_wise_peer") as peer:
         for kind, length in (("layer_norm", 33), ("softmax", 20)):  # a process serves all rows
@@ -99,7 +99,7 @@ def test_the_table_compares_with_the_best_peer() -> None:
 
 
 def test_times_that_are_not_known_count_for_nobody() -> None:
-    """Ours as well as peers'."""
+    """Unsteady times of ours count as little as those of peers."""
     peer = row("max", 32, untimed=1e-6, torch=6e-6, openvino=1e-7) | {"spread": {"openvino": 1.1, "torch": 1.0}}
     ours = row("max", 33, untimed=1e-7, torch=6e-6) | {"spread": {"untimed": 1.1}}
     lines = shown({"rows": {"peer": peer, "ours": ours}}).splitlines()

@@ -50,7 +50,7 @@ def stage(table: str, said: Path, word: str) -> Stage:
 
 
 def words(said: Path) -> str:
-    """What every program was told but for the folder of its results, which is that of the test."""
+    """Returns the arguments of every program, without the folder of its results, which belongs to the test."""
     return said.read_text().replace(f" --results {said.parent}", "")
 
 

@@ -1,4 +1,4 @@
-"""What the throughput of search counts, and that it keeps to one core."""
+"""The throughput of search: what it counts, and that it keeps to one core."""
 
 from __future__ import annotations
 

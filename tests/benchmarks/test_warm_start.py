@@ -1,4 +1,4 @@
-"""What is known before the first trial: its networks, and the table."""
+"""Knowledge before the first trial: its networks, and the table."""
 
 from __future__ import annotations
 

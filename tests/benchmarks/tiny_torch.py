@@ -11,7 +11,7 @@ from benchmarks.survey.models import Model
 
 
 class Sorted(torch.nn.Module):
-    """What graphs do not have."""
+    """A module of an operator that graphs lack."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.sort(x)[0]

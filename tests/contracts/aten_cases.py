@@ -13,10 +13,10 @@ class Given:
     """A tensor among the arguments of a case.
 
     Attributes:
-        shape: of it.
+        shape: shape of the tensor.
         kind: `float`, `positive`, `share` (from -0.95 to 0.95), `int` (below `high`), `bool`, `mask` (0 or -infinity).
         constant: whether it is known before the graph runs.
-        high: of integers.
+        high: bound of integers, excluded.
     """
 
     shape: tuple[int, ...]

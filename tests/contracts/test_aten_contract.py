@@ -1,4 +1,4 @@
-"""What every converter of an ATen operator promises: its nodes compute what PyTorch's own kernel does.
+"""The contract of converters of ATen operators: their nodes compute what PyTorch's own kernel does.
 
 A new converter is held to this by a case in `aten_cases`; without one this fails.
 """
@@ -54,8 +54,8 @@ class Call:
     """A graph of one call, its inputs, and what PyTorch gives.
 
     Args:
-        name, place: of the case.
-        dtype: of floats.
+        name, place: operator and number of the case.
+        dtype: type of floats.
         special: whether NaN, infinities and zeros of both signs are among the inputs.
     """
 
@@ -134,7 +134,7 @@ def test_a_converted_call_keeps_what_is_no_number(name: str, place: int) -> None
 
 
 def converted(call: Call) -> list[np.ndarray]:
-    """What the graph computes, by NumPy."""
+    """Imports the graph and evaluates it by NumPy."""
     inputs = list(call.inputs)
     known = known_of({node.name: tensor for node, tensor in call.constants.items()})
     assert refusals(call.graph, known) == {}

@@ -1,4 +1,4 @@
-"""What every cost model promises: those of the registry, those of the page on adding one, and one of your own.
+"""The contract of cost models: those of the registry, those of the page on adding one, and one of your own.
 
 AUTOTUNE_COST_MODEL=mine.py:Mine adds a model to them.
 """

@@ -1,4 +1,4 @@
-"""What every row of the table of operators promises: all who fold, evaluate, bound or emit it mean the same.
+"""The contract of the table of operators: folding, evaluation, bounds and emitted code agree on every row.
 
 A new row of `search_space.ir.semantics` is held to this with no edit here.
 """
@@ -78,7 +78,7 @@ def element(name: str, dtype: str) -> Expr:
 
 
 def referred(op: Any, *arrays: np.ndarray) -> np.ndarray:
-    """By the definition of an operator."""
+    """Evaluates an operator by its definition."""
     given = [te.placeholder(a.shape, str(a.dtype), name) for name, a in zip("xz", arrays, strict=False)]
     out = te.compute(arrays[0].shape, lambda i: op(*(x[i] for x in given)), name="y")
     return evaluate([*given, out], list(arrays))
@@ -165,7 +165,7 @@ def test_an_operator_means_the_same_to_all(op: str, dtype: str) -> None:
 
 
 def limited_pairs(dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of numbers and of what is none, (256,) each, so that vectors of 16 divide them."""
+    """Returns pairs of finite numbers, infinities and NaN, (256,) each, so that vectors of 16 divide them."""
     # The instruction that rounds to bfloat16 makes zeros of denormal numbers.
     small = 2.0**-20 if dtype == "bfloat16" else 2.0**-8 * float(np.finfo(dtype).tiny)
     numbers = np.array([*NUMBERS["float32"], -0.0, small, 3.0, -1.5, 65504.0, *SPECIAL]).astype(numpy_dtype(dtype))

@@ -24,7 +24,7 @@ from tests.autotune.fakes import settings_with
 from tests.autotune.kept import untuned
 
 LEAST_DECIBELS = 15.0
-"""Of signal to noise beside the model in float32: weights of 4 bits have 20 or so."""
+"""Least signal-to-noise ratio in dB beside the model in float32; weights of 4 bits have 20 or so."""
 PAIRS = [(precision, quantise) for precision, quantise in product(PRECISIONS, (None, *QUANTISATIONS))]
 
 

@@ -1,4 +1,4 @@
-"""What every measuring pool promises; a contributor's own pool is added to `POOLS` and passes the same."""
+"""The contract of measuring pools; a contributor's own pool is added to `POOLS` and must pass it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fleet(folder: Path) -> FleetPool:
 
 
 class RpcPoolOfItsOwn(RpcPool):
-    """With a worker on this host, which ends with it."""
+    """A pool with a worker on this host, which ends with it."""
 
     def __init__(self, folder: Path) -> None:
         lock = str(folder / "host.lock")

@@ -1,4 +1,4 @@
-"""What every store of schedules keeps, and what the ordered union makes of several."""
+"""The contract of stores of schedules, and of the ordered union of several."""
 
 from __future__ import annotations
 

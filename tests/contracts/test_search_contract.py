@@ -1,4 +1,4 @@
-"""What every search strategy promises: those of the registry, that of the page on adding one, and one of your own.
+"""The contract of search strategies: those of the registry, that of the page on adding one, and one of your own.
 
 AUTOTUNE_SEARCH_STRATEGY=mine.py:Mine adds a strategy to them.
 """

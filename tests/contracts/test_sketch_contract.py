@@ -1,4 +1,4 @@
-"""What every sketch keeps: legality, both ways to lower a candidate, and the program that comes of them."""
+"""The contract of sketches: legality, both ways to lower a candidate, and the resulting program."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ SPECIAL: tuple[Workload, ...] = (
     transposition(64, 64),
     workloads.matmul(m=32, n=128, k=128),
 )
-"""What some rules alone are for; large."""
+"""Large workloads, the only ones that some rules apply to."""
 CASES = {"cpu": CPU_CASES, "gpu": GPU_CASES, "accelerator": ACCELERATOR_CASES}
 
 
@@ -114,7 +114,7 @@ def rows(sketch: Sketch, rng: np.random.Generator) -> NDArray[np.int32]:
 
 
 def holds(constraint: Constraint, values: dict[str, int]) -> bool:
-    """Whether one candidate keeps a limit: exactly, one number at a time."""
+    """Tells whether one candidate keeps a limit: exactly, one number at a time."""
     left, right = (substitute(side, values) for side in (constraint.left, constraint.right))
     assert left.is_const and right.is_const, constraint
     return bool(left.value <= right.value)
@@ -178,7 +178,7 @@ def test_what_breaks_a_limit_of_lowering_is_refused(workload: Workload, sketch: 
 
 @pytest.mark.parametrize("limit", ["registers", "unrolled operations"])
 def test_limits_of_the_machine_are_reached(limit: str) -> None:
-    """Or the first test would show nothing: some row of some sketch breaks each."""
+    """Some row of some sketch breaks each limit; the first test would show nothing otherwise."""
     broken: set[str] = set()
     for case in EVERY:
         _, sketch = case.values
@@ -200,7 +200,7 @@ def test_rules_have_names_of_their_own_and_say_what_they_do(kind: str) -> None:
 
 
 def test_every_rule_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or nothing here holds it to anything; one that serves several kinds of machine, to a workload of any of them."""
+    """Rules that apply to no case would not be tested; one for several kinds of machine may apply on any of them."""
     applied: set[str] = set()
     for rule in (rule for kind in MACHINES for rule in rules_of(kind)):
 

@@ -1,4 +1,4 @@
-"""What every target promises: those of the registry, and one written by `docs/adding_a_target.md` and nothing else.
+"""The contract of targets: those of the registry, and one written by `docs/adding_a_target.md` and nothing else.
 
 A target whose machine is not here builds, links and says why it runs nothing; the GPU is stood for by the emulator.
 """

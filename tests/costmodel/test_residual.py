@@ -38,7 +38,7 @@ def test_the_heaviest_statement_is_described_by_itself():
 
 
 def test_of_many_tasks_fast_programs_are_told_apart_before_slow_ones():
-    """What is right of the fast programs is wrong of the slow ones, by a feature that the estimate does not know."""
+    """A feature that the estimate does not know has opposite effects on fast and on slow programs."""
     features, throughput = population(600, seed=5)
     place = NAMES.index("inner0.extent")
     speed = np.where(features[:, :, place].max(axis=1) > 6, 1.0, 0.7)

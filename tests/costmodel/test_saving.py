@@ -174,7 +174,7 @@ def test_a_run_and_tune_refuse_it_before_anything_is_measured(tmp_path: Path) ->
 
 
 class Answers(CostModel):
-    """Predicts whatever it was made with."""
+    """A model that predicts the constant that it is constructed with."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer

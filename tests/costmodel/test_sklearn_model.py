@@ -81,7 +81,7 @@ def test_objects_that_forget_their_options_are_refused() -> None:
 
 
 class Ridge(BaseEstimator):  # type: ignore[misc]
-    """Of another module."""
+    """An estimator from a module that is not scikit-learn's."""
 
 
 @pytest.mark.parametrize(

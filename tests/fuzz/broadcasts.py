@@ -80,7 +80,7 @@ def check(program: Program, seed: int) -> None:
 
 @cache
 def usable_processors() -> tuple[str, ...]:
-    """Those of `PROCESSORS` whose code runs here; the host's own always does."""
+    """Returns the `PROCESSORS` whose code runs here; the host's own always does."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return PROCESSORS[:1]
     own = set(get("cpu").limits.features)

@@ -21,14 +21,14 @@ OPSET, IR = 17, 8
 EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 13)
 CHANNELS = (1, 2, 3, 4, 6, 8, 16)
 LARGEST = 200.0
-"""Of a value: beyond it, differences of the size of the rounding grow with what follows."""
+"""Largest value: beyond it, differences of the size of the rounding grow with later operations."""
 
 Array = NDArray[Any]
 Grow = Callable[["Growing", str], Any]
 
 
 class Unfit(Exception):
-    """What was drawn does not fit the value."""
+    """A drawn operator that does not fit the value."""
 
 
 class Growing:
@@ -93,7 +93,7 @@ class Growing:
         return made
 
     def model(self, outputs: Sequence[str]) -> onnx.ModelProto:
-        """As it is now."""
+        """Returns the model as drawn so far."""
         made = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(self.nodes, "graph", self.inputs, made, self.weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
@@ -339,7 +339,7 @@ def reshape(g: Growing, x: str) -> None:
 
 
 def moved(g: Growing, x: str) -> None:
-    """What takes elements elsewhere."""
+    """Adds an operator that moves elements."""
     shape, op = g.shapes[x], g.among(("Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Gather", "Resize", "Depth"))
     axis = g.among(range(len(shape)))
     if op == "Concat":
@@ -430,4 +430,4 @@ GENERATORS: dict[str, Callable[[np.random.Generator], onnx.ModelProto]] = {
     "graph": random_model,
     "operator": random_operators.random_model,
 }
-"""Whole models, by name."""
+"""Generators of complete models, by name."""

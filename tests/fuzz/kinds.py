@@ -1,4 +1,4 @@
-"""What is fuzzed: how a case is drawn from a seed, checked, made smaller and written as text."""
+"""Kinds of fuzzed cases: how a case is drawn from a seed, checked, made smaller and written as text."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Kind:
     """One kind of case.
 
     Attributes:
-        draw: seed → what is checked, as plain data.
-        check: raises where it is wrong, and `Refused` where it says nothing.
-        smaller: what has less in it.
+        draw: seed → case, as plain data.
+        check: function that raises where the case is wrong, and `Refused` where it cannot judge it.
+        smaller: case → simpler cases.
     """
 
     draw: Callable[[int], Any]

@@ -24,7 +24,7 @@ from tests.autotune.graph.onnx_models import Array, runtime
 from tests.fuzz.verdicts import Refused, Wrong
 
 TOLERANCE = 1e-4
-"""Of the largest element, as a run's own check has it."""
+"""Tolerance as a share of the largest element, as in a run's own check."""
 
 LARGEST = 1e4
 

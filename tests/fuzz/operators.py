@@ -25,12 +25,12 @@ Operator = dict[str, Any]
 DTYPES = ("float32", "float32", "float64", "float16", "bfloat16")
 """Types of samples, the usual one twice."""
 CHANGES = ("none", "none", "spread", "turned", "special", "in place", "mixed")
-"""What is done to a sample: nothing; tensors no longer dense, or with their second axis last in memory; some elements
+"""Changes of a sample: none; tensors no longer dense, or with their second axis last in memory; some elements
 NaN, infinite or zero; the result written to the first tensor; the first tensor of another type than the others."""
 MOST_SAMPLES = 12
 """First samples of an operator that are drawn from."""
 MOST_ELEMENTS = 1 << 16
-"""Of a sample: no larger one is looked at."""
+"""Most elements of a sample; larger samples are skipped."""
 SPECIAL = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e4)
 ROOM = {torch.float64: 1e-9, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
 """Distance from the right value that is allowed, of the value and of a tenth of the largest one."""
@@ -70,7 +70,7 @@ def draw(seed: int) -> Operator:
 
 
 def smaller(of: Operator) -> Iterator[Operator]:
-    """The same operator without gradients, and with its sample as it is."""
+    """Lists simpler cases of the operator: without gradients, and with its sample unchanged."""
     if of["training"]:
         yield {**of, "training": False}
     if of["change"] not in ("none", "in place"):
@@ -172,7 +172,7 @@ def _plain(leaf: Any) -> bool:
 
 
 def _spread(leaf: Any) -> Any:
-    """The same elements with others between them."""
+    """Returns equal elements with other ones between them."""
     if not _plain(leaf) or not leaf.dim() or leaf.is_nested:
         return leaf
     with torch.no_grad():
@@ -181,14 +181,14 @@ def _spread(leaf: Any) -> Any:
 
 
 def _turned(leaf: Any) -> Any:
-    """The same elements with the second axis last in memory, as images in channels-last order are."""
+    """Returns equal elements with the second axis last in memory, as images in channels-last order have it."""
     if not _plain(leaf) or leaf.dim() < 2 or leaf.is_nested:
         return leaf
     return leaf.detach().movedim(1, -1).contiguous().movedim(-1, 1).requires_grad_(leaf.requires_grad)
 
 
 def _special(leaf: Any, rng: np.random.Generator) -> Any:
-    """With a fourth of the elements special."""
+    """Makes a fourth of the elements special."""
     if not _plain(leaf) or not leaf.is_floating_point():
         return leaf
     chosen = torch.from_numpy(np.asarray(rng.random(tuple(leaf.shape)) < 0.25))
@@ -310,7 +310,7 @@ def _compare_leaf(title: str, found: Any, wanted: Any, exact: Any) -> None:
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Of axes that have more than one element."""
+    """Returns the strides of axes that have more than one element."""
     if tensor.layout is not torch.strided or tensor.is_nested or not tensor.numel():
         return ()
     return tuple(s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1)

@@ -57,7 +57,7 @@ def evaluate(program: Program, arrays: Sequence[Array], wide: bool = False) -> l
 
 
 def pruned(program: Program) -> Program:
-    """Without what the last node does not read."""
+    """Removes inputs and nodes that the last node does not read."""
     count, nodes = len(program["inputs"]), program["nodes"]
     needed, stack = set(), [count + len(nodes) - 1]
     while stack:
@@ -99,7 +99,7 @@ class Growing:
 
     @property
     def program(self) -> Program:
-        """As it is now, inputs first: nodes name inputs that came after them by negative places until then."""
+        """Program so far, inputs first; until then, nodes refer to later inputs by negative places."""
         count = len(self.inputs)
         nodes = [{**n, "of": [-p - 1 if p < 0 else count + p for p in n["of"]]} for n in self.nodes]
         return {"inputs": list(self.inputs), "nodes": nodes}
@@ -118,7 +118,7 @@ class Growing:
         return -len(self.inputs)
 
     def values(self) -> dict[int, Array]:
-        """By place; inputs have negative ones."""
+        """Evaluates all values, by place; inputs have negative places."""
         program = self.program
         found = evaluate(program, inputs(program, 0))
         count = len(self.inputs)

@@ -20,7 +20,7 @@ from tests.fuzz.worker import REFUSED, RIGHT, WRONG
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0
-"""That a case may take before it counts as a finding: the slowest take a few."""
+"""Seconds that a case may take before it counts as a finding: the slowest take a few."""
 
 REDUCING = 60.0
 """Seconds that making one finding smaller may take."""
@@ -79,7 +79,7 @@ class Worker:
 
 @dataclass
 class Outcome:
-    """What a fuzzing run found.
+    """Outcome of a fuzzing run.
 
     Attributes:
         right: kind → cases that were run and are right.
@@ -115,8 +115,8 @@ def fuzz(wanted: Mapping[str, int], seed: int, minutes: float, jobs: int, tell: 
 
     Args:
         wanted: kind → cases that must be run; those that are refused do not count.
-        seed: of the first case; the next has the next number.
-        minutes: most.
+        seed: seed of the first case; the next has the next number.
+        minutes: minutes after which no case begins.
         jobs: processes.
         tell: gets lines of text.
     """
@@ -188,5 +188,5 @@ def reduced(worker: Worker, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sort(answer: Mapping[str, Any]) -> str:
-    """What kind of wrong: the exception, or the crash."""
+    """Returns the sort of a mistake: the exception, or the crash."""
     return str(answer["why"]).split(":")[0]

@@ -24,7 +24,7 @@ from tests.properties.traces import Dice, random_trace
 from tests.targets.c.strict import variant_target, variants
 
 SKETCHES = 4
-"""Of a program, others for every seed."""
+"""Sketches of a program, others for every seed."""
 
 EPSILON = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -33,8 +33,8 @@ def check(program: Program, seed: int, processor: str = "cpu", candidates: int =
     """Builds and runs random schedules of a program.
 
     Args:
-        program: to run.
-        seed: of its inputs and schedules.
+        program: program to run.
+        seed: seed of its inputs and schedules.
         processor: target that code is made for, which this host must be able to run.
         candidates: number of each sketch.
 

@@ -102,11 +102,11 @@ def compare(name: str, ours: Array, exact: Array, narrow: Array, room: Array) ->
     """Holds an output against the oracle.
 
     Args:
-        name: of the output.
-        ours: what the executable gives.
-        exact: float64.
-        narrow: float32, whose elements count where they are of the same kind.
-        room: how far each element may lie from `exact`.
+        name: name of the output.
+        ours: output of the executable.
+        exact: output in float64.
+        narrow: output in float32, whose elements count where they are of the same kind.
+        room: largest distance of each element from `exact`.
 
     Raises:
         Wrong: an element of another kind, or too far away.
@@ -166,7 +166,7 @@ def _judged(model: onnx.ModelProto, given: dict[str, Array], seed: int) -> tuple
 
 
 def _jumps(model: onnx.ModelProto, name: str) -> bool:
-    """Whether an output is made by a step of a computed number."""
+    """Tells whether an output depends on a step function of a computed number."""
     makers = {output: node for node in model.graph.node for output in node.output}
     known = {value.name for value in model.graph.input} | {weight.name for weight in model.graph.initializer}
     stack, seen = [name], set()

@@ -168,7 +168,7 @@ def test_a_case_survives_text(kind: str) -> None:
 
 
 def test_a_wrong_value_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a program with a mistake in one operation, that operation is left."""
+    """A program with a mistake in one operation is reduced to that operation."""
     relu = OPS["unary"].evaluate
 
     def wrong(attrs: Any, a: Any) -> Any:
@@ -243,7 +243,7 @@ def test_the_command_counts_and_ends_with_what_it_found(
 
 
 def test_one_mistake_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a thousand cases say alike is made smaller once; another mistake is another finding."""
+    """A thousand cases with one message are made smaller once; another mistake is another finding."""
 
     class Broken:
         def ask(self, case: Any) -> Any:

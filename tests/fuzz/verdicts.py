@@ -1,4 +1,4 @@
-"""How a check ends that does not find a case right."""
+"""Exceptions that end the check of a case that is not right."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
 
 
 def verdict(case: Case) -> dict[str, str]:
-    """What is found of a case: `verdict`, and `why` as one line of text."""
+    """Checks a case; returns its `verdict`, and `why` as one line of text."""
     try:
         KINDS[case["kind"]].check(case["of"], case["seed"])
     except Refused as refusal:

@@ -14,7 +14,7 @@ class Golden:
     """Holds text against the files of a folder.
 
     Attributes:
-        folder: where the files are.
+        folder: folder of the files.
         update: whether they are rewritten instead.
     """
 

@@ -75,7 +75,7 @@ def scheduled(hardware: Hardware, seed: int) -> Callable[[Workload], Schedule]:
 def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int = 0) -> LoopProgram:
     """Holds one candidate against the reference, lowered from its trace and substituted into its sketch.
 
-    The loops run on the CPU as they stand, those of threads one iteration after another.
+    The loops run on the CPU as they are, those of threads one iteration after another.
     """
     program, other = program_of(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))
     verify(program)
@@ -94,7 +94,7 @@ def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int 
 
 
 def plain(program: LoopProgram) -> LoopProgram:
-    """The same loops, none unrolled or a vector, instructions as loops of what they compute: quick to compile."""
+    """Makes all loops serial, and instructions loops of what they compute, so that the program is quick to compile."""
 
     def visit(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Seq):

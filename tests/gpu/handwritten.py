@@ -11,7 +11,7 @@ from search_space.schedule.facade import Schedule
 
 @dataclass(frozen=True)
 class Tiles:
-    """Of a product of matrices: virtual threads, threads and register tile of the rows and of the columns, depth."""
+    """Tiles of a matrix product: virtual threads, threads and register tile of the rows and of the columns, depth."""
 
     rows: tuple[int, int, int] = (2, 8, 4)
     columns: tuple[int, int, int] = (2, 8, 4)

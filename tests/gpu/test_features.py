@@ -111,7 +111,7 @@ def test_banks_of_fragments_count() -> None:
 
 
 def test_neighbours_that_share_vectors_read_them_at_once() -> None:
-    """Threads stand in squares where both sides have an even number; otherwise no two read the same columns at once."""
+    """Threads form squares where both sides have an even number; otherwise no two read the same columns at once."""
     sketch = next(s for s in generate(workloads.matmul(56, 1024, 1024), H200).sketches if s.name == "direct:columns")
     rows = [row_of(sketch, rows=(1, n, 1, 4), columns=(1, 16, 1, 4), r=(8, 1, 1)) for n in (7, 14)]
     extractor, found = features(sketch, np.concatenate(rows))
@@ -142,7 +142,7 @@ def test_tensor_cores_are_estimated_by_their_own_rate() -> None:
 
 
 def test_the_hardware_of_a_dataset_may_be_a_gpu() -> None:
-    """As JSON; that of other machines is what it was before there were GPUs."""
+    """JSON keeps the GPU; that of other machines is as it was before there were GPUs."""
     data = json.loads(json.dumps(H200.to_json()))
     assert Hardware.from_json(data) == H200
     plain = replace(H200, gpu=None)

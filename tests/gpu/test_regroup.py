@@ -64,7 +64,7 @@ def test_what_a_divisor_divides_is_taken_out() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 7, 3)])
 def test_ravelled_indices_are_put_together(shape: tuple[int, ...]) -> None:
-    """What a fused loop takes apart and an index puts together again is the loop."""
+    """Parts of a fused loop that an index puts together again become the loop."""
     simplify = Regrouping({"f": const(1000)})
     f, index, rest = var("f"), const(0), var("f")
     parts: list[Expr] = []

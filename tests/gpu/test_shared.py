@@ -68,6 +68,6 @@ def test_tiles_are_stored_in_another_order_with_their_rows_apart() -> None:
 
 
 def test_the_last_block_of_a_grid_of_one_stays_a_loop() -> None:
-    """So that what is inside is seen to be one kernel."""
+    """The loop shows that its body is one kernel."""
     text = str(cleanup(lower(matmul(8, 8, 8).state)))
     assert "blockIdx.x for out.i.0_j.0 in 1:" in text

@@ -85,7 +85,7 @@ def test_candidates_mean_the_reference(workload: Workload, algorithm: str) -> No
 
 
 def test_a_vector_with_an_ending_is_a_tile_as_it_is_without_one() -> None:
-    """However the ending says which row it reads: there is one."""
+    """The ending may say in any way which row it reads: there is one."""
     layer, bias = te.placeholder((1, 40), "int32", "layer"), te.placeholder((40,), "int32", "y0", True)
     ending = te.compute((1, 40), lambda i, j: layer[0, j] + bias[j], name="add")
     anchor = workloads.matmul(m=1, n=40, k=48, dtype="int8", constant_b=True)

@@ -82,7 +82,7 @@ def test_large_transpositions_are_coalesced() -> None:
     ids=str,
 )
 def test_small_kernels_have_a_block_for_each_multiprocessor(workload: Workload, least: int) -> None:
-    """Or a warp to a block where there are not elements enough."""
+    """Kernels with too few elements have a warp to a block instead."""
     blocks = [
         int(n.extent.value) for n in walk_stmt(first(workload).body) if isinstance(n, For) and n.kind == "blockIdx.x"
     ]

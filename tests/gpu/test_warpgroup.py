@@ -26,14 +26,14 @@ SMALL: tuple[tuple[Workload, str], ...] = (
 
 
 def sketches(workload: Workload, algorithm: str = "direct") -> list[Sketch]:
-    """Those by warpgroups, each instruction and each number of tiles once."""
+    """Returns the sketches by warpgroups, each instruction and each number of tiles once."""
     found = [s for s in generate(workload, HOPPER, [algorithm]).sketches if "wgmma" in s.name]
     return [s for i, s in enumerate(found) if i % 4 == 0] if len(found) > 3 else found
 
 
 @pytest.mark.parametrize("wgmma", WGMMAS, ids=lambda w: w.product.name)
 def test_threads_hold_every_element_once(wgmma: Wgmma) -> None:
-    """In columns that begin each half of the tile, all others being further registers of the same threads."""
+    """The columns begin each half of the tile; all others are further registers of the same threads."""
     fragment = wgmma.product.fragments[-1]
     assert fragment is not None and fragment.shape == (64, wgmma.columns) and fragment.registers == wgmma.columns // 2
     columns = [*range(8), *range(wgmma.columns - 8, wgmma.columns)]

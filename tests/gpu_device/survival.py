@@ -1,4 +1,4 @@
-"""For pytest on a GPU: a process whose device is lost ends, and another takes the tests that are left.
+"""A plugin of pytest for a GPU: a process whose device is lost ends, and another takes the remaining tests.
 
 A hang is ended by pytest-timeout's thread, which ends the process, too: what waits in the driver hears no signal.
 """

@@ -1,4 +1,4 @@
-"""On a GPU: every kind of kernel computes the reference, faults stay in their process, times make sense.
+"""Tests on a GPU: every kind of kernel computes the reference, faults stay in their process, times make sense.
 
 `make test-gpu` runs this on a machine with a GPU; elsewhere all of it is skipped.
 """

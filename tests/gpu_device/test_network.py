@@ -1,4 +1,4 @@
-"""On a GPU: networks compute the reference, again and again, and their times make sense."""
+"""Tests on a GPU: networks compute the reference, again and again, and their times make sense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a GPU: tensor cores multiply as the emulator says, by warps and by warpgroups, rounded where it is asked for.
+"""Tests on a GPU: tensor cores multiply as the emulator says, by warps and by warpgroups, rounded where asked for.
 
 `make test-gpu` runs this on a machine with a GPU; elsewhere all of it is skipped.
 """

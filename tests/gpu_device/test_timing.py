@@ -1,4 +1,4 @@
-"""On a GPU, alone on it: times grow with the work, and tell the clock.
+"""Tests alone on a GPU: times grow with the work, and tell the clock.
 
 `make test-gpu` runs this on a machine with a GPU, by one process when all others are done; elsewhere it is skipped.
 """

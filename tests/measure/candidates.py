@@ -16,10 +16,10 @@ def candidates(workload: Workload, count: int, target: str = "cpu", seed: int = 
     """Trials of random legal schedules, of random sketches.
 
     Args:
-        workload: what to compute.
-        count: of the trials.
-        target: as `targets.registry.get` takes it.
-        seed: of the draws.
+        workload: workload to compute.
+        count: number of trials.
+        target: name, as `targets.registry.get` takes it.
+        seed: seed of the draws.
         options: further fields of the trials.
     """
     rng = np.random.default_rng(seed)

@@ -144,7 +144,7 @@ class FakeBound(Bound):
 
 
 class LazyBound(FakeBound):
-    """Leaves an element unwritten, in memory that holds the right answer from before."""
+    """A kernel that leaves an element unwritten, in memory that holds the right answer from before."""
 
     def __init__(self, step: dict[str, Any], task: Task, copies: int = 1) -> None:
         super().__init__(step, task, copies)
@@ -156,7 +156,7 @@ class LazyBound(FakeBound):
 
 
 class FakeExecutor:
-    """Plays the step of the trace."""
+    """An executor that plays the step of the trace."""
 
     def build(self, trial: Any) -> bytes:
         step = dict(trial.trace[0])

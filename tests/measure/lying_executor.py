@@ -101,7 +101,7 @@ def twice(dtype: str, constant: bool = False) -> Workload:
 
 
 class LyingExecutor(KernelExecutor):
-    """Builds the kernel that the trace asks for; all else is as with real trials."""
+    """An executor that builds the kernel that the trace asks for; all else is as with real trials."""
 
     def build(self, trial: Any) -> bytes:
         step = dict(trial.trace[0])

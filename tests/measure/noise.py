@@ -14,7 +14,7 @@ from measure.pool import MeasurePool, Trial, TrialResult
 
 
 class NoisyPool(MeasurePool):
-    """Decorates a pool: latencies are multiplied by log-normal noise, and some trials fail.
+    """A pool whose latencies are another pool's times log-normal noise, and of which some trials fail.
 
     The noise of a trial depends on its place in the order of submission alone, not on when its result comes.
 
@@ -66,7 +66,7 @@ class NoisyPool(MeasurePool):
 
     @property
     def capacity(self) -> int:
-        """That of the pool below."""
+        """Capacity of the pool below."""
         return self.pool.capacity
 
     def _noisy(self, result: TrialResult) -> TrialResult:

@@ -267,7 +267,7 @@ PIECES = ANY | st.just(real().rstrip()) | st.integers(1, 200).map(lambda n: real
 @settings(deadline=None, max_examples=80)
 @given(st.lists(PIECES, max_size=4), st.booleans())
 def test_any_file_keeps_its_bytes_and_gives_true_records_or_a_sentence(tmp_path_factory, pieces, ended):
-    """But for a torn record at its end, which nobody was ever told of."""
+    """A torn record at the end, which nobody was ever told of, may be lost."""
     path = tmp_path_factory.mktemp("any") / "records.jsonl"
     content = b"\n".join(pieces) + b"\n" * ended
     path.write_bytes(content)

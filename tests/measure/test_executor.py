@@ -46,7 +46,7 @@ class FakeWorkload:
 
 
 class FakeTarget:
-    """Fails as the program says."""
+    """A target that fails as the program says."""
 
     cache_bytes = 12345
 

@@ -1,4 +1,4 @@
-"""Where the count of processes killed for memory stands, in file systems of each kind of control groups."""
+"""The count of processes killed for memory, in file systems of each kind of control groups."""
 
 from __future__ import annotations
 

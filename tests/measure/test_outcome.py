@@ -1,4 +1,4 @@
-"""What may be said of a measurement, and what no machine can do."""
+"""Outcomes that a measurement may have, and ones that no machine can have."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def made(place: int, seconds: float) -> Record:
 
 
 def same(left, right) -> bool:
-    """Whether records are the same to the last byte of their lines."""
+    """Tells whether records are equal to the last byte of their lines."""
     return [item.to_line() for item in left] == [item.to_line() for item in right]
 
 

@@ -1,4 +1,4 @@
-"""How steady timings are, and what others do on the machine."""
+"""Steadiness of timings, and the work of others on the machine."""
 
 from __future__ import annotations
 

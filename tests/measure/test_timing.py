@@ -1,4 +1,4 @@
-"""When repeating stops, and which figures come of the samples."""
+"""The end of repeating, and the figures computed from the samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a notebook as a program in a process of its own, forked from one that has imported the heavy libraries."""
+"""A notebook run as a program in a process of its own, forked from one that has imported the heavy libraries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HEAVY = ["autotune.tuner.tuner", "autotune.run.sweep", "costmodel.dataset", "lightgbm", "matplotlib.pyplot"]
-"""What notebooks import and a process takes seconds for."""
+"""Modules that notebooks import and that take seconds to load."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What became of a program: its exit code, and what it wrote."""
+    """A program that has ended: its exit code, and what it wrote."""
 
     code: int | None
     out: str

@@ -104,7 +104,7 @@ def code(notebook: NotebookNode) -> list[NotebookNode]:
 
 
 def outputs(notebook: NotebookNode) -> list[NotebookNode]:
-    """What the cells gave out."""
+    """Returns the outputs of the code cells."""
     return [output for cell in code(notebook) for output in cell.outputs]
 
 

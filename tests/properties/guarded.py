@@ -70,7 +70,7 @@ def run_between_guards(
 
 
 def check(seed: int) -> bool:
-    """Whether a random program and schedule, that was run and is right; one that is illegal is not run."""
+    """Runs a random schedule of a random program and checks it; returns False if it is illegal, and so not run."""
     dice = Dice(seed)
     name = dice.pick(list(PROGRAMS))
     dtype = dice.pick(PROGRAMS[name][1])
@@ -100,7 +100,7 @@ def check(seed: int) -> bool:
 
 
 def check_open(seed: int) -> bool:
-    """The same of a program of open sizes, run at two of them."""
+    """Checks a program of open sizes like this, run at two of them."""
     dice = Dice(seed)
     name = dice.pick(list(open_programs.OPEN))
     state = open_programs.initial(name, dice.pick(open_programs.OPEN[name][1]))

@@ -101,7 +101,7 @@ def mask(dtype: str) -> Tensors:
 
 
 def product_of_all(dtype: str) -> Tensors:
-    """Everything reduced to one element."""
+    """Reduces a matrix to one element."""
     n, m = _size("n"), _size("m")
     a = te.placeholder((n, m), dtype, "A")
     i, j = te.reduce_axis((0, n), "i"), te.reduce_axis((0, m), "j")

@@ -120,7 +120,7 @@ def mask(dtype: str) -> Tensors:
 
 
 def product_of_all(dtype: str) -> Tensors:
-    """Everything reduced to one element, by products."""
+    """Reduces a matrix to one element, by products."""
     a = te.placeholder((3, 5), dtype, "A")
     i, j = te.reduce_axis((0, 3), "i"), te.reduce_axis((0, 5), "j")
     return [te.compute((1,), lambda _: te.prod(a[i, j], axis=[i, j]), "Y")]

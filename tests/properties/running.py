@@ -1,4 +1,4 @@
-"""Runs one schedule three ways and compares."""
+"""One schedule, run three ways and compared."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NO_CODE = re.compile(
 """Legal schedules that the CPU has no code for, by what it says of them; any other refusal is a mistake."""
 
 MOST_STORES = 20_000
-"""That the interpreter is asked for: clamped tiles of 113 inside of each other compute an element many times over."""
+"""Most stores of the interpreter: clamped tiles of 113 inside of each other compute an element many times over."""
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-2, "bfloat16": 1.5e-1}
 
 
 def examples(count: int) -> int:
-    """How many examples a test runs: `count`, or more under a profile that asks for more than 100."""
+    """Returns how many examples a test runs: `count`, or more under a profile that asks for more than 100."""
     return count * settings.default.max_examples // 100
 
 
@@ -43,12 +43,12 @@ def same(found: NDArray[Any], wanted: NDArray[Any], dtype: str, what: str) -> No
 
 
 def no_code(error: BuildError) -> bool:
-    """Whether a refusal is one of those that are known."""
+    """Tells whether a refusal is a known one."""
     return NO_CODE.match(str(error)) is not None
 
 
 def stores(stmt: Stmt) -> int:
-    """How many elements the interpreter stores, conditions aside."""
+    """Counts the elements that the interpreter stores, conditions aside."""
     if isinstance(stmt, For):
         return int(stmt.extent.value) * stores(stmt.body)
     if isinstance(stmt, Seq):

@@ -106,7 +106,7 @@ def test_upper_bounds_are_bounds(e: Expr, extents: tuple[int | str, ...], number
 def test_intervals_hold_every_value(
     e: Expr, extents: tuple[int | str, ...], numbers: dict[str, int], running: set[str]
 ) -> None:
-    """While the loops in `running` run: all values in [low, low + width], and a width that no loop changes."""
+    """Values lie in [low, low + width] while the loops in `running` run, and no loop changes the width."""
     known = ranges(extents)
     simplify = Simplifier(known)
     try:
@@ -241,7 +241,7 @@ def test_substitution_is_simultaneous() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 12])
 def test_the_quotient_of_a_fused_index_is_within_the_outer_loop(rows: int) -> None:
-    """Whatever the inner loop's extent is, of a decision or of sizes."""
+    """The inner loop's extent may be that of a decision, or depend on sizes."""
     for inner in ((var("s") + 13) // 14, var("s"), (te.var("n", 3, 40) + 13) // 14):
         simplify = Simplifier({"i": inner * rows})
         assert simplify(minimum(var("i") // inner, const(rows - 1))) is simplify(var("i") // inner)

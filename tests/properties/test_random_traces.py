@@ -45,7 +45,7 @@ def start(name: str, dtype: str) -> tuple[State, dict[str, NDArray[Any]], dict[s
 
 
 def holds(constraint: Constraint, numbers: dict[str, int]) -> bool:
-    """Whether a legality rule holds for a candidate's numbers."""
+    """Tells whether a candidate's numbers keep a legality rule."""
     left, right = (substitute(e, numbers).value for e in (constraint.left, constraint.right))
     return bool(left <= right)
 

@@ -1,4 +1,4 @@
-"""What a definition reads lies inside its tensors: the check against every point of small domains, and what it says."""
+"""Reads of a definition lie inside its tensors: the check against every point of small domains, and what it says."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def number(e: Expr, at: Mapping[str, int]) -> Any:
 
 
 def leaves(e: Expr, at: Mapping[str, int]) -> bool:
-    """Whether a tensor is left at a point, by going the way that an evaluation goes."""
+    """Tells whether an evaluation at a point reads outside of a tensor, by going its way."""
     if e.op == "select":
         return leaves(e.args[0], at) or leaves(e.args[1] if number(e.args[0], at) else e.args[2], at)
     if e.op == "load":

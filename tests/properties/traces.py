@@ -34,7 +34,7 @@ FACTORS = (1, 2, 3, 4, 5, 7, 8, 13, 113)
 
 
 class Chooser(Protocol):
-    """Where decisions come from."""
+    """A source of decisions."""
 
     def pick(self, options: Sequence[Any]) -> Any:
         """One of the options."""

@@ -58,7 +58,7 @@ def test_a_choice_of_constants_is_a_table() -> None:
 
 
 def test_programs_of_transforms_have_readable_lines() -> None:
-    """Every row of Winograd's matrices stands once; before, lines had up to 18,746 characters."""
+    """Every row of Winograd's matrices occurs once; before, lines had up to 18,746 characters."""
     conv = workloads.conv2d(height=28, width=28, in_channels=64, out_channels=64, kernel=3, padding=1)
     text = str(program(conv, sketch_of(conv, "winograd4:block/pad_root")))
     assert len(text) < 10_000 and max(map(len, text.splitlines())) < 500

@@ -16,9 +16,9 @@ from targets import registry
 
 LANES = (0, 4, 16)
 UNITS = {"sin": 2.0, "cos": 2.0, "log1p": 3.0, "expm1": 3.0, "exp2": 2.0}
-"""What results are off by at most, in units in the last place."""
+"""Largest errors of results, in units in the last place."""
 NAMES = {"floor_mod": "mod"}
-"""Of NumPy's functions, where they are others."""
+"""NumPy's names of functions that are others."""
 
 
 def run(of: Callable[..., Expr], lanes: int, *arrays: np.ndarray, order: str = "xz") -> np.ndarray:

@@ -15,7 +15,7 @@ from targets.cpu.target import CpuTarget
 TINY = np.finfo(np.float32).tiny
 UPPER = np.arange(1 << 16, dtype=np.uint32) << 16
 LOWER = np.uint32([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
-"""Nothing, next to nothing, and on both sides of a tie."""
+"""Lower halves of a number: zero, next to zero, and both sides of a tie."""
 
 
 def converted(values: np.ndarray, dtype: str, target: CpuTarget) -> np.ndarray:

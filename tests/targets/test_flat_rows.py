@@ -1,4 +1,4 @@
-"""What runs over all elements of several axes at once: one index is made of theirs, if vectors divide rows or not."""
+"""Loops over all elements of several axes at once: one index is made of theirs, if vectors divide rows or not."""
 
 from __future__ import annotations
 

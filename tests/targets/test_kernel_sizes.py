@@ -26,7 +26,7 @@ from targets.cpu.emit import emit_program
 from targets.dispatch import Dispatch, Within
 
 HIGH = 37
-"""Of every size: several tiles and a rest."""
+"""Upper bound of every size: several tiles and a rest."""
 
 Tensors = list[te.Tensor]
 Arrays = list[NDArray[Any]]
@@ -131,7 +131,7 @@ def summed(tail: str = "guard") -> Scheduled:
 
 
 def softmax(_: str) -> Scheduled:
-    """Over an open axis, a row at a time."""
+    """Schedules softmax over an open axis, a row at a time."""
     n = te.var("n", 1, HIGH)
     x = te.placeholder((3, n), name="X")
     j, k = te.reduce_axis((0, n), "j"), te.reduce_axis((0, n), "k")

@@ -1,4 +1,4 @@
-"""What a peeled loop allocates, its rest allocates as well: in another place of memory where threads share the loop."""
+"""Buffers of a peeled loop, which its rest allocates, too: at another place in memory where threads share the loop."""
 
 from __future__ import annotations
 

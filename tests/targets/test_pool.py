@@ -71,7 +71,7 @@ def test_two_threads_work_at_the_same_time() -> None:
 
 
 def test_a_thread_takes_over_what_another_has_not_begun() -> None:
-    """Whoever holds the first chunk waits until all the others are done: only the other thread can have done them."""
+    """The holder of the first chunk waits until all the others are done: only the other thread can have done them."""
     chunks, done, stuck = 16, threading.Semaphore(0), threading.Event()
     by: dict[int, int] = {}
 

@@ -122,7 +122,7 @@ def test_of_open_sizes() -> None:
     target = registry.get("cpu")
 
     def define(n: Any) -> list[te.Tensor]:
-        """With the expressions of `attention`, whose graph knows its sizes."""
+        """Defines attention by the expressions of `attention`, whose graph knows its sizes."""
         q, k, v = (
             te.placeholder(s, name=name) for name, s in zip("QKV", ((2, n, 32), (2, 32, n), (2, n, 32)), strict=True)
         )

@@ -20,7 +20,7 @@ from targets.cpu.piecewise import ERF, ERF_SHORT, GELU, GELU_SHORT, PLACES, TANH
 from targets.cpu.wide_math import LANES, NEEDED, ROUNDS, Form, form_of
 
 SERVER = "cpu:sapphirerapids"
-"""Has the instructions, whatever this machine has."""
+"""A processor that has the instructions, whatever this host is."""
 EXACT: dict[str, Callable[[float], float]] = {
     "exp": lambda x: math.exp(x) if x < 709 else math.inf,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0,
@@ -33,7 +33,7 @@ ZEROS = {"exp": (1.0, 1.0), "sigmoid": (0.5, 0.5)}  # the others keep the sign o
 LIMITS = {"exp": (0.0, math.inf), "sigmoid": (0.0, 1.0), "gelu": (0.0, math.inf), "silu": (math.nan, math.inf)}
 LEAST = 2.0**-126
 TAIL = 1e-8
-"""What `gelu` is off by at most below -5, where float32's own result of 1 + erf has no digit."""
+"""Largest error of `gelu` below -5, where float32's own result of 1 + erf has no digit."""
 
 
 def expression(name: str, x: Expr) -> Expr:

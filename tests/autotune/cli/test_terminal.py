@@ -1,4 +1,4 @@
-"""What a user meets at a terminal: real processes, pipes whose reader is gone, 80 columns, Ctrl-C at a late moment."""
+"""Commands at a terminal, as users run them: real processes, pipes whose reader is gone, 80 columns, a late Ctrl-C."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def start(folder, *arguments, **options):
     ids=lambda arguments: arguments[0],
 )
 def test_a_command_whose_reader_is_gone_ends_without_a_word(folder, arguments):
-    """As `autotune lower ... | head` does, with a reader that goes before the first byte."""
+    """The reader is that of `autotune lower ... | head`, gone before the first byte."""
     check_silence(folder, arguments)
 
 
@@ -80,7 +80,7 @@ def test_a_pipe_of_another_process_is_an_error_like_any(folder, monkeypatch):
 
 
 def screen(folder, *arguments, columns=80):
-    """What a command shows on a terminal of so many columns, line by line, and its exit code."""
+    """Runs a command on a terminal of `columns` columns; returns the lines that it shows and its exit code."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, columns))
     process = start(

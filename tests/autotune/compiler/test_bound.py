@@ -1,4 +1,4 @@
-"""What a network must take at least."""
+"""Lower bounds of a network's seconds."""
 
 from dataclasses import replace
 

@@ -42,7 +42,7 @@ from tests.autotune.kept import untuned
 
 SETTINGS = settings_with(threads=1)
 SCHEDULES = untuned(SETTINGS)
-"""Of all networks here, so that each workload's space is searched once."""
+"""Schedules of all networks here, so that each workload's space is searched once."""
 Change = Callable[[Array], Array]
 
 
@@ -181,7 +181,7 @@ def test_bad_data_is_refused(tmp_path: Path, arrays: dict[str, Array], rule: str
 
 
 def detector(path: Path, bias: float = -14.0) -> Path:
-    """Of text in images: probabilities around 1e-6, where ONNX Runtime's own sigmoid is per cents off."""
+    """Writes a detector of text in images: probabilities near 1e-6, where ONNX Runtime's sigmoid is per cents off."""
     rng = np.random.default_rng(0)
 
     def weight(name: str, *shape: int) -> onnx.TensorProto:
@@ -213,7 +213,7 @@ def test_tiny_outputs_that_are_right_pass(tiny: Network) -> None:
 
 
 def with_another_judge(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-    """From here on the first reference is wrong by a factor."""
+    """Multiplies the first reference by a factor from here on."""
     outputs = autotune.compiler.sources.reference_outputs
 
     def wrong(*arguments: Any) -> tuple[str, dict[str, Array]]:

@@ -257,7 +257,7 @@ def test_a_c_program_runs_it(network: NativeExecutable, tmp_path: Path) -> None:
 
 
 def test_pixels_further_apart_in_a_workspace_change_no_bit_of_a_network(tmp_path: Path) -> None:
-    """Of 1,024 channels the padded copy has its pixels a line further apart, unless a schedule is older than that."""
+    """The padded copy of 1,024 channels has its pixels a line of 64 bytes further apart, unless a schedule is older."""
     rng = np.random.default_rng(0)
     b = Builder("apart", {"x": TensorType((1, 4, 4, 1024))})
     graph = b.finish([b.add("relu", [conv(b, rng, "x", 3, 16, padding=1)])])

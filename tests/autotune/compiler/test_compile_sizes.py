@@ -33,7 +33,7 @@ LONGEST, FEATURES = 24, 8
 
 
 def drawn(*shape: int) -> np.ndarray:
-    """The same every time."""
+    """Draws the same values every time."""
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
 
 
@@ -88,7 +88,7 @@ def pooled() -> onnx.ModelProto:
 
 
 def convolution() -> onnx.ModelProto:
-    """Of any number of images."""
+    """Returns a convolution for any number of images."""
     weights = {"w": drawn(16, 4, 3, 3) / 6}
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
@@ -308,7 +308,7 @@ def test_sizes_without_ranges_are_refused(sizes: dict[str, tuple[int, int]], why
 
 
 def cells(*least: int) -> list[Range]:
-    """Up to the next one, the last of a single size."""
+    """Returns ranges that each end before the next one; the last has a single size."""
     return [Range((a,), (b - 1,)) for a, b in zip(least, (*least[1:], least[-1] + 1), strict=True)]
 
 
@@ -347,7 +347,7 @@ def test_another_way_to_pack_must_be_worth_its_memory() -> None:
 
 
 def test_a_kernel_that_takes_next_to_no_time_has_its_best_schedule_too() -> None:
-    """Though others take ten thousand million times as long, and costs of schedules that do not hold are higher yet."""
+    """All other kernels take 1e10 times as long, and schedules that do not hold cost more yet."""
     seconds = np.ones((2, 3, 27))
     seconds[0] = np.inf
     seconds[0, 0], seconds[0, 1, 3:], seconds[0, 2, 5:] = 1.002e-10, 1.001e-10, 1e-10

@@ -43,7 +43,7 @@ def written(graph: Graph, chosen: Chosen, folder: Path, target: RecordingTarget)
 
 
 def spaces(network: CudaExecutable) -> list[list[tuple[str, int]]]:
-    """Of each step where its arguments lie."""
+    """Returns for each step where its arguments lie, as (space, number)."""
     launches = network.manifest["launches"]
     return [
         [(space, number + beyond) for each in step for space, number, beyond in each["arguments"]] for step in launches
@@ -106,7 +106,7 @@ def test_constants_are_packed_once_on_the_device(target: RecordingTarget, tmp_pa
 
 
 def in_two_kernels(sketch: Sketch) -> bool:
-    """Whether one kernel leaves something for another."""
+    """Tells whether one kernel leaves a buffer for another."""
     return any(isinstance(n, Allocate) and n.buffer.scope == "global" for n in walk_stmt(sketch.program.body))
 
 

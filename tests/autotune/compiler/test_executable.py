@@ -70,7 +70,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> NativeExecutable:
 
 
 def together(call: Callable[..., Any], inputs: list[Any], callers: int = 4) -> list[Any]:
-    """What a call gives to each of the inputs, by so many threads at a time."""
+    """Returns the results of a call for each of the inputs, by `callers` threads at a time."""
     with ThreadPoolExecutor(callers) as pool:
         return list(pool.map(lambda given: call(*given), inputs))
 

@@ -21,7 +21,7 @@ LARGE = np.array([8388609, -8388609, 8388611, 2.5, 0.49999997, -0.5, 1e30, -np.i
 DIVIDED = np.array([1e8, 2147483648, 1, 5.5, -7, np.inf, 3, 6], np.float32)
 DIVISOR = np.array([7, 3, 0.1, np.inf, 0.7, 2, 0, 0.2], np.float32)
 EQUAL = np.full((1, 32, 9, 9), 101.3, np.float32)
-"""Of which a sum of 16 partial ones is rounded."""
+"""Equal values of which a sum of 16 partial sums is rounded."""
 
 
 def softplus(x: Array) -> Array:

@@ -89,7 +89,7 @@ def folder(network: NativeExecutable, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is mapped: who tries fails the test."""
+    """Makes mapping of a shared object fail the test."""
 
     def refuse(data: bytes) -> None:
         raise AssertionError("a shared object was loaded")
@@ -98,7 +98,7 @@ def unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where in a manifest there is something."""
+    """Lists the paths of all values in a manifest."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield (*at, key)
@@ -209,7 +209,7 @@ def test_what_cannot_be_is_refused(folder: Path, at: tuple[Any, ...], value: Any
 
 @pytest.mark.usefixtures("unmapped")
 def test_shapes_that_were_changed_are_refused(folder: Path) -> None:
-    """Else the kernels would write past the arrays."""
+    """The kernels would write past the arrays otherwise."""
     manifest = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps(put(manifest, ("inputs", 0, "shape"), [2, 16])))
     with pytest.raises(ExecutableError, match="must be as it was written, but its digest is of another one"):

@@ -38,7 +38,7 @@ from tests.autotune.tracking.test_tracker import world_of
 
 SETTINGS = settings_with(threads=1)
 SCHEDULES = untuned(SETTINGS)
-"""Of all networks here, so that each workload's space is searched once."""
+"""Schedules of all networks here, so that each workload's space is searched once."""
 
 
 @pytest.fixture(scope="module", params=NARROW)

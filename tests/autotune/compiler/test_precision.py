@@ -36,9 +36,9 @@ from tests.autotune.kept import untuned
 
 SETTINGS = settings_with(threads=1)
 SCHEDULES = untuned(SETTINGS)
-"""Of all networks here, so that each workload's space is searched once."""
+"""Schedules of all networks here, so that each workload's space is searched once."""
 ROUNDING = untuned(SETTINGS, Limits(["winograd2_dot"]))
-"""Such that the layer of 3x3 has its tiles rounded."""
+"""Schedules by which the 3x3 layer has its tiles rounded."""
 PAIRS = pytest.mark.skipif(
     "avx512bf16" not in registry.get("cpu").hardware.features, reason="this processor has no bfloat16 dot product"
 )

@@ -59,7 +59,7 @@ def test_processes_choose_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_constants_are_held_to_the_bytes_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those go without larger constants that lose least for each byte; with nothing allowed, all do."""
+    """Layers that lose least for each byte go without larger constants; with no bytes allowed, all layers do."""
     layer = {"kernel": 3, "padding": 1, "height": 16, "width": 16}
     small, large = (Workload("conv2d", {**layer, "in_channels": n, "out_channels": n}) for n in (8, 32))
     # Lost: 1 us of the small one and 100 us of the large one, for a sixteenth of the bytes; it stands there twice.
@@ -82,7 +82,7 @@ def test_constants_are_held_to_the_bytes_allowed(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("two_cores")
 def test_the_machine_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one process has measured of the machine is not measured again by others, where it would differ."""
+    """Child processes do not measure the machine again, since their figures would differ."""
     asked: list[Any] = []
     child = crew.Child
 

@@ -122,7 +122,7 @@ def heads(n: Any) -> list[te.Tensor]:
 
 @pytest.mark.parametrize("found_at", [64, 50])
 def test_sums_of_open_attention_stay_in_registers(found_at: int) -> None:
-    """Those of both products, whatever remains of rows and columns: in memory they take three times as long."""
+    """Both products keep their sums there, whatever remains of rows and columns; memory takes three times as long."""
     target = registry.get("cpu")
     workload = Workload.of(heads(found_at))
     trace = by_roofline(Task("attention", workload), Settings(target, 0)).trace

@@ -262,7 +262,7 @@ def test_bad_input_is_refused() -> None:
 
 
 def test_a_run_on_two_targets(tmp_path: Path) -> None:
-    """Nothing but `model` and `target` is needed; records of both are in one file, which a run goes on with."""
+    """The run needs only `model` and `target`; records of both targets are in one file, from which a run resumes."""
     onnx.save(small(), tmp_path / "small.onnx")
     config = tmp_path / "small.yaml"
     config.write_text(f"model: {tmp_path / 'small.onnx'}\ntarget: vta\ntrials: 28\noutput: {tmp_path / 'out'}\n")

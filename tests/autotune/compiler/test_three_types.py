@@ -40,7 +40,7 @@ from tests.autotune.kept import untuned
 
 SETTINGS = settings_with(threads=1)
 SCHEDULES = untuned(SETTINGS)
-"""Of all networks here, so that each workload's space is searched once."""
+"""Schedules of all networks here, so that each workload's space is searched once."""
 
 
 def in_three_types(graph: Graph, seed: int) -> Graph:
@@ -109,7 +109,7 @@ def test_shifted_integers_have_float32_beside_them(model: onnx.ModelProto) -> No
 
 INT8 = Quantisation(inputs=2)
 DOTS = settings_with("cpu:znver4", threads=1)
-"""Of a processor on which bytes are the fastest, whatever this one has."""
+"""Settings for a processor on which bytes are the fastest, whatever this host has."""
 byte_chooser = partial(chooser, settings=DOTS, limits=Limits(hardware=DOTS.target.hardware))
 
 
@@ -166,7 +166,7 @@ def test_data_of_too_few_sets_are_refused(tmp_path: Path) -> None:
 
 
 HAS_DOTS = "avx512vnni" in SETTINGS.target.hardware.features
-"""Without products of bytes by one instruction, floats are faster here."""
+"""Support of byte products by one instruction; without it, floats are faster here."""
 
 
 def test_a_run_in_three_types(tmp_path: Path) -> None:

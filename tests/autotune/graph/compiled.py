@@ -30,7 +30,7 @@ TOGETHER = 40
 """Tests of one executable: it costs a linker and a process for each core that chooses schedules."""
 
 REFUSED = (AssertionError, BuildError, ConfigError, GraphError, ModelError)
-"""How an operator that is not supported, or one that computes something else, shows."""
+"""Errors by which an operator shows that it is not supported, or computes something else."""
 
 
 def failing(cases: Sequence[Case], schedules: Schedules, settings: Settings) -> dict[str, str]:
@@ -50,7 +50,10 @@ def failing(cases: Sequence[Case], schedules: Schedules, settings: Settings) -> 
 
 
 def _failing_together(cases: Sequence[tuple[Case, Graph]], schedules: Schedules, settings: Settings) -> dict[str, str]:
-    """The same of one executable; of several where kernels of some cannot be made, until it is known whose."""
+    """Returns name → reason of the cases that fail in one executable.
+
+    If kernels of some cannot be built, each half runs by itself, until it is clear which case they belong to.
+    """
     try:
         found = _run([graph for _, graph in cases], [case for case, _ in cases], schedules, settings)
     except REFUSED as error:

@@ -1,6 +1,6 @@
 """ONNX's own node tests: which apply, and how they are run.
 
-What the importer wants to know when a model is read (weights, shapes, axes) is given as an initialiser; ONNX's tests
+Values that the importer must know when it reads a model (weights, shapes, axes) become initialisers; ONNX's tests
 give everything as inputs.
 
 `python -m tests.autotune.graph.compiled` runs all that apply through kernels.
@@ -94,8 +94,8 @@ class Case:
     Attributes:
         name: ONNX's name of it.
         op: the operator.
-        model: as ONNX has it.
-        inputs, outputs: by name.
+        model: ONNX's model.
+        inputs, outputs: arrays by name.
         rtol, atol: tolerances that ONNX states.
     """
 
@@ -137,7 +137,7 @@ class Case:
 
     @property
     def folded(self) -> bool:
-        """Whether all is known when the model is read, so that its kernels copy a constant."""
+        """Tells whether the importer folds the node, so that its kernels copy a constant."""
         return self.op in FOLDED
 
     def _fixed(self) -> set[str]:
@@ -187,7 +187,7 @@ def _array(value: Any) -> Any:
 
 
 def outside(case: Case) -> str | None:
-    """Why a test asks for what graphs do not have; None where it must pass."""
+    """Returns why a test needs features that graphs lack; None if it must pass."""
     domains = {o.domain: o.version for o in case.model.opset_import}
     if set(domains) - {"", "ai.onnx"}:
         return "operators of other domains"

@@ -1,4 +1,4 @@
-"""What draws a node of an operator with random legal attributes: the draw, and the table of generators."""
+"""Drawing of a node with random legal attributes: the draw, and the table of generators."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Draw:
     """A node on its way to a model.
 
     Attributes:
-        rng: of all that is drawn.
-        opset: of the model.
+        rng: generator of all that is drawn.
+        opset: operator set of the model.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -43,7 +43,7 @@ class Draw:
         return self.opset
 
     def shape(self, low: int = 1, high: int = 4, largest: int = 5) -> tuple[int, ...]:
-        """Of `low` to `high` dimensions."""
+        """Draws a shape of `low` to `high` dimensions."""
         return tuple(self.number(1, largest) for _ in range(self.number(low, high)))
 
     def given(self, shape: Shape, low: float = -2.0, high: float = 2.0, dtype: str = "float32") -> str:
@@ -79,7 +79,7 @@ class Draw:
         return kept if within or self.chance() else (self.number(1, 3), *ones)[-4:]
 
     def node(self, op: str, names: Sequence[str], outputs: int = 1, **attributes: Any) -> None:
-        """What the model computes."""
+        """Sets the node that the model computes."""
         self._node = helper.make_node(op, names, [f"y{i}" for i in range(outputs)], name="only", **attributes)
 
     def model(self) -> onnx.ModelProto:

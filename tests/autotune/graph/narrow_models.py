@@ -21,7 +21,7 @@ def narrowed(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
 
 
 def _narrow(graph: onnx.GraphProto, dtype: str) -> None:
-    """In place, with the graphs within its nodes."""
+    """Narrows a graph in place, with the graphs within its nodes."""
     kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
     for node in graph.node:
         for item in node.attribute:

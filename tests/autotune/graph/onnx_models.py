@@ -82,7 +82,7 @@ def runtime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
 def assert_close(
     found: Sequence[Array], wanted: Sequence[Array], tolerance: float = 1e-5, least: float = 1e-30
 ) -> None:
-    """Same shapes and dtypes, and differences below `tolerance` of the largest element, or of `least`."""
+    """Asserts equal shapes and dtypes, and differences below `tolerance` of the largest element, or of `least`."""
     assert len(found) == len(wanted)
     for ours, theirs in zip(found, wanted, strict=True):
         assert ours.shape == theirs.shape

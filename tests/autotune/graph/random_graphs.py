@@ -142,7 +142,7 @@ def reduce(g: Growing) -> str:
 
 
 def convolution(g: Growing) -> str:
-    """In the layout that values have mostly, between transpositions, often followed by constants."""
+    """Adds a convolution, half of the time between transpositions to and from channels last, often with a bias."""
     first = bool(g.rng.integers(2))
     x = g.channels_last(g.pick(4)) if first else g.pick(4)
     c = g.shape(x)[-1]
@@ -212,7 +212,7 @@ def outputs_of(graph: Graph, seed: int = 0) -> list[Array]:
 
 
 def assert_equal_outputs(new: Graph, old: Graph, rtol: float = 2e-4) -> None:
-    """The same outputs, up to the rounding of float32 that another order of operations brings."""
+    """Asserts equal outputs, up to the rounding of float32 that another order of operations brings."""
     assert [new.type(name) for name in new.outputs] == [old.type(name) for name in old.outputs]
     for got, want in zip(outputs_of(new), outputs_of(old), strict=True):
         size = float(np.max(np.abs(want), where=np.isfinite(want), initial=1.0))
@@ -220,5 +220,5 @@ def assert_equal_outputs(new: Graph, old: Graph, rtol: float = 2e-4) -> None:
 
 
 def count(graph: Graph, *ops: str) -> int:
-    """How many nodes are of these operations."""
+    """Counts the nodes of these operations."""
     return sum(find(node.op).name in ops for node in graph.nodes)

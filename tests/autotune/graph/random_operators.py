@@ -1,7 +1,7 @@
 """ONNX models of one operator with random legal attributes, for every operator that is imported.
 
-`random_model(rng)` draws one, `random_feeds(model, rng)` its inputs: what they may hold stands in their `doc_string`,
-as "low high". Values that the importer wants to know are initialisers.
+`random_model(rng)` draws one, `random_feeds(model, rng)` its inputs, whose range is in their `doc_string`,
+as "low high". Values that the importer must know are initialisers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def random_model(rng: np.random.Generator, op: str | None = None) -> onnx.ModelP
     """A model of one node.
 
     Args:
-        rng: of all draws.
+        rng: generator of all draws.
         op: the operator; a random one by default.
     """
     draw = Draw(rng)

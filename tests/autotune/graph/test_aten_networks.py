@@ -38,7 +38,7 @@ def by_onnx(module: Any, inputs: dict[str, Any], file: Path) -> Graph:
 
 
 def outputs(graph: Graph, *arrays: Any) -> list[Any]:
-    """What a graph computes by NumPy."""
+    """Evaluates a graph by NumPy."""
     values = evaluate(graph, dict(zip(graph.inputs, arrays, strict=True)))
     return [values[name] for name in graph.outputs]
 

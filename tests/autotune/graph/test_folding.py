@@ -17,7 +17,7 @@ X = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}
 
 
 def test_token_types_of_bert() -> None:
-    """As transformers exports them: rows of a buffer by positions, all of it constant, then an embedding."""
+    """The graph is transformers' export: rows of a constant buffer by constant positions, then an embedding."""
     nodes = [
         helper.make_node("Expand", ["buffer", "shape"], ["rows"]),
         helper.make_node("GatherElements", ["rows", "positions"], ["types"], axis=1),

@@ -1,4 +1,4 @@
-"""What the import of a small file may make, and what it says of files that ask for more."""
+"""Limits of what the import of a small file may create, and errors for files that ask for more."""
 
 from __future__ import annotations
 

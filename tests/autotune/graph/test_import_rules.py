@@ -1,4 +1,4 @@
-"""What an import holds every node against, functions of a model, integers of 64 bits, and what needs no refusal."""
+"""Rules of imports for every node, functions of a model, integers of 64 bits, and cases that need no refusal."""
 
 from __future__ import annotations
 

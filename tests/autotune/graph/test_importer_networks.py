@@ -1,4 +1,4 @@
-"""Whole networks held against ONNX Runtime, and models that cannot be imported."""
+"""Complete networks compared with ONNX Runtime, and models that cannot be imported."""
 
 from __future__ import annotations
 

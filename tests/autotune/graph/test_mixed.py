@@ -86,7 +86,7 @@ def test_a_choice_is_the_best_of_all_that_keep_the_bound(problem: Problem, noise
 @settings(max_examples=20, deadline=None)
 @given(problems(), st.integers(1, 4))
 def test_of_equally_fast_choices_no_kernel_is_in_a_type_that_gains_nothing(problem: Problem, noise: int) -> None:
-    """Whole numbers of seconds and noise, of which many choices have as many."""
+    """Seconds and noise are whole numbers, so that many choices have equal sums."""
     saved = np.sign(problem.saved) * (np.abs(problem.saved) > 1)
     coarse = Problem(problem.kernels, problem.at, saved, np.ceil(problem.noise), problem.may)
     choice = assign(coarse, float(noise))

@@ -27,11 +27,11 @@ from tests.autotune.graph.random_graphs import random_graph
 from tests.autotune.graph.random_operators import random_feeds, random_model
 
 DRAWS = 2
-"""Of each operator in each type."""
+"""Draws of each operator in each type."""
 
 
 def assert_rounded(found: Array, wanted: Array, dtype: str) -> None:
-    """What float32 gives, within two steps of the largest element; the same places are infinite or no numbers."""
+    """Asserts float32's results within two steps of the largest element, infinities and NaN at the same places."""
     ours, theirs = found.astype(float), wanted.astype(float)
     finite = np.isfinite(theirs)
     largest = float(np.abs(theirs[finite]).max(initial=1e-30))
@@ -115,7 +115,7 @@ def test_a_model_says_its_types() -> None:
 
 
 def test_parts_in_16_bits_run_as_such() -> None:
-    """As `torch.autocast` exports a layer: both operands converted, the product in bfloat16, its result converted."""
+    """The layer is an export of `torch.autocast`: operands converted, product in bfloat16, its result converted."""
     weight = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
     nodes = [
         helper.make_node("Cast", ["x"], ["a"], to=TensorProto.BFLOAT16),

@@ -33,10 +33,10 @@ def nbits_model(
     """One node with random weights.
 
     Args:
-        rng: of the weights.
-        shape: of A.
+        rng: generator of the weights.
+        shape: shape of A.
         columns: N.
-        bits, block: of the node.
+        bits, block: attributes of the node.
         zeros: "packed", "float", "fractions" or none.
         bias: whether there is one.
         changed: attributes and inputs (by name) in place of those that are right.

@@ -1,4 +1,4 @@
-"""Reading models: names, paths, and files that are none."""
+"""Reading of models: names, paths, and files that hold no model."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_weight_that_is_an_input_too_stays_one() -> None:
 
 
 def test_shapes_are_given_in_place_and_weights_stay() -> None:
-    """What is inferred is what ONNX infers; a model that is handed over stays as it is, and a large weight is whole."""
+    """Inferred shapes are ONNX's; the caller's model stays unchanged, and a large weight stays complete."""
     weight = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)  # more elements than say anything of shapes
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
     graph = helper.make_graph(

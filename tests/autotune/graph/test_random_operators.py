@@ -16,7 +16,7 @@ from tests.autotune.graph.onnx_models import Array, assert_close, imported, runt
 from tests.autotune.graph.random_operators import GENERATORS, random_feeds, random_model
 
 CASES = 5
-"""Of each operator."""
+"""Cases of each operator."""
 TOLERANCE = 1e-4
 """ONNX Runtime's own error where a variance is 0, or a mean is the difference of large numbers."""
 
@@ -77,7 +77,7 @@ def test_an_operator_is_what_onnxruntime_computes(op: str) -> None:
 
 
 def agrees_in_float64(model: onnx.ModelProto, feeds: dict[str, Array], wanted: list[Array]) -> bool:
-    """Whether the node can be computed in float64, which then gives what is wanted."""
+    """Returns whether the node can be computed in float64; asserts that the result is then `wanted`."""
     (node,) = model.graph.node
     values = feeds | {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     wide = {name: array.astype(float) if array.dtype == np.float32 else array for name, array in values.items()}

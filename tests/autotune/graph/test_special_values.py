@@ -199,7 +199,7 @@ def test_functions_of_torch() -> None:
 
 
 def test_the_logarithm_of_a_sum_of_exponentials_is_that_of_its_definition() -> None:
-    """As in PyTorch; ONNX's reference subtracts the greatest element, of which infinity is NaN."""
+    """PyTorch agrees; ONNX's reference subtracts the greatest element, which gives NaN for infinity."""
     torch = pytest.importorskip("torch")
     x = np.float32([[INF, 1, 2], [-INF, -INF, -INF], [NAN, 1, INF], [-INF, 0, 0], [200, 200, 199]])
     shown = model(x, [("ReduceLogSumExp", [np.int64([1])], {"keepdims": 0})], [1])

@@ -147,7 +147,7 @@ def test_only_zeros_make_a_signal_real(zeros: float) -> None:
 
 
 def test_real_parts_of_a_plane(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As FNet mixes tokens: zeros join no product, imaginary parts that nobody reads are not made, little is moved."""
+    """FNet mixes tokens like this: zeros join no product, unread imaginary parts are not computed, little is moved."""
     monkeypatch.setattr(fourier, "START", 0)
     nodes = [
         helper.make_node("Concat", ["x", "zeros"], ["c"], axis=-1),

@@ -117,7 +117,7 @@ def test_arguments_and_outputs_of_any_structure() -> None:
 
 
 class Branching(nn.Module):
-    """Goes one way or another by the data."""
+    """A module that branches by its data."""
 
     def forward(self, x: Any) -> Any:
         return x if x.sum() > 0 else -x

@@ -111,7 +111,7 @@ class First(nn.Module):
 
 
 class Counting(nn.Module):
-    """Writes to a buffer of its own: gives the input's positive part times how often it has run."""
+    """A module that writes to its own buffer: its output is the input's positive part times the number of its runs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -139,7 +139,7 @@ def test_it_goes_on_and_measures_nothing_twice(tmp_path, pools, monkeypatch):
 
 
 class Timer:
-    """In place of `InterleavedTimer`: all takes half of what the pool said, in as many bursts as there are rounds."""
+    """A substitute for `InterleavedTimer`: programs take half the pool's time, in one burst per round."""
 
     def __init__(self, threads, turns, settings=None):
         self.turns = turns

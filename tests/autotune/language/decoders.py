@@ -33,7 +33,7 @@ def gpt2_weights(sizes: GPT2, seed: int = 0) -> dict[str, Array]:
 
 
 def llama_weights(sizes: Llama, seed: int = 0) -> dict[str, Array]:
-    """The same of Llama's kind."""
+    """Draws weights of Llama's kind so that no part of the model is without effect."""
     rng, h, s = np.random.default_rng(seed), sizes.hidden, sizes.sizes
     queries, keys = s.heads * s.head_width, s.kv_heads * s.head_width
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (sizes.vocabulary, h), "model.norm.weight": (h,)}
@@ -65,7 +65,7 @@ def _drawn(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array
 
 # ------------------------------------------------------------------ the oracle
 def gpt2_logits(sizes: GPT2, weights: Weights, tokens: NDArray[np.int64]) -> Wide:
-    """Of every position, (tokens, vocabulary)."""
+    """Returns the logits of every position, (tokens, vocabulary)."""
     w = {name.removeprefix("transformer."): array.astype(np.float64) for name, array in weights.items()}
     width = sizes.hidden // sizes.heads
     x = w["wte.weight"][tokens] + w["wpe.weight"][: len(tokens)]
@@ -92,7 +92,7 @@ def gpt2_logits(sizes: GPT2, weights: Weights, tokens: NDArray[np.int64]) -> Wid
 
 
 def llama_logits(sizes: Llama, weights: Weights, tokens: NDArray[np.int64]) -> Wide:
-    """Of every position, (tokens, vocabulary)."""
+    """Returns the logits of every position, (tokens, vocabulary)."""
     w = {name.removeprefix("model."): array.astype(np.float64) for name, array in weights.items()}
     s = sizes.sizes
     half = s.head_width // 2

@@ -69,7 +69,7 @@ def finished(loaded: Loaded) -> None:
 
 
 def another(plan: Plan, tasks: Sequence[Task], stop: Stop) -> MemoryStore:
-    """In place of a search: some legal schedule of each task, which is not the roofline's."""
+    """Returns a legal schedule of each task that is not the roofline's, in place of a search."""
     found = MemoryStore()
     for task in tasks:
         workload, rng = task.workload, np.random.default_rng(0)

@@ -50,7 +50,7 @@ def call() -> Call:
 
 
 def at(address: int, tensor: torch.Tensor) -> torch.Tensor:
-    """The same elements so many bytes behind a 64-byte boundary."""
+    """Returns a copy of a tensor that begins `address` bytes behind a 64-byte boundary."""
     memory = np.zeros(tensor.nbytes + 128, np.uint8)
     start = -memory.ctypes.data % 64 + address
     found = torch.frombuffer(memory, dtype=tensor.dtype, offset=start, count=tensor.numel()).view(tensor.shape)

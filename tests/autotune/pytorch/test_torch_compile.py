@@ -27,7 +27,7 @@ ONE = {"threads": 1}
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    """Nothing that Dynamo remembers, and weights that are the same every time."""
+    """Clears Dynamo's memory and seeds the weights."""
     torch._dynamo.reset()
     torch.manual_seed(0)
 

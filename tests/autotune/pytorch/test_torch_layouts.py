@@ -1,4 +1,4 @@
-"""What callers see of memory: strides of outputs, which tensors share it, and what `as_strided` reads of it."""
+"""Memory as callers see it: strides of outputs, tensors that share memory, and what `as_strided` reads of it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Noted = list[dict[str, tuple[int, int]]]
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Nothing that Dynamo remembers, weights that are the same every time, and no warning."""
+    """Clears Dynamo's memory, seeds the weights, and fails on graphs that autotune leaves to PyTorch."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     with warnings.catch_warnings(), torch.no_grad():

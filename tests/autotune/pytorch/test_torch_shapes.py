@@ -26,7 +26,7 @@ from tests.autotune.pytorch.noted_graphs import noted_graphs
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Nothing that Dynamo remembers, weights that are the same every time, and no warning."""
+    """Clears Dynamo's memory, seeds the weights, and fails on graphs that autotune leaves to PyTorch."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     torch.manual_seed(0)

@@ -23,7 +23,7 @@ from tests.autotune.graph.torch_models import Counting
 
 
 class Traced:
-    """How often AOTAutograd has traced a graph."""
+    """A counter of the graphs that AOTAutograd has traced."""
 
     times = 0
 
@@ -182,7 +182,7 @@ def test_options_take_part_behind_the_trace(traced: Traced) -> None:
 
 
 class Viewing(nn.Module):
-    """Gives its input out, seen in another shape, beside a value."""
+    """A module that returns a view of its input and the input itself beside a value."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x.view(-1), torch.relu(x), x

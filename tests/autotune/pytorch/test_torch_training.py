@@ -29,7 +29,7 @@ from tests.autotune.pytorch.noted_graphs import noted_graphs
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Nothing that Dynamo remembers, weights that are the same every time, and no graph that is left to PyTorch."""
+    """Clears Dynamo's memory, seeds the weights, and fails on graphs that autotune leaves to PyTorch."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     with warnings.catch_warnings():
@@ -108,7 +108,7 @@ def train(model: Any, *batches: Any, rate: float = 0.1) -> tuple[Any, Any]:
 
 
 def evaluated(run: Any, model: Any, eager: Any, x: Any) -> None:
-    """Without gradients both give the same."""
+    """Asserts that both models give equal results without gradients."""
     model.eval(), eager.eval()
     with torch.no_grad():
         close(run(x), eager(x))

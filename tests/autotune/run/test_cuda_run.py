@@ -29,7 +29,7 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 class InProcess(NetworkProcess):
-    """The same answers without a process."""
+    """A `NetworkProcess` that answers in this process."""
 
     def __init__(self, runtime: str, threads: int, **facts: str) -> None:
         self.runtime, self._server = runtime, Server({"runtime": runtime, "threads": threads, **facts})
@@ -43,7 +43,7 @@ class InProcess(NetworkProcess):
 
 @pytest.fixture
 def config(target: RecordingTarget, uncompiled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a small network; trials are answered in no time."""
+    """Writes the configuration of a small network, whose trials are answered in no time."""
     monkeypatch.setattr("autotune.run.run.make_pool", lambda *spec: HashPool())
     monkeypatch.setattr("autotune.compiler.checking.timing.NetworkProcess", InProcess)
     monkeypatch.setattr(deploy, "TURNS", 1)
@@ -77,7 +77,7 @@ def test_a_run_ends_with_an_executable_that_is_checked_and_timed(
 
 
 def test_where_other_machines_measure_the_network_is_written(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one kernel."""
+    """The network has one kernel."""
     given = {"x": np.zeros((4, 12), np.float32)}, {"w": np.ones((12, 16), np.float32)}
     onnx.save(model_of("MatMul", *given), config.parent / "two.onnx")
     monkeypatch.setattr(RecordingTarget, "unavailable", lambda self: ABSENT)

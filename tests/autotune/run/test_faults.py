@@ -67,11 +67,11 @@ def start(
     """Starts `autotune run small.yaml ...` in a process of its own.
 
     Args:
-        folder: it runs there.
-        arguments: behind `run small.yaml`.
+        folder: working directory.
+        arguments: arguments behind `run small.yaml`.
         room: bytes that a file may have.
         stop_after: records after which it stops itself, see `wait_until_stopped`.
-        environment: beside this process's.
+        environment: variables in addition to this process's.
     """
     program = ["-m", "autotune"] if room is None else ["-c", LIMITED, str(room)]
     if stop_after is not None:
@@ -107,7 +107,7 @@ def trials(path: Path, seed: int = 0) -> list[Record]:
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Whether it became true in time."""
+    """Waits until a condition holds; returns whether it did in time."""
     deadline = time.monotonic() + seconds
     while not (found := true()) and time.monotonic() < deadline:
         time.sleep(0.005)

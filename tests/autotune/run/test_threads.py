@@ -18,7 +18,7 @@ from tests.autotune.compiler.test_compiled import small
 
 @pytest.mark.parametrize("pool", ["local", "replay:records.jsonl"])
 def test_threads_are_bounded_by_the_cores_where_this_host_measures(pool: str) -> None:
-    """Other machines, and records of them, may have more."""
+    """The bound does not hold for other machines, nor for records of them."""
     cores = host_cores()
     assert Settings(measure=Measure(threads=cores, pool=pool)).threads == cores
     said = rf"^measure\.threads: `threads` must be from 1 to {cores}, the cores that .*, but got threads={cores + 1}$"

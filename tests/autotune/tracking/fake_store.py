@@ -10,7 +10,7 @@ from autotune.tracking.store import Input, Point, Store, StoreError
 
 
 class World:
-    """What a server holds, whoever asks.
+    """The state of a server, shared by all clients.
 
     Attributes:
         runs: id → what is known of it, as plain data that can be compared.
@@ -24,7 +24,7 @@ class World:
         self.fails = dict(fails or {})
 
     def store(self, name: str) -> Any:
-        """What `registry.get` would give."""
+        """Returns a factory of stores, in place of the one that `registry.get` returns."""
         return lambda uri, experiment: FakeStore(uri, experiment, self)
 
     def do(self, effect: Callable[[], None]) -> None:

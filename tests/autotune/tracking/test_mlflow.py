@@ -114,7 +114,7 @@ def test_the_store_keeps_everything_once(mlflow_database, tmp_path):
 
 
 def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_path, monkeypatch):
-    """With the local pool, and an uploader beside the run from its start."""
+    """The run has the local pool, and an uploader from its start."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(f"{SMALL}trials: 3000\ntracking: {{backend: mlflow, live_after_s: 0}}\n")
     run, uri = tmp_path / "runs/small", f"sqlite:///{mlflow_database}"
@@ -148,7 +148,7 @@ def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_pat
 
 
 def test_a_command_that_waits_has_told_everything(mlflow_database, tmp_path):
-    """As a script does that looks at the store at once, by what the store's file says."""
+    """The test reads the store's file at once, as a script may that follows the run."""
     (tmp_path / "small.yaml").write_text(f"{SMALL}trials: 6\ntracking: {{wait_s: 120}}\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "AUTOTUNE_TRACKING": "mlflow"}
     command = [sys.executable, "-m", "autotune", "run", "small.yaml"]
@@ -296,7 +296,7 @@ class Served:
 
 @pytest.mark.parametrize("parent", ["", "p"])
 def test_the_newest_run_is_linked(monkeypatch, parent):
-    """By what the server says; of a task the run that it belongs to."""
+    """The server's answer names it; a task's run is replaced by the run that it belongs to."""
     asked, said = [], []
     run = {
         "info": {"run_id": "t", "experiment_id": "7"},

@@ -62,7 +62,7 @@ def written(folder, told):
 
 
 def uploaded(spool, world):
-    """How often uploading was tried until it was done."""
+    """Uploads a spool, and returns how many attempts it took."""
     for attempt in range(1, 200):
         try:
             Upload(spool, get_store=world.store).catch_up()

@@ -1,4 +1,4 @@
-"""What a run says to its store: the whole path with a local and a replay pool, up to a store in memory."""
+"""Messages of a run to its store: the complete path with a local and a replay pool, up to a store in memory."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_loading_a_model_runs_no_code_that_was_not_asked_for(tmp_path):
 
 
 class AnyPool(ReplayPool):
-    """Has an answer to every trial."""
+    """A pool with a result for every trial."""
 
     def _answer(self, trial, index):
         seconds = 1e-6 + int(trial.trace_key[:4], 16) * 1e-9
@@ -230,7 +230,7 @@ def test_resume_goes_on_with_the_same_run_and_a_new_run_makes_its_own(local, tmp
 
 
 class Impatient(Callback):
-    """Presses Ctrl-C after the first round."""
+    """A callback that presses Ctrl-C after the first round."""
 
     def on_round(self, progress):
         os.kill(os.getpid(), signal.SIGINT)

@@ -43,7 +43,7 @@ class Lucky(fakes.HashPool):
 
 
 class Last(Callback):
-    """Keeps the last that was told of progress."""
+    """A callback that keeps the last progress."""
 
     def on_round(self, progress):
         self.progress = progress
@@ -63,7 +63,7 @@ def run(folder, monkeypatch, pool=Lucky, resume=False, **keys):
 
 
 def said_by_all(folder, outcome, progress):
-    """What each of those who tell of the run says its best latency is, in seconds."""
+    """Returns the best latency in seconds by each reporter of the run."""
     (result,), world = outcome.results, World()
     for place in spool.spools(folder):
         Upload(place, get_store=world.store).catch_up()
@@ -130,7 +130,7 @@ def halves(outcome):
 
 
 def test_a_machine_that_was_busy_is_told(tmp_path, monkeypatch):
-    """Of three timings the last take longer: two halves disagree."""
+    """The last of three timings take longer, so that two halves disagree."""
     outcome, _ = run(tmp_path / "run", monkeypatch)
     sentence = unsteady_sentence(halves(outcome))
     assert sentence is not None and re.match(r"small: two halves of its timings disagree, .* ms and .* ms: ", sentence)

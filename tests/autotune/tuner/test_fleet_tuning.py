@@ -46,7 +46,7 @@ class Frail(SimulatedDevice):
 
 
 class Frailties:
-    """Brings a device in place of each that is lost."""
+    """A provider that replaces each device that is lost."""
 
     def __init__(self) -> None:
         self.made, self.lost = 0, set()

@@ -1,4 +1,4 @@
-"""What a run keeps in memory of each trial: next to nothing, whatever the size of its record."""
+"""Memory that a run uses for each trial: next to nothing, whatever the size of its record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LongSketch(fakes.FakeSketch):
 
 
 class Forgetful(fakes.FakePool):
-    """Keeps no trial once it is measured."""
+    """A pool that forgets each trial once it is measured."""
 
     def results(self, timeout=None):
         found = super().results(timeout)
@@ -40,7 +40,7 @@ class Forgetful(fakes.FakePool):
 
 
 class Weigh(Callback):
-    """Notes the bytes in use after some rounds."""
+    """A callback that notes the bytes in use after some rounds."""
 
     def __init__(self, *trials: int) -> None:
         self.trials, self.bytes = trials, {}

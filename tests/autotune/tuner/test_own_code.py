@@ -179,7 +179,7 @@ def keys(**options: Any) -> list[str]:
 
 
 class Own(RandomSearch):
-    """Of this module, which a worker could not import."""
+    """A strategy of this module, which a worker could not import."""
 
 
 def test_a_strategy_of_ones_own_guides_a_search(here: Path) -> None:

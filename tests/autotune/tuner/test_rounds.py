@@ -59,7 +59,7 @@ def test_a_pool_that_wants_one_trial_gets_one_round_at_a_time():
 
 @pytest.mark.parametrize("capacity", [2, 40, 1000])
 def test_rounds_of_other_tasks_are_begun_beside_and_change_no_task(capacity):
-    """What a task proposes depends on its own results alone."""
+    """A task's proposals depend on its own results alone."""
     pool = Wide(fakes.space(), capacity)
     wide = run_rounds(several(), pool)
     assert keys(wide) == keys(run_rounds(several(), fakes.FakePool(fakes.space())))

@@ -1,4 +1,4 @@
-"""What single strategies do beyond their contract."""
+"""Behaviour of single strategies beyond their contract."""
 
 from __future__ import annotations
 

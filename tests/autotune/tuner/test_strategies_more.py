@@ -1,4 +1,4 @@
-"""What beam search, the bandit and Optuna's samplers do beyond their contract."""
+"""Behaviour of beam search, the bandit and Optuna's samplers beyond their contract."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_false_source_costs_next_to_nothing_in_the_end() -> None:
 
 
 def test_without_the_guard_a_false_source_ruins_the_search() -> None:
-    """What the guard is for: else the test above would show nothing."""
+    """The guard is needed: if a false source did no harm, the test above would show nothing."""
     ratios = [searched(seed, -1.0, guard=False).best_seconds / searched(seed).best_seconds for seed in range(3)]
     assert np.exp(np.mean(np.log(ratios))) > 1.2
 
@@ -211,7 +211,7 @@ def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_machines_of_another_kind_say_nothing_of_a_gpu() -> None:
-    """A GPU is none of the processors with caches, in tasks and in models that were learned from them."""
+    """A GPU is not comparable with processors that have caches, in tasks and in models learned from them."""
     kinds = {name: targets.get(name).hardware for name in ("cpu", "cuda", "vta")}
     assert [hardware.kind for hardware in kinds.values()] == ["cpu", "gpu", "accelerator"]
     tasks = [SimpleNamespace(hardware=hardware) for hardware in kinds.values()]

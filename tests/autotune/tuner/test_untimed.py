@@ -1,5 +1,5 @@
-"""What is chosen without trials: by the roofline, what is passed over without being lowered would not have been chosen;
-by a model, what the roofline thinks little worse.
+"""Schedules chosen without trials. The roofline passes over a schedule without lowering it only if it would not choose
+it; a model chooses among those that the roofline thinks little worse.
 """
 
 from __future__ import annotations

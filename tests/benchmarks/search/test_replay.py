@@ -186,7 +186,7 @@ def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, m
         return 1.0 + 1e-3 * place + (0.5 if turn in disturbed.get(place, ()) else 0.0)
 
     class Timer(FakePool):
-        """As `InterleavedTimer`, with what the pool knows by now."""
+        """A substitute for `InterleavedTimer` that answers from the pool's results so far."""
 
         def __init__(self, threads, turns):
             self.turns_wanted = turns

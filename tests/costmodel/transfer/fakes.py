@@ -20,7 +20,7 @@ NARROW = Hardware("narrow", 2, 32, 16, 1 << 15, 1 << 19, 1 << 25, 100e9, 40e9)
 
 @dataclass(eq=False)
 class FakeTask:
-    """What methods and alignments read of a measured task."""
+    """A measured task with the members that methods and alignments read."""
 
     workload: Workload
     hardware: Hardware

@@ -48,7 +48,7 @@ class Reversed(Known):
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("name", methods.METHODS)
 class TestEveryMethod:
-    """What each one promises, whatever the source's model."""
+    """The contract of methods, whatever the source's model."""
 
     def test_it_knows_the_task_before_it_is_measured(self, name: str, base: str) -> None:
         method, features = made(name, base), np.stack(NEW.features)
@@ -57,7 +57,7 @@ class TestEveryMethod:
         assert method.weight == 1.0
 
     def test_records_make_it_better(self, name: str, base: str) -> None:
-        """On other programs too, but for a method whose trees cannot tell apart what the source never had to."""
+        """New programs are predicted better, too, but by methods whose trees cannot split what the source never did."""
         method, features = made(name, base), np.stack(NEW.features)
         before = method.predict(features)
         method.fit(list(features[:100]), OTHER[:100])
@@ -176,7 +176,7 @@ def test_kriged_leaves_say_what_the_gaussian_process_says() -> None:
 
 @pytest.mark.parametrize("noise", [0.03, 1.0])
 def test_the_likelihood_takes_much_noise_for_much(noise: float) -> None:
-    """Of what a forest cannot explain, little is learned."""
+    """Little is learned from what a forest cannot explain."""
     forest, features, _ = grown()
     rows, program = np.concatenate(features), np.repeat(np.arange(150), 2)
     rng = np.random.default_rng(1)

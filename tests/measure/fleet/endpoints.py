@@ -18,7 +18,7 @@ from measure.supervisor import Answer
 
 @dataclass(frozen=True)
 class Note:
-    """What an endpoint did, when (monotonic seconds), for which trial; how it `ended`."""
+    """A deed of an endpoint: start and end (monotonic seconds), trial, and how it `ended`."""
 
     name: str
     host: str
@@ -31,7 +31,7 @@ class Note:
 
 @dataclass(eq=False)
 class FakeEndpoint:
-    """What builders and devices share.
+    """The common part of builders and devices.
 
     `faults` says by trial what goes wrong: nothing where it returns None, an exception that is raised.
     """
@@ -73,7 +73,7 @@ class FakeEndpoint:
 
 @dataclass(eq=False)
 class FakeBuilder(FakeEndpoint):
-    """Builds in `seconds`; the module is the trial's step."""
+    """A builder that takes `seconds`; the module is the trial's step."""
 
     slots: int = 1
 

@@ -1,4 +1,4 @@
-"""Whatever joins, leaves and fails, every trial ends in exactly one result, and no timing is disturbed."""
+"""Every trial ends in exactly one result, and no timing is disturbed, whatever joins, leaves and fails."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Nobody wants the trials any more that have no result yet."""
+    """The cancellation of all trials that have no result yet."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What an endpoint says is a result that can be written down and read again, or the endpoint is not believed."""
+"""Validation of endpoints: each answer is a result that can be written and read again, or it is not believed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HEADERS = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=200)
 @given(HEADERS | HEADERS.map(lambda header: {**TRUE, **header}), st.sampled_from(["builder", "device"]))
 def test_any_answer_is_a_result_that_can_be_written_or_is_refused(header, role):
-    """As it comes over a wire, where JSON has NaN, halves of characters and integers of any length."""
+    """The header is as it comes over a wire, where JSON has NaN, halves of characters and integers of any length."""
     endpoint = FakeBuilder("it") if role == "builder" else FakeDevice("it")
     work = Work(0, trial())
     try:

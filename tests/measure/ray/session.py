@@ -108,7 +108,7 @@ def children(role: str) -> list[tuple[int, int]]:
 
 
 def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """What `condition` says once it is true."""
+    """Waits until `condition` holds, and returns its value."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, f"still not so after {seconds} s"
@@ -117,7 +117,7 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended."""
+    """Tells whether a process has ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

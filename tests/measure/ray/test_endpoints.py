@@ -1,4 +1,4 @@
-"""What an endpoint makes of an actor's answers, without Ray."""
+"""Results that an endpoint makes of an actor's answers, without Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What measuring on Ray survives, on real processes: kernels that misbehave, killed processes, nodes that go."""
+"""Faults that measuring on Ray survives, on real processes: misbehaving kernels, killed processes, lost nodes."""
 
 from __future__ import annotations
 

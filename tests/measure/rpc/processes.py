@@ -31,7 +31,7 @@ def settings(**changes: Any) -> RpcSettings:
 
 
 def module(tried: Trial) -> bytes:
-    """What the fake executor builds of a fake trial."""
+    """Returns the module that the fake executor builds of a fake trial."""
     return json.dumps(tried.trace[0]).encode()
 
 

@@ -97,7 +97,7 @@ def test_no_machine_is_faster_than_any_machine_can_be(place):
 
 
 def test_beside_an_honest_device_a_liar_gets_one_trial_and_the_run_goes_on(place, caplog):
-    """It answers at once, so it would have most of the trials, and is there again a moment after it was dismissed."""
+    """The liar answers at once, so it would get most of the trials, and returns a moment after it was dismissed."""
     honest = FakeDevice("honest", host="board", seconds=0.05)
     lie = {"state": "done", "header": {**TRUE, "seconds": 9.0}}
     with pool_of(place, honest) as pool:

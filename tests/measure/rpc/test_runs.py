@@ -1,4 +1,4 @@
-"""Whole runs on RPC devices: the command line, simulated accelerators, two targets in one run, workers that die."""
+"""Complete runs on RPC devices: the command line, simulated accelerators, two targets in one run, workers that die."""
 
 from __future__ import annotations
 

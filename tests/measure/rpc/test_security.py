@@ -1,4 +1,4 @@
-"""What a worker refuses: strangers, other versions, garbage, what is too large, and requests that make no sense."""
+"""Refusals of a worker: strangers, other versions, garbage, too many bytes, and requests that make no sense."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_a_module_must_have_its_digest(connection, session):
 
 
 def poll(line, session, job):
-    """Where a job stands, once it is answered."""
+    """Polls until a job is answered; returns its reply."""
     reply = {}
     while reply.get("state") in (None, "waiting", "running"):
         reply = line.ask("Poll", {"session": session, "job": job, "wait": 1.0}, timeout=30.0)[0]  # of a busy machine

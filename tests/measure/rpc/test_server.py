@@ -1,4 +1,4 @@
-"""What a worker holds for its clients is limited; a server and its clients in one loop."""
+"""Limits of what a worker holds for its clients; a server and its clients in one loop."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ def roots() -> list[te.Tensor]:
 
 
 def ended(anchor: Workload, axes: Sequence[int] = (), normalised: bool = False) -> Workload:
-    """An operator with a bias, a residual and a relu, whose input is transposed first where there are `axes`, and which
-    stands behind an affine map of the channels and a relu where it is to be `normalised`.
+    """An operator with a bias, a residual and a relu. With `axes` its input is transposed first; if it is `normalised`,
+    an affine map of the channels and a relu come before it.
     """
     shape, dtype = anchor.output.shape, anchor.output.dtype
     layer, other = (te.placeholder(shape, dtype, name) for name in ("layer", "y1"))
@@ -137,4 +137,4 @@ SMALL: tuple[Workload, ...] = (
 )
 
 EVERY = tuple((w, a) for w in SMALL for a in w.algorithms)
-"""With every algorithm."""
+"""Small workloads, each with every one of its algorithms."""

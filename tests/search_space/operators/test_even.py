@@ -22,7 +22,7 @@ from tests.properties.running import examples
 from tests.search_space.operators.test_definitions import check
 
 ZEN = registry.get("cpu:znver4").hardware
-"""With the instruction, wherever this runs."""
+"""A processor that has the instruction, whatever this host is."""
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 

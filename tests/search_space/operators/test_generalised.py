@@ -75,7 +75,7 @@ def test_weights_stay_constants_and_what_has_a_size_does_not() -> None:
 
 
 def mean(n: int) -> Workload:
-    """Of rows of n, and the number of them."""
+    """Returns the mean of rows of n elements, as a workload that contains n."""
     x, r = te.placeholder((3, n), name="x"), te.reduce_axis((0, n), "r")
     total = te.compute((3,), lambda i: te.sum(x[i, r], axis=r), name="total")
     scale, count = te.const(float(np.float32(1) / np.float32(n)), "float32"), te.const(float(n), "float32")

@@ -1,4 +1,4 @@
-"""The library call-out: a candidate where there is a BLAS, right on any threads, absent where there is none."""
+"""The library call-out: a candidate where there is a BLAS, right on any threads, absent without one."""
 
 from __future__ import annotations
 

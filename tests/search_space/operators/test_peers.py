@@ -60,7 +60,7 @@ def test_convolutions_against_torch(workload: Workload) -> None:
 
 
 def poolings() -> list[Workload]:
-    """Those that torch has: means are of windows padded alike on both sides."""
+    """Returns the poolings that torch has; its means need windows padded alike on both sides."""
     alike = [w for w in floats("avg_pool2d") if all(isinstance(p, int) for p in w.args["padding"])]
     return [*floats("max_pool2d"), *alike]
 

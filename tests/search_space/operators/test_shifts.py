@@ -29,7 +29,7 @@ def inputs() -> list[np.ndarray]:
 
 
 def by_hand(x: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """In Python's integers, which do not end."""
+    """Computes in Python's integers, which do not overflow."""
 
     def wrapped(value: int) -> int:
         return (value + 2**31) % 2**32 - 2**31

@@ -18,7 +18,7 @@ from tests.search_space.operators.cases import SMALL
 from tests.search_space.operators.test_definitions import check
 
 SKETCHES = 3
-"""Of each algorithm, others for every workload; `tests/contracts/test_sketch_contract.py` interprets all."""
+"""Sketches of each algorithm, others for every workload; `tests/contracts/test_sketch_contract.py` interprets all."""
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=str)

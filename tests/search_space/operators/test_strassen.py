@@ -73,7 +73,7 @@ def test_few_channels_or_filters_are_not_worth_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_seven_products_make_all_four_quarters() -> None:
-    """Of matrices that are 1 in one quarter each: exactly."""
+    """The matrices are 1 in one quarter each, so that results are exact."""
     for left, right in itertools.product(range(4), repeat=2):
         a, b = ([float(place == at) for place in range(4)] for at in (left, right))
         made = strassen._output([x * y for x, y in zip(strassen._left(a), strassen._right(b), strict=True)])
@@ -170,7 +170,7 @@ def test_limits_of_registers_and_of_cache_are_kept() -> None:
 
 @pytest.mark.parametrize(("m", "n", "k"), [(33, 64, 32), (128, 64, 256), (64, 32, 2048)])
 def test_errors_are_what_is_documented(m: int, n: int, k: int) -> None:
-    """Against float64: below the documented share of the greatest output, and within the workload's tolerance."""
+    """The error from float64 is below the documented share of the greatest output, and the workload's tolerance."""
     workload, target = workloads.matmul(m=m, n=n, k=k), registry.get("cpu")
     a, b = inputs = workload.make_inputs(k)
     sketch = generate(workload, target.hardware, [STRASSEN]).sketches[0]

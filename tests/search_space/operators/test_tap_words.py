@@ -23,7 +23,7 @@ from tests.properties.running import examples
 from tests.search_space.operators.test_definitions import check
 
 ZEN = registry.get("cpu:znver4").hardware
-"""With the instruction, wherever this runs."""
+"""A processor that has the instruction, whatever this host is."""
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
@@ -96,7 +96,7 @@ def test_without_the_instruction_it_has_no_schedule() -> None:
 
 
 def test_words_are_made_by_one_permutation_where_the_processor_has_it() -> None:
-    """Of a register of 64 bytes; not by three that take two registers each."""
+    """The permutation is of a register of 64 bytes; it replaces three that take two registers each."""
     workload, target = depthwise(64), registry.get("cpu:znver4")
     sketch = generate(workload, target.hardware, [TAP_WORDS]).sketches[0]
     program = program_of(workload, TAP_WORDS, sketch.trace(candidates.legal(sketch, 1, 1)[0]))

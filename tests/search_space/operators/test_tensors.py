@@ -57,7 +57,7 @@ def test_inputs_are_within_the_domain() -> None:
 
 
 def within(workload: Workload, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Which elements a worker would take for right."""
+    """Tells which elements a worker would take for right."""
     rtol, atol = workload.tolerance
     assert found.dtype == expected.dtype and found.shape == expected.shape
     wide, right = found.astype(float), expected.astype(float)

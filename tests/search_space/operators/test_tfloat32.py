@@ -26,7 +26,7 @@ SINGLES = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 @given(SINGLES)
 def test_the_nearest_number_of_ten_bits_is_chosen_and_ties_go_away_from_zero(x: float) -> None:
-    """Against arithmetic in float64: the neighbours in units of the last place that stays."""
+    """The reference is arithmetic in float64: the neighbours in units of the last place that stays."""
     exponent = max(int(np.frexp(x)[1]) - 1, -126) if x else -126
     unit = 2.0 ** (exponent - 10)
     whole = np.floor(abs(x) / unit + 0.5) * unit
@@ -35,7 +35,7 @@ def test_the_nearest_number_of_ten_bits_is_chosen_and_ties_go_away_from_zero(x: 
 
 
 def singles(count: int = 4096) -> NDArray[np.float32]:
-    """Numbers of all sizes, ties, and what is none: NaN with every bit set would overflow where bits are added."""
+    """Returns numbers of all sizes, ties, infinities and NaN; NaN with every bit set overflows where bits are added."""
     bits = np.random.default_rng(0).integers(0, 2**32, count, dtype=np.uint32)
     bits[:256] = bits[:256] & 0xFFFFE000 | 0x1000
     bits[256:262] = (0xFFFFFFFF, 0x7FFFFFFF, 0x7F800000, 0xFF800000, 0x7F7FFFFF, 0x80000000)

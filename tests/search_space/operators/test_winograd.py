@@ -93,7 +93,7 @@ def test_tiles_are_rounded_where_channels_come_in_pairs_of_bfloat16() -> None:
 
 
 def test_tiles_are_rounded_for_an_instruction_alone() -> None:
-    """Without it they would lose digits for nothing."""
+    """Rounded tiles would lose digits for nothing without it."""
     workload, without = conv(dtype="bfloat16"), replace(HARDWARE, features=("avx512f",))
     assert set(DOT) <= set(algorithms_on(workload, HARDWARE))
     assert algorithms_on(workload, without) == ("direct", "im2col", *WINOGRAD)
@@ -289,7 +289,7 @@ def test_limits_of_registers_and_of_cache_are_kept() -> None:
     [(name, n) for name in winograd.TILES for n in (1, 2, 8, 64, 256) if n % 2 == 0 or name not in DOT],
 )
 def test_errors_are_what_is_documented(algorithm: str, channels: int) -> None:
-    """Against float64: below the documented share of the greatest output, and within the workload's tolerance."""
+    """The error from float64 is below the documented share of the greatest output, and the workload's tolerance."""
     workload = conv(16, 16, (channels, 32), dtype="bfloat16" if algorithm in DOT else "float32")
     if algorithm in DOT and not BFLOAT16:
         pytest.skip("needs avx512bf16")

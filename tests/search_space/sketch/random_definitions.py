@@ -36,10 +36,10 @@ PRODUCTS = {
 
 
 class Random:
-    """Draws one definition.
+    """A generator of one definition.
 
     Args:
-        seed: the same for the same definition.
+        seed: seed of the generator; equal seeds give equal definitions.
     """
 
     def __init__(self, seed: int) -> None:
@@ -120,7 +120,7 @@ class Random:
         return te.compute(shape, lambda *i: function(self.read(left, i), self.read(right, i)), name=self.name())
 
     def reduced(self) -> te.Tensor:
-        """Over one axis, which stays as one of one element or goes."""
+        """Reduces one axis, which stays as one of one element or goes."""
         source = self.made[-1]
         if not source.shape:
             return self.unary()

@@ -76,7 +76,7 @@ def _definition(pick: Draw) -> Workload:
 
 
 def _own(pick: Draw) -> Workload:
-    """What an operator becomes that one program alone knows."""
+    """Returns a workload of an operator that a program of its own defines."""
     return workloads.own(OPERATORS["dense"], batch=_size(pick), in_features=_size(pick), out_features=_size(pick))
 
 
@@ -133,4 +133,4 @@ DRAWN: dict[str, Callable[[Draw], Workload]] = {
     "fused": _fused,
     "definitions": _own,
 }
-"""By name of the operator: what makes a workload of it, given what picks one of its arguments."""
+"""Generators of workloads by name of the operator; each takes a function that picks an argument among several."""

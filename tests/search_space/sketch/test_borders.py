@@ -133,12 +133,12 @@ def test_estimates_count_what_is_made(stride: int, kernel: int) -> None:
 
 
 def _divides(program: LoopProgram) -> bool:
-    """Whether no element is computed twice, as tiles that are moved back from an end do."""
+    """Tells whether no element is computed twice, as by tiles that are moved back from an end."""
     return " min(" not in str(program).split("vnni_dot")[1].split("\n")[0]
 
 
 def test_what_is_not_exact_stays() -> None:
-    """Zero times what is no number is none, so that sums of floats keep all their products."""
+    """Zero times infinity or NaN is NaN, so that sums of floats keep all their products."""
     with_pairs = dataclasses.replace(WITH_DOTS, features=("avx512bf16",))
     workload = workloads.conv2d(
         height=6, width=6, in_channels=4, out_channels=16, kernel=3, padding=1, dtype="bfloat16"

@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(Healt
 
 
 def attention(*extents: int, added: tuple[int, ...] | None = None, dtype: str = "float32") -> Workload:
-    """Of (batch, rows, keys, depth, columns)."""
+    """Returns attention with extents (batch, rows, keys, depth, columns)."""
     b, m, n, k, d = extents
     inputs = [te.placeholder(s, dtype, f"x{i}") for i, s in enumerate([(b, m, k), (b, k, n), (b, n, d)])]
     if added is not None:

@@ -51,7 +51,7 @@ def schedulable(workload: Workload, target: str) -> SearchSpace:
 def compute(workload: Workload, target: str, seed: int) -> None:
     """A random candidate of a random sketch computes the reference on the host's processor.
 
-    The loops of a candidate for a GPU run as they stand, those of threads one iteration after another.
+    The loops of a candidate for a GPU run as they are, those of threads one iteration after another.
     """
     space = schedulable(workload, target)
     sketch = space.sketches[seed % len(space.sketches)]
@@ -64,7 +64,7 @@ def compute(workload: Workload, target: str, seed: int) -> None:
 
 # ---------------------------------------------------------------------- what used to have none
 def ended(anchor: Workload, dtype: str | None = None) -> Workload:
-    """With a sigmoid or a maximum that reads axes of one element at 0, as a broadcast does."""
+    """Appends a sigmoid or a maximum that reads axes of one element at 0, as a broadcast does."""
     shape = anchor.output.shape
     layer = te.placeholder(shape, anchor.output.dtype, "layer")
 
@@ -143,7 +143,7 @@ def behind(dtype: str, constant: bool, padded: bool) -> Workload:
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("dtype", PRODUCTS)
 def test_what_stands_in_front_of_a_product(dtype: str, constant: bool, padded: bool) -> None:
-    """It takes no instruction away: where the machine has one for the product, all of its sketches use it."""
+    """Operations before it take no instruction away: if the machine has one for the product, all sketches use it."""
     workload = behind(dtype, constant, padded)
     for target in TARGETS[:3]:
         features = registry.get(target).hardware.features
@@ -197,7 +197,7 @@ def test_schedules_of_random_workloads_compute_the_reference(target: str, seed: 
 
 # ---------------------------------------------------------------------- where there is none
 class Broken(SketchRule):
-    """Fails at once, or makes a schedule that has no program beside those of the fallback."""
+    """A rule that fails at once, or makes a schedule that has no program beside those of the fallback."""
 
     name = "broken"
 

@@ -25,7 +25,7 @@ from tests.search_space.operators.test_definitions import check
 
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 ZEN = registry.get("cpu:znver4").hardware
-"""With the instructions, wherever this runs."""
+"""A processor that has the instructions, whatever this host is."""
 CPU = registry.get("cpu")
 
 

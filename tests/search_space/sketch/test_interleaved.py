@@ -24,7 +24,7 @@ from tests.search_space.operators.test_definitions import check
 EXTENTS = st.integers(1, 70)
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 ZEN = registry.get("cpu:znver4").hardware
-"""With the instruction, wherever this runs."""
+"""A processor that has the instruction, whatever this host is."""
 
 
 def product(m: int, n: int, k: int, batch: int = 0, dtype: str = "bfloat16") -> Workload:

@@ -67,7 +67,7 @@ def test_a_loop_whose_copy_would_be_long_stays() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_checks_of_several_loops(axis: int) -> None:
-    """What more iterations than the last check, or what depends on another loop as well, stays as it is."""
+    """Checks of more iterations than the last, and checks that depend on another loop as well, stay as they are."""
     x = te.placeholder((10, 10), name="x")
 
     def body(i: Expr, j: Expr) -> Expr:

@@ -55,7 +55,7 @@ EXACT: dict[str, Any] = {
     "mean": lambda x: x.mean(1),
     "max": lambda x: x.max(1),
 }
-"""In float64, in terms of their definitions."""
+"""References in float64, in terms of their definitions."""
 
 
 def sketches(kind: str, rows: int, length: int, hardware: Hardware | None = None) -> tuple[Workload, list[Sketch]]:

@@ -134,7 +134,7 @@ def test_a_register_tile_of_pixels_fits_the_sets(channels: int, size: int, strid
 
 
 def unspread(trace: Trace) -> Trace:
-    """As it was recorded before there was spreading."""
+    """Returns the trace as it was recorded before there was spreading."""
     return Trace(tuple(step for step in trace.steps if not isinstance(step, Relayout)))
 
 

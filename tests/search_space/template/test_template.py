@@ -59,7 +59,7 @@ def draw(sketch, rng, count):
 
 
 def computed(space, sketch, choice, inputs):
-    """What the interpreter makes of a candidate."""
+    """Interprets a candidate and returns its output."""
     program = program_of(space.workload, sketch.algorithm, sketch.trace(choice))
     names = [spec.name for spec in space.workload.inputs]
     return interpret(program, dict(zip(names, inputs, strict=True)))[space.workload.output.name]

@@ -19,7 +19,7 @@ LEVELS = ("-O0", "-O1", "-O2", "-O3")
 
 @dataclass(frozen=True)
 class TestCompiler(Compiler):
-    """Has options behind those of every kernel.
+    """A compiler with options behind those of every kernel.
 
     Attributes:
         more: the options.

@@ -77,7 +77,7 @@ MISPLACED = [
     {"step": "split", "stage": "B.local", "axis": "i_j.2", "factors": [13], "tail": "guard"},
     {"step": "compute_at", "stage": "B.local", "target": "B", "axis": "i"},
 ]
-"""Of a program whose array of 48 bytes GCC 12 places at 8 modulo 16, and copies by moves that want 16."""
+"""Steps of a program whose array of 48 bytes GCC 12 places at 8 modulo 16, and copies by moves that want 16."""
 
 
 def _misplaced() -> tuple[LoopProgram, dict[str, Any], dict[str, Any]]:

@@ -101,7 +101,7 @@ def its_own(compiled: Compiled, tmp_path: Path) -> Compiled:
 
 
 def called(folder: Path, name: str, given: Any, count: int, compile: list[str], run: list[str], by: bool) -> Any:
-    """What a program that has nothing but the source and the header prints."""
+    """Compiles a program of nothing but the source and the header; returns what it prints, as float32."""
     passed = "weights, " if by else ""
     size = (folder / f"{name}.weights").stat().st_size
     declared = f"static float weights[{size // 4}];\n" if by else ""

@@ -26,7 +26,7 @@ from tests.targets.cuda.emulator.emulator import launch
 COMPUTED = 2
 """Runs of a launch on the same arrays that are computed until something is uploaded; those after them are timed."""
 Kernels = Mapping[str, DeviceKernel]
-"""By name."""
+"""Kernels by name."""
 
 
 def kernels_of(program: DeviceProgram) -> Kernels:
@@ -35,7 +35,7 @@ def kernels_of(program: DeviceProgram) -> Kernels:
 
 
 class RecordingTarget(CudaTarget):
-    """Keeps what it builds.
+    """A target that keeps what it builds.
 
     Attributes:
         built: digest of the machine code → its kernels.
@@ -64,13 +64,13 @@ class FakeDevice:
 
     Args:
         made: the program whose kernels all modules have, or what modules have by the digest of their machine code.
-        arch: of the GPU that it stands for.
+        arch: architecture of the GPU that it represents.
 
     Attributes:
         queue: names of what was queued, in order.
         live: bytes allocated.
         broken: whether the next `sync` finds that a kernel failed.
-        kernel_seconds: that every kernel takes by its clock.
+        kernel_seconds: seconds that every kernel takes by its clock.
     """
 
     l2_bytes = 1 << 10

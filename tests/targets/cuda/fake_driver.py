@@ -1,4 +1,4 @@
-"""A driver of CUDA that processes of tests can load where there is none: see `fake_driver.c`."""
+"""A CUDA driver that processes of tests can load on a machine without one: see `fake_driver.c`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def build(folder: Path) -> Path:
 
 
 def environment(folder: Path, behaviour: str = "", **more: str) -> dict[str, str]:
-    """Of a process that finds the driver in `folder`, which does as `FAKE_CUDA` says."""
+    """Returns the environment of a process that finds the driver in `folder`, which does as `FAKE_CUDA` says."""
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH")]))
     return {**os.environ, "LD_LIBRARY_PATH": path, "FAKE_CUDA": behaviour, **more}

@@ -299,8 +299,8 @@ class HostPrograms:
     """Device programs compiled together by the host's compiler.
 
     Args:
-        programs: whose kernels' names all differ.
-        folder: for the library.
+        programs: programs whose kernels' names all differ.
+        folder: folder for the library.
     """
 
     def __init__(self, programs: Sequence[DeviceProgram], folder: Path) -> None:

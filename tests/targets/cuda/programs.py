@@ -68,7 +68,7 @@ def with_body(program: DeviceProgram, kernel: DeviceKernel, body: Stmt) -> Devic
 
 
 def _without(stmt: Stmt, left: list[int]) -> Stmt:
-    """`left` holds how many barriers still stand before the one to leave out."""
+    """Removes one barrier; `left[0]` is the number of barriers that still come before it."""
     if isinstance(stmt, Seq):
         return Seq(tuple(_without(s, left) for s in stmt.body))
     if isinstance(stmt, (For, Allocate)):

@@ -93,7 +93,7 @@ def test_sketches_copy_boxes_and_compute_the_reference(workload: Workload, tmp_p
 
 
 def test_a_loop_of_one_tile() -> None:
-    """Its mbarrier changes its phase at every step, and barriers stand where they do for other copies."""
+    """The mbarrier changes its phase at every step, and barriers are where they are for other copies."""
     trace = next(s for s in offered(MATMUL) if s.name.endswith("2"))
     (row,) = legal(trace, 1)
     steps = (s for s in trace.trace(row).steps if not (isinstance(s, Pragma) and s.key == PIPELINE))
@@ -143,7 +143,7 @@ def test_they_are_offered_where_boxes_can_be() -> None:
 
 
 def test_the_estimate_knows_that_no_thread_copies() -> None:
-    """Otherwise the same schedule: never slower, and faster where threads have much to copy."""
+    """The schedule is the same otherwise: never slower, and faster where threads have much to copy."""
     workload = workloads.matmul(m=4096, n=4096, k=4096, dtype="float16")
     found = {s.name: s for s in generate(workload, HOPPER, ["direct"]).sketches if "wgmma64/" in s.name}
     plain, by_unit = found["direct:wgmma64/3"], found[f"direct:wgmma64/{BULK}3"]
@@ -160,7 +160,7 @@ def test_the_estimate_knows_that_no_thread_copies() -> None:
 
 @pytest.mark.parametrize("how", ["", BULK])
 def test_the_estimate_charges_two_stages_for_products_that_drain_at_every_step(how: str) -> None:
-    """With three, those of a step go on while the next step's begin; a fourth hides no more of long steps."""
+    """Three stages let products of a step go on while the next step's begin; a fourth hides no more of long steps."""
     workload = workloads.matmul(m=4096, n=4096, k=4096, dtype="float16")
     found = {s.name: s for s in generate(workload, HOPPER, ["direct"]).sketches}
     two, three, four = (found[f"direct:wgmma256/{how}{stages}"] for stages in (2, 3, 4))
@@ -235,7 +235,7 @@ def test_fences_and_meeting_points_that_are_left_out_are_found(name: str, said: 
 
 
 def test_a_phase_that_begins_while_others_may_still_wait_is_found() -> None:
-    """Nobody reads the tile, so nothing but the mbarrier tells that a warp is left behind."""
+    """Only the mbarrier tells that a warp is left behind, since no thread reads the tile."""
     program = product(2)
     (kernel,) = program.kernels
     ring = next(n for n in walk_stmt(kernel.body) if isinstance(n, Intrinsic) and n.name == ARRIVE)

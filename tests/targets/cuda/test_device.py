@@ -1,4 +1,4 @@
-"""What the runner asks of `cuda.core` is there in the version that is installed, as far as that shows without a GPU."""
+"""Members of `cuda.core` that the runner uses exist in the installed version, as far as that shows without a GPU."""
 
 from __future__ import annotations
 

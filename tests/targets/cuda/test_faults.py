@@ -1,4 +1,4 @@
-"""What a driver's errors are taken for: a device that is lost, one that has too little memory, memory that is freed."""
+"""Errors of a driver and their classes: a lost device, one that has too little memory, memory that is freed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_too_little_memory_is_no_lost_device() -> None:
 
 @pytest.mark.parametrize("call", ["allocate", "fill", "record", "kernel"])
 def test_a_kernel_that_failed_is_told_by_whatever_comes_next(call: str) -> None:
-    """Else the process would take the next trials, and fail all of them."""
+    """The process would take the next trials otherwise, and fail all of them."""
     device, driver = failing(lost=True)
     calls: dict[str, Any] = {
         "allocate": lambda: device.allocate(16),
@@ -140,7 +140,7 @@ class _Full:
 
 @pytest.mark.parametrize("at", ["bind", "run"])
 def test_a_full_device_is_a_class_of_its_own(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of that class a fresh process takes the next trial, whose memory is free again."""
+    """A fresh process, whose memory is free again, takes the next trial after such an error."""
     monkeypatch.setattr(registry, "get", lambda spec: _Full(at))
     monkeypatch.setattr(Module, "from_bytes", lambda data: None)
     executor = KernelExecutor()

@@ -179,7 +179,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 class Lying(FakeDevice):
-    """Does nothing from some launch on, or touches bytes behind the last array of each; new memory holds zeros."""
+    """A device that idles from some launch on, or touches bytes behind the last array of each; new memory is zero."""
 
     def __init__(self, program: LoopProgram, idle_from: int = 1 << 30, behind: bool = False) -> None:
         super().__init__(TARGET.device_program(program))
@@ -199,7 +199,7 @@ class Lying(FakeDevice):
 
 
 def examined(program: LoopProgram, device: FakeDevice) -> str:
-    """What is wrong with a kernel that is to compute twice its input."""
+    """Returns the error of a kernel that is to compute twice its input; "" if it is right."""
     module = Module.from_bytes(TARGET.build(program).to_bytes())
     x, others = np.random.default_rng(0).random((2, 64), np.float32)
     task = Task([x], 2 * x, 1e-6, 0.0, others=[others], others_expected=2 * others)

@@ -151,7 +151,7 @@ class _Driver:
     """A driver of one GPU.
 
     Args:
-        version: as it tells it: 12080 is 12.8.
+        version: version as the driver encodes it: 12080 is 12.8.
     """
 
     def __init__(self, version: int) -> None:

@@ -66,7 +66,7 @@ def test_text_computes_the_reference(part: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "tfloat32"])
 def test_tensor_cores_hold_fragments_as_the_instructions_say(dtype: str, tmp_path: Path) -> None:
-    """Against `ldmatrix` and `mma.sync` written down from the PTX manual, lane by lane."""
+    """The reference is `ldmatrix` and `mma.sync`, written down from the PTX manual, lane by lane."""
     workload = workloads.matmul(48, 40, 64, dtype=dtype)
     programs = [p for p in programs_of(workload, 0) if "mma.sync" in emit_program(p)]
     assert programs

@@ -53,7 +53,7 @@ def test_text_holds_the_instructions_and_compiles(dtype: str) -> None:
 
 
 def test_factors_of_tfloat32_are_rounded_when_they_are_loaded() -> None:
-    """Once for each fragment, not for each product of it."""
+    """Each fragment is rounded once, not for each product of it."""
     workload = workloads.matmul(m=16, n=16, k=16, dtype="tfloat32")
     sketch = generate(workload, H200, ["direct"]).sketches[0]
     steps, tiles = (sketch.columns.index(c) for c in ("matmul.r.steps", "matmul.columns.tiles"))

@@ -30,7 +30,7 @@ FORMAT = Format(
 
 
 def functions_of(module: Module) -> Mapping[str, Callable[..., None]]:
-    """Of a module, by name."""
+    """Returns a module's functions, by name."""
     dtypes = {dtype: numpy_dtype(dtype) for dtype in ("float32", "int8", "int32", "int64")}
     scope: dict[str, Any] = {"np": np, "inf": np.inf, "nan": np.nan, "dtypes": dtypes}
     exec(compile(module.object_code, module.name, "exec"), scope)

@@ -1,4 +1,4 @@
-"""What each instruction of a stream reads and writes, element by element: what the checkers of streams rest on."""
+"""Reads and writes of each instruction of a stream, element by element, which the checkers of streams rest on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from targets.vta.semantics import Indices, iterations, memories
 
 
 def transfer_indices(row: Indices, hardware: VtaHardware) -> tuple[Indices, Indices, Indices]:
-    """What one transfer touches.
+    """Returns the elements that one transfer touches.
 
     Args:
-        row: of a table.
+        row: row of a table.
 
     Returns:
         elements on the chip that data go to (or come from), the elements in DRAM beside them, and the elements on the
@@ -73,13 +73,13 @@ class UopBuffer:
             self._buffer[to], self._buffer[zeros] = self._words[source], 0
 
     def chosen(self, row: Indices) -> NDArray[np.int64]:
-        """What a GEMM or ALU instruction uses: (micro-operations, 3)."""
+        """Returns the micro-operations of a GEMM or ALU instruction, (micro-operations, 3)."""
         return decode_uops(self._buffer[row[COLUMN["uop_begin"]] : row[COLUMN["uop_end"]]], self.hardware)
 
 
 @dataclass(frozen=True)
 class Access:
-    """What an instruction reads or writes in one place.
+    """Elements that an instruction reads or writes in one memory.
 
     Attributes:
         space: `uop`, `inp`, `wgt`, `acc` or `dram`.

@@ -1,4 +1,4 @@
-"""Parses instructions of VTA from the text that `targets.vta.assembly` prints; `#` begins a comment."""
+"""A parser of the text of VTA's instructions that `targets.vta.assembly` prints; `#` begins a comment."""
 
 from __future__ import annotations
 

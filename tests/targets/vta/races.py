@@ -46,7 +46,7 @@ class Race:
 
 
 class _Space:
-    """Who touched what last: for each module and element the ordinal of its last read and write, 0 for none."""
+    """The last accesses to one memory: ordinals of the last read and write by module and element, 0 for none."""
 
     def __init__(self, size: int) -> None:
         self.last = np.zeros((len(MODULES), 2, size), np.int32)

@@ -1,4 +1,4 @@
-"""What would not run on all of VTA's designs: its functional simulator allows more than the hardware does."""
+"""Operations that do not run on all of VTA's designs: its functional simulator allows more than the hardware does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DISTANCE = 2  # micro-operations after which the HLS design may write the same e
 
 
 def outside_common_subset(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8]) -> list[Problem]:
-    """What a legal stream does that only some designs do as the functional simulator does, in order of instructions.
+    """Lists operations of a legal stream that some designs run unlike the functional simulator, in the stream's order.
 
     Args:
         dram: memory that the stream starts with.
@@ -55,7 +55,10 @@ def _loads(table: Table) -> Iterator[Problem]:
 
 
 def _repeats_and_stores(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8]) -> Iterator[Problem]:
-    """The same dst soon again, and stores of what neither GEMM nor ALU has made: outputs have a memory of their own."""
+    """Lists repeats of a dst that come too soon, and stores of elements that neither GEMM nor ALU has computed.
+
+    Outputs have a memory of their own in hardware, which only GEMM and ALU write.
+    """
     uops, executed = UopBuffer(hardware, dram), iterations(table)
     made = np.zeros(hardware.acc_depth, np.bool_)
     for index in execution_order(table).tolist():

@@ -86,7 +86,7 @@ def test_a_chain_of_tokens_orders_everything() -> None:
 
 
 def test_every_pop_of_a_convolution_is_needed_but_the_first_ones() -> None:
-    """Without one of them, all later ones take the token before theirs, and the last token is not given."""
+    """A missing pop makes all later ones take the token before theirs; the last push, left without a pop, goes, too."""
     conv, knobs = Conv2d(8, 8, 32, 64, 3, 1, 1), Knobs(4, 8, 1, 1, 2, 1)
     program = lower(conv, knobs, PYNQ, *operands(conv, np.random.default_rng(0))).program
     assert races(program.table, PYNQ, program.dram) == []
@@ -111,7 +111,7 @@ def test_every_pop_of_a_convolution_is_needed_but_the_first_ones() -> None:
 
 
 def test_loops_of_millions_of_turns_are_followed_at_once() -> None:
-    """Their indices stay in buffers, so there are few of them, however often they come."""
+    """Indices stay in buffers, so there are few of them, however often they come."""
     uops = Load(memory=isa.UOP, x_size=64, dram_base=64)
     turns = Gemm(uop_end=64, iter_out=1023, iter_in=16383, dst_out=2, src_out=1)
     assert len(found(uops, replace(INP, x_size=1000), turns)) == 1

@@ -1,4 +1,4 @@
-"""What loops reach, and which repeats the hardware forbids, against going through all turns."""
+"""Reach of loops, and repeats that the hardware forbids, compared with going through all turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only some of VTA's designs do is named."""
+"""Reports of operations that only some of VTA's designs have."""
 
 from __future__ import annotations
 

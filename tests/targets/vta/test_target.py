@@ -171,7 +171,7 @@ def test_a_program_that_nobody_would_wait_for_is_not_built(monkeypatch: pytest.M
 
 # ------------------------------------------------------------------ measured and tuned
 def outcome(module: Module) -> dict[str, object]:
-    """What a worker says of a module."""
+    """Returns a worker's header for a module."""
     sketch = sketches(CONV, get_target("vta"))[0]
     trial = Trial.of(CONV, "direct", sketch.trace(draw(sketch, np.random.default_rng(0))), target="vta")
     runner = Runner(KernelExecutor(), 1 << 30)

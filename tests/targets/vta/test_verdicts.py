@@ -48,7 +48,7 @@ def judgement(judge: Callable[[], object]) -> tuple[str, str]:
 
 
 def agreed(stream: list[Instruction], hardware: VtaHardware, dram: NDArray[np.uint8]) -> str:
-    """What all of them say; without the memory, so does the clock."""
+    """Asserts that all checkers agree, as does the clock without the memory, and returns their verdict."""
     table = isa.to_table(stream)
     found = judgement(lambda: check(table, hardware, dram))
     assert judgement(lambda: races(table, hardware, dram)) == found

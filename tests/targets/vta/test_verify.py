@@ -1,4 +1,4 @@
-"""Everything the specification calls illegal gets an error that names the instruction, the rule and the value."""
+"""Errors of streams that the specification calls illegal: each names the instruction, the rule and the value."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_the_longest_loops_are_refused_before_they_run() -> None:
 
 
 def _times(count: int) -> list[Instruction]:
-    """So many micro-operations."""
+    """Returns a stream of `count` micro-operations."""
     return [Gemm(uop_end=1, iter_out=16383, iter_in=count // 16383), Gemm(uop_end=1, iter_in=count % 16383), Finish()]
 
 

@@ -1,6 +1,6 @@
-"""Whether a stream of instructions is legal as far as its tokens go, by trying it: the oracle of the checkers.
+"""The oracle of the checkers: tries whether a stream of instructions is legal as far as its tokens go.
 
-A machine of three modules whose order one may choose: any module may be held up. What may go wrong is looked for by
+The machine has three modules whose order one may choose: any module may be held up. A possible mistake is looked for by
 holding up the module on which it depends.
 """
 
@@ -23,10 +23,10 @@ def module_of(op: Instruction) -> int:
 
 @dataclass
 class Machine:
-    """Runs everything that can run, but for what is held up.
+    """A machine that runs everything that can run, but for the modules that are held up.
 
     Attributes:
-        most: for each module the number of its own instructions that it may run.
+        most: number of its own instructions that each module may run.
         depth: instructions that a queue holds, fetched in the order of the stream.
         peak: most tokens that were there at once, by giver and taker.
     """
@@ -41,7 +41,7 @@ class Machine:
     ran: list[int] = field(default_factory=list)
 
     def run(self) -> Machine:
-        """As far as it goes."""
+        """Runs all modules as far as they go."""
         done, fetched = [0, 0, 0], 0
         queues: list[list[int]] = [[], [], []]
         moving = True
@@ -99,6 +99,6 @@ def held(module: int, count: int) -> tuple[int, int, int]:
 
 
 def elements(op: Load | Store) -> int:
-    """That a transfer covers on the chip."""
+    """Counts the elements that a transfer covers on the chip."""
     height = op.y_pad_0 + op.y_size + op.y_pad_1
     return height * (op.x_pad_0 + op.x_size + op.x_pad_1) if op.x_size else 0

@@ -24,7 +24,7 @@ def factor(builder: Builder, *shape: int) -> str:
 
 
 def sizes(graph: Graph) -> list[tuple[int, ...]]:
-    """Of the products."""
+    """Returns the shapes of the products."""
     return [node.type.shape for node in graph.nodes if node.op in ("matmul", "batch_matmul")]
 
 

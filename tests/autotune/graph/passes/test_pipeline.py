@@ -17,7 +17,7 @@ from tests.autotune.graph.random_graphs import assert_equal_outputs, random_grap
 
 @dataclass(frozen=True)
 class Rename(GraphPass):
-    """Renames a graph; its fact is the old name."""
+    """A pass that renames a graph; its fact is the old name."""
 
     to: str
     name = "rename"

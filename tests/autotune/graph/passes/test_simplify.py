@@ -33,7 +33,7 @@ class Net:
         return self.b.add(op, inputs, **attrs)
 
     def graph(self, *outputs: str) -> Graph:
-        """After the pass, which is checked to keep the outputs."""
+        """Finishes and simplifies the graph; checks that the pass keeps the outputs."""
         graph = self.b.finish(outputs)
         new = simplify(graph)
         assert_equal_outputs(new, graph, rtol=1e-5)

@@ -55,7 +55,7 @@ def convolutions(graph: Graph) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 def products(graph: Graph) -> int:
-    """Of a weight and a pixel, each channel to each."""
+    """Counts the products of a weight and a pixel, for one pair of channels."""
     return sum(prod(taps) * prod(places) for taps, places in convolutions(graph))
 
 

@@ -33,11 +33,11 @@ def transformer(seed: int = 0, rows: int = 24, width: int = 32, heads: int = 4, 
     """A block of a transformer: attention and two layers behind GELU, each behind a normalisation.
 
     Args:
-        seed: of the weights.
-        rows: of the sequence.
-        width: of a row.
-        heads: of the attention.
-        outliers: by how much two channels of what the layers read are larger; their weights are as much smaller.
+        seed: seed of the weights.
+        rows: length of the sequence.
+        width: width of a row.
+        heads: heads of the attention.
+        outliers: factor by which two channels that the layers read are larger; their weights are smaller by it.
     """
     rng = np.random.default_rng(seed)
     b = Builder("transformer", {"x": TensorType((rows, width))})

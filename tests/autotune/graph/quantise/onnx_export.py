@@ -24,7 +24,7 @@ def to_onnx(graph: Graph, also: Sequence[str] = ()) -> onnx.ModelProto:
     """The model of a quantised graph.
 
     Args:
-        graph: as `quantise` gives it.
+        graph: result of `quantise`.
         also: values that are outputs, too.
 
     Raises:

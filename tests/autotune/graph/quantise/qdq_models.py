@@ -137,8 +137,8 @@ def quantised_by_peer(model: onnx.ModelProto, folder: Path, activations: str, pe
     """The model as `quantize_static` makes it, in QDQ format.
 
     Args:
-        model: in floats.
-        folder: for files.
+        model: model in floats.
+        folder: folder for files.
         activations: `uint8` or `int8`.
         per_channel: whether each channel's weights have a scale of their own.
     """

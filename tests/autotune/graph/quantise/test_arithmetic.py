@@ -154,7 +154,7 @@ def test_a_range_without_width_has_a_format() -> None:
 
 @pytest.mark.parametrize("name", ["normal", "gelu", "softmax", "outliers", "relu"])
 def test_mse_is_never_worse_than_all_of_the_range(name: str) -> None:
-    """And all but the best of any range, tried one by one."""
+    """The error is also within 3 % of the best range's, which is found by trying ranges one by one."""
     x = np.random.default_rng(1).standard_normal(4000)
     values = {
         "normal": x,

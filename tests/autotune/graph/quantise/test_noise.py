@@ -1,4 +1,4 @@
-"""What bytes cost, held against the float network: transformer blocks, outliers, layers that stay in floats."""
+"""Noise of quantised networks, beside the float ones: transformer blocks, outliers, layers that stay in floats."""
 
 from __future__ import annotations
 

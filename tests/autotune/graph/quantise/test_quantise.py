@@ -141,7 +141,7 @@ def test_a_graph_without_weights_is_refused() -> None:
 
 
 def test_values_that_stay_in_floats_need_not_be_finite() -> None:
-    """As those that a mask of attention leaves out: minus infinity before the softmax."""
+    """The values are those that a mask of attention leaves out: minus infinity before the softmax."""
     rng = np.random.default_rng(0)
     b = Builder("masked", {"x": TensorType((2, 6, 8))})
     scores = b.add("batch_matmul", ["x", b.add("transpose", ["x"], axes=(0, 2, 1))])

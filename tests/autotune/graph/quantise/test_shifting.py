@@ -92,7 +92,7 @@ def test_a_product_of_matrices_is_a_convolution_of_one_place(seed: int, shift: i
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(-9, -2), st.integers(-6, 0))
 def test_a_planned_layer_is_near_the_floats(seed: int, source: int, output: int) -> None:
-    """Within what rounding weights, the bias and the result may cost."""
+    """The error is within the cost of rounding weights, the bias and the result."""
     rng = np.random.default_rng(seed)
     weights, bias = rng.standard_normal((6, 4)) / 3, rng.standard_normal(4)
     data = rng.integers(-128, 128, (50, 6)).astype(np.int8)
@@ -110,7 +110,7 @@ def test_a_planned_layer_is_near_the_floats(seed: int, source: int, output: int)
 
 
 def test_what_flooring_drops_is_in_the_bias() -> None:
-    """On the average a layer is not too low: the half step of the shift is made up for."""
+    """The average error of a layer is zero: the bias makes up for the half step that the shift drops."""
     rng = np.random.default_rng(0)
     weights, bias = rng.standard_normal((64, 512)) / 8, rng.standard_normal(512)
     data = rng.integers(-128, 128, (100, 64)).astype(np.int8)

@@ -16,7 +16,7 @@ NOISE = 0.02
 
 
 def registration(rounds: int = 2) -> Registered:
-    """Of the six tasks: three to learn from, one to validate with, two to test with, collected twice."""
+    """Registers the six tasks: three to learn from, one to validate with, two to test with, collected twice."""
     tasks = []
     for number, (task, role) in enumerate(zip(opened().tasks, ROLES, strict=True)):
         network = {"train": "one", "validation": "two", "test": "three"}[role]

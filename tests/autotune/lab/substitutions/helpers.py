@@ -83,10 +83,10 @@ def search(
     """The cheapest graph that `explore` finds, which gives the same outputs in the same order.
 
     Args:
-        graph: where the search begins.
-        cost: of a graph, in seconds.
-        budget: as in `explore`.
-        rules: as in `explore`.
+        graph: graph that the search begins with.
+        cost: cost of a graph, in seconds.
+        budget: budget of `explore`.
+        rules: rules of `explore`.
         rng: draws the inputs on which NumPy computes both graphs, to compare their outputs; no comparison where it
             is None.
 
@@ -103,10 +103,10 @@ def check(new: Graph, old: Graph, rng: np.random.Generator, tolerance: float = 1
     """Compares the outputs of two graphs on random inputs.
 
     Args:
-        new: has the inputs of `old`, and as many outputs.
-        old: what is right.
+        new: graph with the inputs of `old` and as many outputs.
+        old: graph whose outputs are right.
         rng: draws inputs between -1 and 1.
-        tolerance: how large a difference may be, as a part of the largest element of an output.
+        tolerance: largest difference, as a part of the largest element of an output.
 
     Raises:
         GraphError: an output differs by more.

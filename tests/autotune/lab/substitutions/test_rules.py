@@ -43,7 +43,7 @@ def test_there_are_over_a_hundred_rules_and_none_twice() -> None:
 
 @pytest.mark.parametrize("part", range(8))
 def test_every_rule_holds_in_graphs(part: int) -> None:
-    """On other shapes and windows than rules are generated and verified with, by the evaluation of graphs."""
+    """The evaluation of graphs confirms them, on other shapes and windows than those of generation and verification."""
     for rule in saved_rules()[part::8]:
         for source, target in both_sides(rule):
             assert_equal_outputs(target, source, rtol=1e-4)
@@ -55,7 +55,7 @@ SMALL = Domain(
 
 
 def test_generation_finds_what_is_saved() -> None:
-    """What a small domain gives is saved, or follows from what is."""
+    """Rules that a small domain generates are saved, or follow from saved ones."""
     known = Chosen()
     for rule in saved_rules():
         known.keep(rule)

@@ -50,7 +50,7 @@ class Net:
 
 
 def rewritten(graph: Graph, written: str) -> list[Graph]:
-    """What one rule makes of a graph, place by place, each checked."""
+    """Returns the graphs that one rule gives, one for each match, all checked."""
     graph = dead_code(graph)
     found = [apply(graph, match) for match in Matcher(graph).matches([Rule.parse(written)])]
     for new in found:

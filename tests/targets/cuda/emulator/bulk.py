@@ -28,10 +28,10 @@ class Slot:
 
     Attributes:
         began: number of barriers before it was made.
-        fences: that made it seen by the TMA unit.
+        fences: fences that made it visible to the TMA unit.
         waited: number of barriers before its last phase was waited for.
-        phase: that is not complete; awaited: its bytes, None before a thread has said how many.
-        copies: of the phase: memory, elements, values.
+        phase: number of the phase that is not complete; awaited: its bytes, None before a thread has said how many.
+        copies: copies of the phase: memory, elements, values.
     """
 
     began: int
@@ -82,7 +82,7 @@ def _begin(launch: Launch, call: Intrinsic, mask: Mask) -> None:
 
 
 def _fence(fence: str, launch: Launch, call: Intrinsic, mask: Mask) -> None:
-    """Of the one thread, which made them: what it did before is seen."""
+    """Applies a fence of the one thread that made the mbarriers: its earlier work becomes visible."""
     _together(launch, call.name, mask)
     if call.output.buffer not in launch.slots:
         raise CopyError(f"mbarriers must be begun before they are fenced, but {call.output.buffer} are not")
@@ -177,7 +177,7 @@ def boxed(described: TensorMap, data: NDArray[Any], begin: list[NDArray[np.int64
 
 
 def swizzled(rows: int, line: int) -> NDArray[np.int64]:
-    """Where the unit puts the elements of a box, in elements: the parts of a row exchanged by the row's number."""
+    """Returns where the unit puts the elements of a box, in elements: parts of a row exchanged by the row's number."""
     row, column = np.arange(rows)[:, None], np.arange(line)[None, :]
     part = line // 8
     return np.asarray(row * line + (column // part ^ row % 8) * part + column % part, np.int64)

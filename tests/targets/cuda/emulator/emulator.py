@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 GRID, BLOCK, THREADS = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024
 SHARED_BYTES = 227 << 10
-"""Of a block at most."""
+"""Most shared memory of a block."""
 LANES = 1 << 14
 """Threads that run side by side, as far as there are as many: whole blocks."""
 INTRINSICS: dict[str, Callable[[Launch, Intrinsic, Mask], None]] = {}  # by name, or what stands before the colon
@@ -53,9 +53,9 @@ def emulate(program: DeviceProgram, arrays: Mapping[str, NDArray[Any]], seed: in
     """Runs a device program.
 
     Args:
-        program: what to run.
+        program: program to run.
         arrays: inputs by the name of the original (unpacked) parameter.
-        seed: of the order in which blocks run.
+        seed: seed of the order in which blocks run.
 
     Returns:
         Every parameter by name, the outputs computed.
@@ -152,7 +152,7 @@ class Launch:
     """Some blocks of a kernel, running side by side.
 
     Attributes:
-        memory: by name of the buffer.
+        memory: memory of each buffer, by its name.
         env: loop variables: numbers, or an array of one row or one column.
         lanes: the threads.
         sums: buffers that warpgroups add products to.
@@ -314,7 +314,7 @@ def both(mask: Mask, test: Any) -> NDArray[np.bool_]:
 
 
 def _coordinates(kind: str, dim: tuple[int, int, int], linear: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Along x, y and z, of numbers that count x fastest."""
+    """Returns coordinates along x, y and z of numbers that count x fastest."""
     x, y, _ = dim
     return {f"{kind}.x": linear % x, f"{kind}.y": linear // x % y, f"{kind}.z": linear // (x * y)}
 

@@ -25,7 +25,7 @@ class Lanes:
 
     Attributes:
         blocks, threads: rows and columns.
-        number: of each thread across all blocks of the launch.
+        number: number of each thread across all blocks of the launch.
         rows, columns: indices that broadcast.
     """
 
@@ -44,8 +44,8 @@ class Memory:
     """One buffer.
 
     Args:
-        buffer: of it.
-        lanes: that reach it.
+        buffer: buffer to emulate.
+        lanes: threads that reach it.
         shadow: finds races; None where there can be none.
     """
 
@@ -109,7 +109,7 @@ class Memory:
         raise NotImplementedError
 
     def _flat(self, place: Index) -> NDArray[np.int64]:
-        """Where in `flat` each thread is."""
+        """Returns where in `flat` each thread is."""
         raise NotImplementedError
 
 
@@ -197,7 +197,7 @@ class SumsMemory(PrivateMemory):
     """Registers that products add to.
 
     Attributes:
-        group: of the products that were started last.
+        group: group of the products that were started last.
         fenced: whether nobody but products has touched them since the last fence.
     """
 

@@ -33,9 +33,9 @@ class Clock:
 
     Attributes:
         now: barriers so far.
-        group: of the copies that begin now.
+        group: group of the copies that begin now.
         arrived: the last group that is known to have arrived.
-        fences: that make what was written seen by tensor cores, so far; fenced: the last group that had arrived before.
+        fences: fences so far, which show writes to tensor cores; fenced: the last group that had arrived before.
         products: group of the products of warpgroups that begin now; multiplied: the last that has been waited for.
     """
 
@@ -49,12 +49,12 @@ class Clock:
 
 
 class Shadow:
-    """What is known of each element of one buffer.
+    """The last accesses to each element of one buffer.
 
     Args:
-        buffer: of it.
+        buffer: buffer of the elements.
         size: elements of all blocks that run side by side.
-        clock: of the launch.
+        clock: clock of the launch.
         block: threads of a block along x, y and z.
 
     Threads are numbered across blocks; those of one block are ordered by barriers, those of different ones by nothing.
@@ -103,7 +103,7 @@ class Shadow:
         self.moving[elements] = True
 
     def lands(self, elements: NDArray[np.int64]) -> None:
-        """What the TMA unit fills has arrived, for all threads and tensor cores."""
+        """Marks elements from the TMA unit as arrived, for all threads and tensor cores."""
         assert self.moving is not None
         self.moving[elements] = False
         self.writer[elements] = _NOBODY
@@ -193,7 +193,7 @@ class Shadow:
     def _unordered(
         self, other: NDArray[np.int64], when: NDArray[np.int64], threads: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Whether no barrier of a block stands between what another thread did and now."""
+        """Tells where no barrier of a block lies between another thread's access and now."""
         elsewhere = (other >= 0) & (other // self.threads != threads // self.threads)
         return np.asarray((when == self.clock.now) | elsewhere)
 
@@ -234,11 +234,11 @@ class Shadow:
 
 
 def exchanged(place: Any) -> Any:
-    """Where the elements of a swizzled buffer lie, and which element lies at a place: parts of 8 within rows of 64."""
+    """Returns where elements of a swizzled buffer lie, and which element is at a place: parts of 8 in rows of 64."""
     return place ^ (place >> 3 & 56)
 
 
 def _bits(values: NDArray[Any]) -> NDArray[Any]:
-    """The same as integers, so that NaN equals itself."""
+    """Returns the bits as integers, so that NaN equals itself."""
     kind = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[values.dtype.itemsize]
     return np.ascontiguousarray(values).view(kind)

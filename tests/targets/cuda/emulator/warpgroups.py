@@ -88,7 +88,7 @@ def _tile(launch: Launch, operand: Operand, extent: int, across: bool, mask: Mas
 
 
 def _descriptor(launch: Launch, buffer: Buffer, operand: Operand, across: bool) -> Descriptor:
-    """Of an operand; the same as in the text."""
+    """Returns the descriptor of an operand, equal to the one in the text."""
     ranges = {name: const(int(np.max(value)) + 1) for name, value in launch.env.items()}
     start = const(0)
     for index, stride in zip(operand.indices, buffer.strides, strict=True):

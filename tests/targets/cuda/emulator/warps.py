@@ -88,7 +88,7 @@ def _load(intrinsic: TensorIntrin, dtype: str, launch: Launch, call: Intrinsic, 
 
 
 def _taken(tile: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """What the tensor cores see of factors: of tfloat32 not the bits that rounding should have made 0."""
+    """Returns factors as tensor cores see them: of tfloat32 without the bits that rounding should have made 0."""
     return (tile.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if dtype == TFLOAT32 else tile
 
 
