@@ -39,22 +39,22 @@ class CompiledAttention(AttentionModel):
         if statements not in self._compiled:
             self._compiled[statements] = compile_network(model_of(learned, statements), threads=1)
         network = self._compiled[statements]
-        found = np.empty(-(-count // BLOCK) * BLOCK)
+        scores = np.empty(-(-count // BLOCK) * BLOCK)
         for start in range(0, count, BLOCK):
             block = features[start : start + BLOCK]
             if len(block) < BLOCK:
                 block = np.concatenate([block, np.zeros((BLOCK - len(block), *block.shape[1:]), np.float32)])
-            found[start : start + BLOCK] = network(np.ascontiguousarray(block, np.float32))
-        return found[:count]
+            scores[start : start + BLOCK] = network(np.ascontiguousarray(block, np.float32))
+        return scores[:count]
 
 
 def model_of(learned: Mapping[str, Any], statements: int, programs: int = BLOCK) -> onnx.ModelProto:
     """Builds the network as ONNX: features (programs, statements, features) → scores (programs,).
 
     Args:
-        learned: what an `AttentionModel` has learned: means, scales, weights and biases by name.
-        statements: of each program.
-        programs: at a time.
+        learned: arrays that an `AttentionModel` has learned: means, scales, weights and biases by name.
+        statements: statements of each program.
+        programs: programs scored at a time.
     """
     from onnx import TensorProto, helper, numpy_helper
 

@@ -30,11 +30,11 @@ def shipped_sources() -> list[Dataset]:
 def learn(
     sources: Sequence[Dataset], seed: int = 0, progress: Callable[[str], None] = lambda text: None
 ) -> ResidualModel:
-    """A model of the programs of all tasks that have several which work.
+    """Trains a model on the programs of all tasks that have several working ones.
 
     Args:
         sources: datasets; a task of each is a task of its own, for times of two machines do not compare.
-        seed: of the sampling of features.
+        seed: seed of the sampling of features.
         progress: called with what is done next.
 
     Raises:

@@ -54,7 +54,7 @@ class Evaluation:
     programs_per_second: float
 
     def mean(self, metric: str) -> float:
-        """Mean over tasks of a metric of `scores.TASK_METRICS`."""
+        """Averages a metric of `scores.TASK_METRICS` over tasks."""
         return float(self.ranked.metrics[metric][0].mean())
 
     @property
@@ -214,15 +214,15 @@ def statements_per_second(model: CostModel, data: Dataset, parts: Sequence[Part]
 
 def _members(tasks: Sequence[TaskData], networks: Sequence[str]) -> dict[str, list[tuple[float, int]]]:
     """Lists weight and index of each network's tasks; a network that was measured on several targets is several."""
-    found: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for place, task in enumerate(tasks):
+    members: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for index, task in enumerate(tasks):
         for name, times in task.networks.items():
             if not networks or name in networks:
-                found.setdefault((name, task.target), []).append((float(times), place))
-    if not found:
-        return {NO_NETWORK: [(1.0, place) for place in range(len(tasks))]}
-    several = {name for name, _ in found if len([key for key in found if key[0] == name]) > 1}
-    return {f"{name} on {target}" if name in several else name: of for (name, target), of in found.items()}
+                members.setdefault((name, task.target), []).append((float(times), index))
+    if not members:
+        return {NO_NETWORK: [(1.0, index) for index in range(len(tasks))]}
+    several = {name for name, _ in members if len([key for key in members if key[0] == name]) > 1}
+    return {f"{name} on {target}" if name in several else name: of for (name, target), of in members.items()}
 
 
 def _rmse(scores: NDArray[np.float64], throughput: NDArray[np.float64]) -> float:
