@@ -17,16 +17,16 @@ from typing import Protocol
 _LOG = logging.getLogger(__name__)
 
 EXIT_SECONDS = 5.0
-"""That the process waits at its exit for the job under way."""
+"""Time that the process waits at its exit for the running job."""
 
 assert concurrent.futures.thread
 
 
 class Job(Protocol):
-    """What is done in the background.
+    """A task of the background thread.
 
     Attributes:
-        name: what failures are told of.
+        name: name of the job in messages about failures.
     """
 
     name: str
@@ -93,7 +93,7 @@ _OF_PROCESS: list[Background] = []
 
 
 def of_process() -> Background:
-    """The one of this process."""
+    """Returns the background thread of this process."""
     with _LOCK:
         if not _OF_PROCESS:
             _OF_PROCESS.append(Background())
