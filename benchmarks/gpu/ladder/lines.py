@@ -25,6 +25,6 @@ def append(folder: Path, name: str, status: str, begun: float, **facts: Any) -> 
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """All lines."""
+    """Reads all lines."""
     path = folder / FILE
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
