@@ -1,4 +1,4 @@
-"""Twenty whole networks beside ONNX Runtime, OpenVINO and PyTorch, by a budget of trials and a number of threads.
+"""Comparison of twenty networks with ONNX Runtime, OpenVINO and PyTorch, by trials and number of threads.
 
 `python -m benchmarks.networks [--budget 0|10|1000] [--threads 2] [--rows NAME,...] [--minutes M]` prints the table, and
 writes `benchmarks/results/networks_BUDGET_THREADS.json` once all rows of it are there; the same command goes on.
@@ -38,9 +38,12 @@ BUDGETS = {"0": (0, False), "10": (10, True), "1000": (1000, False)}
 
 
 def plan_of(budget: str, threads: int, seed: int = 0, turns: int = 20) -> Plan:
-    """What is measured of each network. PyTorch's compiler is a peer where there are no trials: it has no budget, and
-    one comparison of it says all. bfloat16 is measured there, too, as a search would begin anew for it, and not on
-    processors that have no products of it, where OpenVINO as installed computes in float32."""
+    """Plans the measurements of each network.
+
+    PyTorch's compiler is a peer without trials only: it has no budget, so one comparison is enough. bfloat16 is
+    measured without trials only, as a search would begin anew for it. It is skipped on processors without bfloat16
+    products, where OpenVINO's default computes in float32.
+    """
     trials, each_task = BUDGETS[budget]
     has_products = "avx512bf16" in registry.get("cpu").hardware.features
     precisions = ("float32", "bfloat16") if not trials and has_products else ("float32",)

@@ -1,4 +1,4 @@
-"""What a peer is, and the line-JSON protocol over which it is driven.
+"""Interface of peers, and the line-JSON protocol that drives them.
 
 Requests, one JSON object a line on standard input: `{"op": "prepare", "workload": ..., "threads": n, ...}`,
 `{"op": "time", "samples": n}`, `{"op": "quit"}`. Each but the last gets one line back: an object, or
@@ -34,7 +34,7 @@ class PeerError(RuntimeError):
 
 
 class Refusal(PeerError):
-    """A peer that says that it does not have what was asked; any other failure is none."""
+    """Refusal of a peer that lacks the requested operator; other failures have other types."""
 
 
 class Peer(ABC):
@@ -58,11 +58,11 @@ class Peer(ABC):
 
     @abstractmethod
     def output(self) -> Array:
-        """The output, in the workload's layout."""
+        """Returns the output, in the workload's layout."""
 
 
 def inputs_of(workload: Workload, seed: int = 0) -> list[Array]:
-    """The arrays that every peer gets."""
+    """Makes the arrays that every peer gets."""
     return workload.make_inputs(seed)
 
 
@@ -136,15 +136,15 @@ class PeerProcess:
         self.ask({"op": "warm", "seconds": seconds})
 
     def time(self, samples: int) -> list[float]:
-        """Seconds of each of `samples` executions."""
+        """Times each of `samples` executions in seconds."""
         seconds: list[float] = self.ask({"op": "time", "samples": samples})["seconds"]
         return seconds
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The peer's answer to a request.
+        """Returns the peer's answer to a request.
 
         Raises:
-            PeerError: it refuses, or is gone.
+            PeerError: the peer refuses, or has ended.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         try:

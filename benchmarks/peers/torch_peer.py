@@ -1,4 +1,4 @@
-"""PyTorch (oneDNN, MKL) as a peer: the best of plain, channels-last and prepacked weights."""
+"""Peer PyTorch (oneDNN, MKL): the best of plain, channels-last and prepacked weights."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class TorchPeer(Peer):
         calls = _VARIANTS[workload.operator](workload, [torch.from_numpy(array) for array in arrays])
         if options.get("variant"):
             calls = {options["variant"]: calls[options["variant"]]}
-        found = medians(calls)
-        best = min(found, key=found.__getitem__)
+        seconds = medians(calls)
+        best = min(seconds, key=seconds.__getitem__)
         self._call, self._image = calls[best], "conv" in workload.operator
         one = torch.ones(1)
         self._overhead = float(np.median(seconds_of(lambda: torch.relu(one), 500)))
-        return {"variant": best, "variants": found, "overhead": self._overhead, "version": torch.__version__}
+        return {"variant": best, "variants": seconds, "overhead": self._overhead, "version": torch.__version__}
 
     def time(self, samples: int) -> NDArray[np.float64]:
         return seconds_of(self._call, samples, self._overhead)
