@@ -33,7 +33,7 @@ PEERS = (INDUCTOR, FROZEN)
 
 
 def measured(model: Model, options: argparse.Namespace) -> dict[str, Any]:
-    """The row of one model; where it fails, `failed` says why."""
+    """Measures the row of one model; if it fails, `failed` says why."""
     row = {"name": model.name, "library": model.library, "missing": {}}
     runtimes = [EAGER, OURS, *options.peers]
     with tempfile.TemporaryDirectory(prefix="autotune-pytorch-") as place:
@@ -50,7 +50,7 @@ def measured(model: Model, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def line_of(row: Mapping[str, Any]) -> str:
-    """A row in a line."""
+    """Formats a row in a line."""
     parts = [row.get("failed", "error")]
     if "errors" in row:
         parts[0] += f" {row['errors'].get(OURS, float('nan')):.0e}"
@@ -108,14 +108,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.explain:
         explained(models)
         return 0
-    known = {model.name: model for model in every}
+    by_name = {model.name: model for model in every}
     settings = {"threads": options.threads, "seed": options.seed, "turns": options.turns, "peers": list(options.peers)}
     options.rows = ",".join(model.name for model in models)
 
     def measure(name: str) -> dict[str, Any]:
-        return measured(known[name], options)
+        return measured(by_name[name], options)
 
-    return collect(options, NAME, settings, list(known), measure, line_of, pytorch)
+    return collect(options, NAME, settings, list(by_name), measure, line_of, pytorch)
 
 
 if __name__ == "__main__":
