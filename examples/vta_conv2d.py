@@ -20,7 +20,7 @@ ROWS, BLOCKS = 7, 2  # the tile of a virtual thread: 7 rows of 14 pixels, 2 bloc
 
 
 def schedule(threads: int = 2) -> tuple[Schedule, list[te.Tensor]]:
-    """The convolution with padding, shift, bias and clipping, and how it is computed."""
+    """Schedules the convolution with padding, shift, bias and clipping; returns the schedule and its tensors."""
     tensors = CONV.tensors("direct")
     _, weight, bias, out = tensors
     s = te.create_schedule(out.op)
