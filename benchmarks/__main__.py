@@ -1,5 +1,4 @@
-"""Measurement of all results on the pages: `python -m benchmarks [--minutes M] [--only NAMES] [--results FOLDER]
-[--list]`.
+"""Results on the pages, measured: `python -m benchmarks [--minutes M] [--only NAMES] [--results FOLDER] [--list]`.
 
 Each table has a program of this package; they run one at a time, nothing beside them. Stages that are finished at the
 newest commit that changed a package are skipped, so the same command resumes an interrupted run. At the end the tables

@@ -20,8 +20,7 @@ def interval(scores: Sequence[float]) -> tuple[float, float]:
 
 
 def hub(document: Mapping[str, Any]) -> str:
-    """Formats a row for each method, by its mean over the spaces; each space's column has mean and half the
-    interval."""
+    """Formats a row for each method, ordered by its mean over spaces; each column has a mean and half the interval."""
     rows: Mapping[str, Any] = document["rows"]
     methods = dict.fromkeys(name for row in rows.values() for name in row["scores"])
     lines = []

@@ -35,8 +35,7 @@ class Peer(Protocol):
     """A decoder that runs cases."""
 
     def case(self, what: str, tokens: Array) -> Callable[[], Array]:
-        """Makes a call that reads these tokens (`prefill`), or the last one after the others (`step`), and returns
-        logits."""
+        """Makes a call that reads these tokens (`prefill`), or the last one after the others (`step`)."""
 
 
 class Ours:

@@ -143,8 +143,7 @@ def _to_best(row: Mapping[str, Any]) -> float:
 
 
 def _is_right(row: Mapping[str, Any], who: str) -> bool:
-    """Tells whether a runtime computes the output of most; if most differ from ours, all count, and errors are
-    shown."""
+    """Tells whether a runtime's output is that of most; if most differ from ours, all count, and errors are shown."""
     near = [error for error in row["errors"].values() if error <= MOST_ERROR]
     return row["errors"][who] <= MOST_ERROR or len(near) <= len(row["errors"]) // 2
 

@@ -23,8 +23,7 @@ AT_ONCE = 512
 
 
 def installed() -> str | None:
-    """Returns the version of llama.cpp's Python package, which fixes that of llama.cpp; None if a package is
-    missing."""
+    """Returns the version of llama-cpp-python, which fixes that of llama.cpp; None if a package is missing."""
     try:
         importlib.metadata.version("gguf")
         return importlib.metadata.version("llama-cpp-python")

@@ -26,7 +26,7 @@ PACKAGES = (
 
 
 def commit_of(folder: Path = ROOT, measured: Sequence[str] = MEASURED, measuring: Sequence[str] = MEASURING) -> str:
-    """Returns the newest commit that changed measured paths; "" without a repository, or one that has them.
+    """Returns the newest commit that changed measured paths; "" if no repository has them.
 
     A `+` follows it if measured or measuring paths differ from the committed ones.
     """

@@ -105,8 +105,7 @@ def recorded(name: str, trials: int, batch: int) -> tuple[list[TaskState], list[
 def compared(
     tasks: Sequence[TaskState], trials: Sequence[int], batch: int, first: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """Compares both schedulers with each budget; also counts when gradient is where round robin ends, within twice
-    that."""
+    """Compares both schedulers with each budget; counts the trials that gradient needs to reach round robin's end."""
     curves = {name: simulated(make(), tasks, 2 * max(trials) // batch, first) for name, make in SCHEDULERS.items()}
     comparisons = []
     for budget in trials:

@@ -63,8 +63,7 @@ class SimulatedBuilder:
 
 @dataclass(eq=False)
 class SimulatedDevice:
-    """A device that takes `seconds` for a trial and answers by `latency`; see `measure.fleet.endpoint.Device` for the
-    rest.
+    """A device that takes `seconds` for a trial and answers by `latency`; see `measure.fleet.endpoint.Device`.
 
     Attributes:
         busy_seconds: time that it has worked.

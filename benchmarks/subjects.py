@@ -112,8 +112,7 @@ def outputs(process: NetworkProcess, feeds: Sequence[Feeds]) -> list[dict[str, A
 
 
 def signal_to_noise(exact: Sequence[Mapping[str, Array]], found: Sequence[Mapping[str, Array]]) -> float:
-    """Computes decibels of the worst output over all sets of inputs; outputs are in the same order, whatever their
-    names."""
+    """Computes decibels of the worst output over all sets of inputs; outputs are matched by order, not by name."""
     ratios = []
     for place in range(len(exact[0])):
         powers = 0.0, 0.0

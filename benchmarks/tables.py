@@ -68,8 +68,7 @@ def seeds(document: Document) -> str:
 
 
 def weights_only(document: Document) -> str:
-    """Formats products with weights of a few bits beside peers, data in floats and in bytes, and beside a plain
-    read."""
+    """Formats products with weights of a few bits: peers, data in floats and in bytes, and a plain read."""
     runtimes = {"autotune": "autotune", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
     columns = {**runtimes, **{f"{name}_bytes": f"{title}, data in bytes" for name, title in runtimes.items()}}
     header = ["product", "read us", *(f"{title} us" for title in columns.values())]
@@ -259,8 +258,7 @@ def _behind(model: dict[str, Any]) -> dict[str, float] | None:
 
 
 def _trials(method: dict[str, Any] | None, share: str) -> str:
-    """Formats the mean over seeds; a search that was cut off counts as its bound, see
-    `benchmarks.search.statistics`."""
+    """Formats the mean over seeds; a cut-off search counts as its bound, see `benchmarks.search.statistics`."""
     if method is None:
         return ""
     trials = method["trials"][share]

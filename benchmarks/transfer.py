@@ -308,8 +308,7 @@ def _searched(
 
 
 def pool_of_table(table_: ReplayTable) -> Pool:
-    """Makes a pool of all candidates of a replay table, in the order of the target's pretrained model if there is
-    one."""
+    """Makes a pool of all candidates of a replay table, with predictions of the target's pretrained model if any."""
     model = open_pretrained(SHIPPED, table_.target)
     features: list[Features] = [np.empty((0, 0), np.float32)] * len(table_.population)
     first = np.empty(len(features))

@@ -64,7 +64,7 @@ class Row:
 
     @property
     def hard(self) -> bool:
-        """Difficulty of the task: searches without transfer need more than `HARD_ROUNDS` rounds."""
+        """Tells whether searches without transfer need more than `HARD_ROUNDS` rounds, see there."""
         return float(np.median(self.apart)) > HARD_ROUNDS * self.batch
 
     def to_json(self) -> dict[str, Any]:

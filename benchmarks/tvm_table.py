@@ -32,8 +32,7 @@ def ratio(row: Mapping[str, Any], trials: int) -> tuple[float | None, float]:
 
 
 def tvm(document: Mapping[str, Any]) -> str:
-    """Formats our results and MetaSchedule's after every number of trials, both rates of trials, and refused
-    operators."""
+    """Formats our results and MetaSchedule's after every number of trials, both rates of trials, and refusals."""
     informed = any(
         label.startswith("shipped ") for row in document["rows"].values() for label in row.get("seconds", {})
     )

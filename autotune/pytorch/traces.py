@@ -91,8 +91,7 @@ class Trace:
 
 
 def trace_of(module: GraphModule, inputs: Sequence[Any], store: Store | None) -> Trace | None:
-    """Returns the trace of a graph; None where it cannot be cached: with gradients on, or operators that change
-    types."""
+    """Returns the trace of a graph; None where it cannot be cached: with gradients on, or under autocast."""
     if store is None or torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
     return Trace(module, inputs, store)
@@ -108,8 +107,7 @@ def _is_static(node: Node) -> bool:
 
 
 def _key(module: GraphModule, held: Sequence[torch.Tensor], inputs: Sequence[Any], fixed: Sequence[int]) -> str | None:
-    """Computes the digest of everything that decides AOTAutograd's result for a graph; None if some of it is not
-    plain."""
+    """Computes the digest of all that decides AOTAutograd's result for a graph; None if some of it is not plain."""
     tensors = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
 
     def target(node: Node) -> str:

@@ -1,5 +1,4 @@
-"""Comparison of ResNet-50 with PyTorch on this GPU: `python -m benchmarks.gpu.network [--trials 240] [--output
-FOLDER]`.
+"""ResNet-50 and PyTorch's on this GPU: `python -m benchmarks.gpu.network [--trials 240] [--output FOLDER]`.
 
 Writes `gpu_network.json`. `autotune run configs/resnet50_cuda.yaml` tunes and compiles the network, which is then timed
 in turns with PyTorch's, all in float32 without TF32. Each inference is a recorded CUDA graph with its input on the

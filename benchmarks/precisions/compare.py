@@ -1,5 +1,4 @@
-"""Row of the table: a network compiled in every precision, its outputs compared, and its time taken in turns with
-peers."""
+"""Row of the table: a network compiled in every precision, its outputs compared, and timed in turns with peers."""
 
 from __future__ import annotations
 
@@ -146,8 +145,7 @@ def _opened(
 
 
 def compiled(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> tuple[Path, dict[str, Any] | None]:
-    """Compiles the network, tuned or without trials; returns the executable's folder, and the choices of mixed
-    precision.
+    """Compiles the network, tuned or without trials; returns the executable's folder, and mixed precision's choices.
 
     Precisions share their records, so mixed ones are chosen and compiled by measurements of the others.
 
@@ -193,8 +191,7 @@ def _is_another(process: NetworkProcess, row: dict[str, Any]) -> bool:
 
 
 def decibels_of(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-    """Computes decibels of each runtime against ONNX Runtime in float32, or ours if it is absent; empty without
-    both."""
+    """Computes each runtime's decibels against ONNX Runtime in float32, or ours if it is absent; empty without both."""
     reference = EXACT if EXACT in answers else f"autotune {FULL}"
     if reference not in answers:
         return {}

@@ -31,8 +31,7 @@ def main() -> None:
 
 
 def take(request: Mapping[str, Any], facts: Facts) -> None:
-    """Runs all stages: each runtime from an empty cache, outputs, turns, and each compiler from the cache it has
-    filled.
+    """Runs all stages: each runtime from an empty cache, outputs, turns, and each compiler from its filled cache.
 
     Args:
         request: `model`, `seed`, `threads`, `turns`, `runtimes` with `eager` first, `folder` for files.
@@ -71,8 +70,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
 
 
 def errors_of(answers: Mapping[str, Array]) -> dict[str, float | None]:
-    """Computes each runtime's largest difference from eager PyTorch over the largest output; None if it is not
-    finite."""
+    """Computes each runtime's largest difference from eager PyTorch over the largest output; None if not finite."""
     wanted = answers[EAGER].astype(np.float64)
     largest = float(np.abs(wanted).max())
     errors: dict[str, float | None] = {}

@@ -63,7 +63,7 @@ class Method:
 
     @property
     def guided(self) -> bool:
-        """Use of a model by the method."""
+        """Tells whether a model guides the search."""
         return bool(self.model)
 
 

@@ -24,8 +24,7 @@ ENOUGH = 16
 
 
 def verified(candidate: Candidate, rng: np.random.Generator) -> bool:
-    """Tells whether source and target are equal up to rounding wherever both are defined, on other shapes and
-    windows."""
+    """Tells whether source and target are equal up to rounding where both are defined, on other shapes and windows."""
     rule, good = candidate.rule, 0
     for _ in range(DRAWS):
         shapes, windows = _drawn_shapes(candidate.shapes, rng), _drawn_windows(rng)

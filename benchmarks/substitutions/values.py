@@ -31,7 +31,7 @@ def _window(x: Array, kernel: Sequence[int], by: Sliding | Pooling) -> Window:
 
 
 def _convolved(x: Array, w: Array, by: Sliding | None) -> Array | None:
-    """Computes a convolution, weights (rows, columns, in, out), or depthwise (rows, columns, channels); None if too large."""
+    """Computes a convolution, dense (rows, columns, in, out) or depthwise (rows, columns, channels); or None."""
     assert by is not None
     window = _window(x, w.shape[:2], by)
     if min(window.output) < 1:

@@ -75,7 +75,7 @@ class Balanced(TaskScheduler):
         end: `time.monotonic()` after which no round is begun; None: none.
 
     Attributes:
-        tasks: tasks that `choose` numbers.
+        tasks: tasks by the numbers that `choose` returns.
     """
 
     def __init__(self, end: float | None = None) -> None:

@@ -133,8 +133,7 @@ def _groups(
     database: Database,
     problems: list[str],
 ) -> Iterator[_Group]:
-    """Lists groups left to time: the first collection of all tasks, then the second of those that have one, and so
-    on."""
+    """Lists groups left to time: the first collection of all tasks, then their second one, and so on."""
     last = max(task.collections for task in registered.tasks)
     for collection in range(last):
         for task, data in zip(registered.tasks, tasks, strict=True):

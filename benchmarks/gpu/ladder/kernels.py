@@ -86,7 +86,7 @@ def _floats(name: str, *shape: int) -> Parameter:
 
 
 def copied(nbytes: int) -> Written:
-    """Copies `nbytes` bytes at a time asynchronously; every third thread copies nothing and gets zeros."""
+    """Makes a kernel of asynchronous copies of `nbytes` each; every third thread copies nothing and gets zeros."""
     floats = nbytes // 4
     count = THREADS * floats
     body = (
@@ -102,7 +102,7 @@ def copied(nbytes: int) -> Written:
 
 
 def streamed(floats: int) -> Written:
-    """Copies an array plainly, as fast as memory is."""
+    """Makes a kernel that copies an array plainly, as fast as memory is."""
     blocks, threads = 1056, 512
     body = (
         f"  for (long long i = (long long)blockIdx.x * {threads} + threadIdx.x; i < {floats // 4}; "
