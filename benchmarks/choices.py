@@ -1,7 +1,7 @@
 """Comparison of the roofline's choice with other candidates of a layer.
 
-`python -m benchmarks.choices [--targets cpu,cpu:haswell] [--rows NAME,...]` draws candidates of layers, those that the
-estimate puts first and others near them, times all of them in turns, prints the table, and writes
+`python -m benchmarks.choices [--targets cpu,cpu:haswell] [--rows NAME,...]` draws candidates of layers: the estimate's
+first ones and others near them. It times all of them in turns, prints the table, and writes
 `benchmarks/results/choices.json` once all rows are there. A processor is given by its name as long as this machine runs
 its code.
 """

@@ -41,8 +41,8 @@ def turns_of(
         peers: peers in the order of turns: A/B/A/B.
         repeat: rounds, at least 20.
         turn_seconds: time of a turn, by which the samples in it are chosen: 5 to 200.
-        pause: seconds between turns, in which idle threads of the last peer stop spinning; longer if they spin on,
-            which depends on the peer and the processor (TVM's spin a fifth of a second, on Zen 4).
+        pause: seconds between turns, in which idle threads of the last peer stop spinning; longer if they spin on.
+            TVM's threads spin a fifth of a second, on Zen 4.
         warm_seconds: execution before the samples of a turn: a processor that was idle takes a while to come back
             to its full clock.
     """

@@ -32,8 +32,8 @@ STRATEGIES = (
     "bayes_opt",
 )
 PREFIXES = {"bayes_opt": (256,)}
-"""Strategies that ask for the same at first however many they may ask for, and take a time that goes with the cube of
-that: so many are enough where the best is among them."""
+"""Numbers of trials to ask for first, for strategies whose first configurations do not depend on that number. Their
+time grows with its cube, so a smaller number is better if the best is among them."""
 FAILED = {"compile": "CompilationFailedConfig", "runtime": "RuntimeFailedConfig"}
 SOURCE = "__global__ void kernel(float *x) { }"
 

@@ -1,8 +1,8 @@
 """Peers of `benchmarks.language`, each in a process of its own that answers lines of JSON.
 
 `python -m benchmarks.language_peers PEER THREADS SIZES`: the first line has the seconds of construction. A request is a
-case
-(`prefill` or `step`, and how many tokens) and a number of samples; the answer has their seconds and the last logits.
+case (`prefill` or `step`, and a number of tokens) and a number of samples; the answer has their seconds and the last
+logits.
 """
 
 from __future__ import annotations

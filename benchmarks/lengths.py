@@ -1,8 +1,8 @@
 """Comparison of a network for all lengths with the same compiled for each, and with ONNX Runtime and OpenVINO.
 
 `python -m benchmarks.lengths [--layers 12] [--rows 1,2,...] [--repeat 20]` compiles BERT (random weights) once for
-lengths of 1 to 512 and once for each that is timed, without trials, has all take turns in processes of their own,
-prints the table, and writes `benchmarks/results/lengths.json` once all rows are there.
+lengths of 1 to 512 and once for each timed length, without trials. All take turns in processes of their own. It prints
+the table, and writes `benchmarks/results/lengths.json` once all rows are there.
 """
 
 from __future__ import annotations

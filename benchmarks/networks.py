@@ -31,7 +31,7 @@ HELD_OUT = (
     "nasnetalarge", "sequencer2d_s", "vit_relpos_small_patch16_224", "dinov2_small", "squeezebert",
 )  # fmt: skip
 """Networks that were not used to fill the database or to train the models: every tenth model of the survey's list, from
-the fifth on, that is in none of these. All of the survey's models were used to test the compiler."""
+the fifth on, unless it was used. All of the survey's models were used to test the compiler."""
 NETWORKS = LEARNED_FROM + HELD_OUT
 BUDGETS = {"0": (0, False), "10": (10, True), "1000": (1000, False)}
 """Budget → trials, and whether of each task: none; ten for each kernel; what the configuration of ResNet-50 has."""
@@ -40,9 +40,9 @@ BUDGETS = {"0": (0, False), "10": (10, True), "1000": (1000, False)}
 def plan_of(budget: str, threads: int, seed: int = 0, turns: int = 20) -> Plan:
     """Plans the measurements of each network.
 
-    PyTorch's compiler is a peer without trials only: it has no budget, so one comparison is enough. bfloat16 is
-    measured without trials only, as a search would begin anew for it. It is skipped on processors without bfloat16
-    products, where OpenVINO's default computes in float32.
+    PyTorch's compiler is a peer without trials only: it has no budget, so one comparison is enough. The same holds for
+    bfloat16, as a search would begin anew for it. It is skipped on processors without bfloat16 products, where
+    OpenVINO's default computes in float32.
     """
     trials, each_task = BUDGETS[budget]
     has_products = "avx512bf16" in registry.get("cpu").hardware.features

@@ -5,10 +5,11 @@ torchvision and timm are exported as the survey does (`pip install '.[bench,surv
 
 The choice depends on shapes alone:
 
-- Networks to validate and to test are whole. Layers that differ by what is fused behind them count as one, the most
-  frequent of them; the smallest, which together make up at most `SMALL` of the network's estimated time, are left out.
-- Of networks to learn from, so many layers are taken, spread evenly over the network, none of which has the anchor of a
-  layer that is validated or tested with.
+- Networks to validate and to test are whole. Layers that differ only by the fused operators after them count as one,
+  the most frequent of them. The smallest layers, at most `SMALL` of the network's estimated time together, are left
+  out.
+- Training networks contribute so many layers, spread evenly over the network. No layer has the anchor of a validation
+  or test layer.
 - Random programs are drawn from a seed.
 """
 

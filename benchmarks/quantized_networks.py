@@ -1,10 +1,10 @@
 """Networks and layers in int8 beside ONNX Runtime's and OpenVINO's: accuracy and time, calibrated on the same inputs.
 
 `python -m benchmarks.quantized_networks [--rows NAME,...] [--files A.onnx,...] [--trials 0] [--turns 20]` exports
-networks of the survey's list with random weights (or takes files), quantises each, and stacks of equal layers, by ours
-and by `quantize_static`, prints the table, and writes `benchmarks/results/quantized_networks.json` once all rows are
-there. Accuracy is the signal to quantisation noise of the outputs against the network in float32 on ONNX Runtime, on
-inputs that no calibration saw. `--turns 0` measures accuracy alone.
+networks of the survey's list with random weights, or takes files. It quantises each, and stacks of equal layers, by
+ours and by `quantize_static`. It prints the table, and writes `benchmarks/results/quantized_networks.json` once all
+rows are there. Accuracy is the signal to quantisation noise of the outputs against the network in float32 on ONNX
+Runtime, on inputs that no calibration saw. `--turns 0` measures accuracy alone.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 `python -m benchmarks.quick [--base REVISION] [--networks NAME,...] [--turns 12]` compiles networks without trials by
 the code of REVISION and by the files as they are here, and times both in turns. REVISION is the newest tag by default,
-and in a repository without tags the commit of the networks' table.
-Executables of a revision are kept in `~/.cache/autotune-bench/quick`, and run by its own code. The exit status is 1 if
-a network takes longer than before by more than `--slower` and by more than the two halves of its turns differ.
+and in a repository without tags the commit of the networks' table. Executables of a revision are kept in
+`~/.cache/autotune-bench/quick`, and run by its own code. The exit status is 1 if a network is slower than before by
+more than `--slower` and the difference of its turns' two halves.
 """
 
 from __future__ import annotations

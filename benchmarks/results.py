@@ -50,8 +50,8 @@ def load(name: str, folder: Path = FOLDER) -> dict[str, Any] | None:
 def noise_of_host(samples: int = 200) -> float:
     """Measures the relative noise of timings on this machine now: (p90 - p10) / median of one short fixed kernel.
 
-    The kernel is arithmetic on 16 KiB, about 100 microseconds, so that only the clock rate and other users of
-    the core can change its time.
+    The kernel is arithmetic on 16 KiB, about 100 microseconds: only the clock rate and other users of the core can
+    change its time.
     """
     values = np.full(4096, 1.0, np.float32)  # (elements,)
     seconds = np.empty(samples)  # (samples,)

@@ -1,9 +1,9 @@
 """Comparison of kernels tuned for a distribution of sizes with kernels tuned for each size, oneDNN and ONNX Runtime.
 
 `python -m benchmarks.sizes [--layers NAME,...] [--beside 1,4,...] [--trials 48] [--repeat 20]` tunes a layer once for
-all of its sizes, and at some of them once more for that size alone with as many trials as one of the searches had,
-prints the table, and writes `benchmarks/results/sizes.json` once all rows are there. Trials are kept in `--records`. A
-layer takes about five minutes.
+all of its sizes. At some sizes it tunes once more, for that size alone, with as many trials as one of the searches had.
+It prints the table, and writes `benchmarks/results/sizes.json` once all rows are there. Trials are kept in `--records`.
+A layer takes about five minutes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Sources are the same layers on another processor or number of threads, or other 
 table, and writes `benchmarks/results/transfer.json` once all rows are there.
 
 `python -m benchmarks.transfer DATASET... [--across workloads|targets] [--target NAME] [--methods A,B]` compares on
-datasets and only prints a table: searches choose among the measured programs of a task; with `--tables` among all
+datasets and only prints a table. Searches choose among the measured programs of a task; with `--tables` among all
 candidates of a space. The source never has the searched workload (`workloads`), or never the target (`targets`, where
 the same workload on another target may be in it). Nothing is measured anew.
 """
@@ -65,9 +65,9 @@ class Plan:
         batch: trials of a round.
         seeds: searches of each task.
         model: model that learns from the task alone.
-        estimate: whether the roofline orders candidates until the model has learned, and is where the model's trees
-            begin, as in a search with everything at its default. Else a search without transfer begins with
-            nothing: what the first systems that transferred (AutoTVM, 2018) were compared with.
+        estimate: whether the roofline orders candidates until the model has learned, and the model's trees begin with
+            it, as by default. Else a search without transfer begins with nothing: what the first systems that
+            transferred (AutoTVM, 2018) were compared with.
     """
 
     trials: int = 64

@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.interleave import geometric_mean
 
 HARD_ROUNDS = 2
-"""A task is hard where the median search without transfer needs more rounds than that for what it comes to, of searches
-with seeds of their own: those that are compared do not choose what they are compared on."""
+"""Rounds of a hard task: the median search without transfer needs more than so many. Searches of other seeds decide
+this, so that the compared searches do not select their own tasks."""
 RESAMPLES = 4000
 CONFIDENCE = 0.95
 
@@ -24,8 +24,8 @@ class Row:
     Attributes:
         task, target: names.
         method: method of transfer.
-        plain, transferred: trials of each seed's search until what the search without transfer comes to in the end;
-            those that never get there have one more than all.
+        plain, transferred: trials of each seed's search until the final result of the search without transfer; one more
+            than all trials if it never gets there.
         slower: best seconds of the median search in the end, over those of the median search without transfer.
         dropped: trials after which each seed's source was dropped; None where it was kept.
         correlation: rank correlation of the programs measured both on the target and on another one; None where

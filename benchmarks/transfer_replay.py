@@ -72,8 +72,8 @@ class Replayed:
 
     Attributes:
         order: (trials,) indices of the programs in the order of measuring.
-        curve: (trials,) seconds of the program that was the fastest so far for the search, by the unseen repeat if
-            there is one; infinite until one has worked.
+        curve: (trials,) seconds of the fastest program so far for the search, by the unseen repeat if there is one;
+            infinite until one has worked.
         report: facts about the transfer; None if it was not used.
     """
 

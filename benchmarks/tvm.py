@@ -1,7 +1,7 @@
 """Comparison of our tuning with TVM MetaSchedule at equal trials: latency of the results, and trials a second.
 
-`python -m benchmarks.tvm [--long] [--rows NAME,...] [--minutes M]` makes an environment for TVM if it is missing,
-prints the table, and writes `benchmarks/results/tvm.json`, or `tvm_long.json`, once all rows of it are there; the same
+`python -m benchmarks.tvm [--long] [--rows NAME,...] [--minutes M]` makes an environment for TVM if it is missing, and
+prints the table. It writes `benchmarks/results/tvm.json`, or `tvm_long.json`, once all rows of it are there; the same
 command resumes. Each searches an operator once, for the most trials; results after fewer trials are built from the
 first of them. MetaSchedule's model learns from its first 64 trials, which are drawn at random.
 """

@@ -1,8 +1,8 @@
 """A convolution for a matrix accelerator scheduled by hand: the classic steps, and the instructions that they become.
 
-The accelerator (a simulated VTA) has memories that programs fill: operands are copied in by `cache_read`, sums stay in
-the accumulator by `set_scope`, `tensorize` makes a tile's product one instruction, and two virtual threads, each with
-buffers of its own, let one load while the other computes.
+The accelerator (a simulated VTA) has memories that programs fill: `cache_read` copies operands in, `set_scope` keeps
+sums in the accumulator. `tensorize` makes a tile's product one instruction, and two virtual threads with buffers of
+their own let one load while the other computes.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ POINTS = 1000
 class Yardstick:
     """Random search on a measured space, and how much time a search has.
 
-    A random draw takes the median time of measuring a configuration, so that trials and seconds of random search are
-    the same but for that factor.
+    A random draw takes the median time of measuring a configuration, so trials and seconds of random search differ by a
+    constant factor.
 
     Args:
         measured: the space.

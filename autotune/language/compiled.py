@@ -45,8 +45,8 @@ def compile(
 
     Args:
         model: decoder by `gpt2` or `llama`; its weights are not needed any more after compiling.
-        longest: tokens of a prompt and of what follows it at most; None: as many as the model has positions, and 2048
-            where it has any number.
+        longest: most tokens of a prompt and its continuation; None: the model's number of positions, or 2048 if it has
+            no limit.
         threads: threads to choose kernels for, and to run them on; None: one for each core.
         precision: `float32`, `bfloat16` or `float16` of weights and of what is multiplied, see docs/precision.md. Keys
             and values are kept in float32.

@@ -1,7 +1,7 @@
 """One thread for what the process does in the background, one job after another; it ends with the process.
 
-The thread is made for the first job. When the process exits, before any thread of it is gone, the job under way is
-asked to stop and waited for a few seconds, so that it ends the processes that it has started.
+The thread is made for the first job. At exit, before any thread of the process is gone, the running job is asked to
+stop. The process waits a few seconds for it, so that the job can end its own processes.
 """
 
 from __future__ import annotations

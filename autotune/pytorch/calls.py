@@ -1,7 +1,7 @@
 """Compiled pieces called on tensors: inputs are read where they lie, outputs written where they stay.
 
-No array of NumPy is made of a tensor, and nothing is copied but an input that is not dense or lies at an odd address,
-and an output that PyTorch would lay out in another order.
+Tensors are not converted to NumPy arrays. Only two kinds are copied: inputs that are not dense or lie at an odd
+address, and outputs that PyTorch would lay out in another order.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ def is_view(node: Node) -> bool:
 def with_views_apart(module: GraphModule) -> tuple[GraphModule, Set[Node]]:
     """Gives nodes of their own to views that only callers read.
 
-    PyTorch makes these of the value that they look at. So outputs that share memory without compiling do so with it,
-    and no kernel writes a value in the order or as often as its view shows it. Other views are computed with the rest:
-    those that are dense and look at a value that no other output does.
+    PyTorch makes these of the value that they look at. So outputs share memory as they do without compiling, and no
+    kernel writes a value in the order or as often as its view shows it. Other views are computed with the rest: those
+    that are dense and look at a value that no other output does.
 
     Args:
         module: stays as it is.
@@ -76,8 +76,8 @@ def base_of(node: Node) -> Node:
 def laid_out_before(graph: Graph, known: Known) -> Set[Node]:
     """Lists nodes that PyTorch must compute so that callers see the layout of its kernels.
 
-    These are nodes of `as_strided`, with all that decide where elements lie that it reads, and outputs of operators of
-    which a trace states other strides than their kernels give.
+    These are nodes of `as_strided` with everything they read that decides where elements lie. Outputs of operators
+    whose trace states other strides than their kernels give are among them, too.
     """
     nodes = {node for node in map(base_of, graph.output_node().all_input_nodes) if _is_laid_out_anew(node)}
     for node in graph.nodes:

@@ -67,8 +67,8 @@ class OpenProgram:
         module: the graph.
         fixed: places of inputs that are constants.
         make: compiles it.
-        greatest: initial bound of each size. A call with a larger one recompiles the graph, for at least twice the
-            size.
+        greatest: initial bound of each size. A call with a larger one recompiles the graph, for sizes up to the next
+            power of two.
 
     Raises:
         NotOpen: a graph whose sizes cannot stay open. Calls raise it, too, before they have compiled anything.

@@ -27,8 +27,8 @@ class Options:
         precision: float32: as the model is; bfloat16 or float16: what it has in float32 is lowered to that.
         algorithms: algorithms that kernels may use besides the default ones, such as `strassen`.
         seed: seed of every random draw of a search.
-        sizes: up to which a graph of any shape is compiled at once, and twice as far where a call has a larger one;
-            0: it is compiled for each shape.
+        sizes: greatest sizes for which a graph of any shape is compiled at once, raised by calls with larger ones;
+            0: one graph for each shape.
         shapes: most shapes for which a graph stays compiled that is compiled for each shape, the last used ones.
         background: whether the trials are measured while the model runs, by what is chosen without any until then.
         training: whether graphs that need gradients are compiled, and parameters are inputs of all graphs.

@@ -3,8 +3,8 @@
 The faster executable takes the place of the first one between two calls. It does so only
 
 - where it was faster, both running in turns in processes of their own,
-- where the graph's constants are still those that the first one was compiled with, by their digest,
-- where the model is still there: a job holds it weakly, and stops soon after it is dropped.
+- where the graph's constants still have the digest with which the first one was compiled,
+- where the model is still in use: a job holds it weakly, and stops soon after it is freed.
 """
 
 from __future__ import annotations

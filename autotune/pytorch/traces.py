@@ -1,8 +1,8 @@
 """Cache of graphs that AOTAutograd derived from Dynamo's, which would take most of a second start.
 
-Kept are graphs of ATen's operators alone, as JSON: no value of a parameter is in an entry, and everything behind such a
-graph is made anew of the parameters at hand. Its key is a digest of all that it depends on: Dynamo's graph, what is
-known of its inputs, the state of PyTorch that decides how operators are taken apart, and the versions of both.
+Entries are graphs of ATen's operators alone, as JSON, without values of parameters. Everything after such a graph is
+made anew of the current parameters. The key is a digest of everything that the graph depends on: Dynamo's graph, facts
+about its inputs, PyTorch's state that decides how operators are decomposed, and both versions.
 
 AOTAutograd also writes code around a graph for inputs that it changes and outputs that are views of inputs. Only graphs
 that need none are kept.

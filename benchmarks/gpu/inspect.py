@@ -1,8 +1,8 @@
 """Inspection of GPU kernels' machine code without a GPU: `python -m benchmarks.gpu.inspect [--rows NAME,...]`.
 
-For each workload, the candidate that a search on the roofline alone puts first is built and disassembled; the table
-says what its main loop is made of and what share of the peak its instructions leave possible (`machine_code`).
-Takes NVRTC and `nvdisasm` (the wheel nvidia-cuda-nvdisasm).
+For each workload, the first candidate of a search on the roofline alone is built and disassembled. The table shows the
+main loop's instructions and the share of the peak that they allow (`machine_code`). Takes NVRTC and `nvdisasm` (the
+wheel nvidia-cuda-nvdisasm).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Machine code of GPU kernels read as text: which instructions run how often, and what that bounds their time by.
 
-A model, not a measurement: the greatest of the times that instructions take to be started, shared memory to be read,
-the tensor cores to multiply, and memory to be brought once. Latencies, bank conflicts and the start of a kernel are not
-in it.
+A model, not a measurement: the greatest of the times for issuing instructions, reading shared memory, multiplying in
+tensor cores, and loading memory once. Latencies, bank conflicts and the start of a kernel are not in it.
 """
 
 from __future__ import annotations

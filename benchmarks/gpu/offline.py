@@ -1,8 +1,7 @@
 """Host costs of the search for GPU kernels, on one core and without a GPU: `python -m benchmarks.gpu.offline`.
 
-Writes `benchmarks/results/gpu_offline.json`, for docs/benchmarks/gpus.md: kernels compiled to cubins a second, the
-stages of that time, and candidates that are scored by the learned model and checked for legality a second. It takes a
-minute.
+Writes `benchmarks/results/gpu_offline.json`, for docs/benchmarks/gpus.md. Rows have kernels compiled to cubins a
+second, the stages of that time, and candidates scored and checked a second. It takes a minute.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.precisions [--rows NAME,...] [--files A.onnx,...] [--precisions float32,bfloat16,mixed]
 [--accuracy "as openvino"] [--trials 0] [--turns 20] [--inductor]` exports networks of the survey's list with random
-weights (or takes files), compiles each in every precision, prints the table, and writes
+weights, or takes files, and compiles each in every precision. It prints the table, and writes
 `benchmarks/results/precisions.json` and `docs/precisions.png` once all rows are there. Accuracy is the signal to noise
 of the outputs against ONNX Runtime: of the worst output, on two sets of inputs.
 """

@@ -1,9 +1,9 @@
 """Models through `torch.compile(model, backend="autotune")` without a trial, beside Inductor and eager PyTorch.
 
 `python -m benchmarks.pytorch [--only NAME,...] [--peers inductor,inductor-frozen] [--minutes M]` takes models of
-`models.yaml` with random weights, of which nothing is downloaded, runs each in processes of their own, prints the
-table, and writes `benchmarks/results/pytorch.json` once all rows are there. `--explain` says what becomes of each and
-computes nothing.
+`models.yaml` with random weights; nothing is downloaded. It runs each in processes of their own, prints the table, and
+writes `benchmarks/results/pytorch.json` once all rows are there. `--explain` says what becomes of each and computes
+nothing.
 """
 
 from __future__ import annotations

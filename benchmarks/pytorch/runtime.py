@@ -1,7 +1,7 @@
 """One model in a process of its own as its users run it: eager, or through `torch.compile` by one of the compilers.
 
-The first inference compiles. How long that takes from an empty cache and from a full one is measured here, from the
-call to its result: tracing is in it, importing PyTorch and making the model are not.
+The first inference compiles. Its time from an empty cache and from a full one is measured here, from the call to its
+result. Tracing is included, importing PyTorch and making the model are not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Eager:
 
     Args:
         facts: `model` as JSON, `seed` of its weights, `threads`, `cache`: a folder, empty or filled by the same model,
-            and `notes`: a file in which `first_seconds` are left.
+            `notes`: file for `first_seconds`.
     """
 
     precision = ""

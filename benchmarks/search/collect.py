@@ -184,9 +184,9 @@ def collect(
 ) -> ReplayTable | None:
     """Measures the missing candidates of a task's table, and writes it if none is missing then.
 
-    On a simulated target the simulator that tells the time runs by itself, in `jobs` processes; a sample is measured
-    by the ordinary pool as well, which also checks what is computed. Everywhere else candidates are checked and
-    timed in turns, and the fastest of them once more.
+    On a simulated target the timing simulator runs by itself, in `jobs` processes. The ordinary pool measures a sample
+    as well, and checks its output. Everywhere else candidates are checked and timed in turns, and the fastest of them
+    once more.
 
     Args:
         task: task to measure.

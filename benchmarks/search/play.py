@@ -41,9 +41,9 @@ class Method:
     Attributes:
         strategy: `uniform`, or a name of `autotune.tuner.search.STRATEGIES`, with its options.
         model: a name of `costmodel.models.registry`, with its options; empty for strategies that ask none.
-        knows: `both`, the roofline's estimate and what is measured; `learned`, what is measured alone: candidates come
-            at random until the model has learned, and features that are made of the estimate are 0. A model that learns
-            nothing, `roofline`, shows the estimate alone.
+        knows: `both`, the roofline's estimate and measurements; `learned`, measurements alone: candidates are random
+            until the model has learned, and features made of the estimate are 0. A model that learns nothing,
+            `roofline`, shows the estimate alone.
         pretrained: whether the pretrained model that comes along orders candidates in the roofline's place, as it does
             by default, on targets that it has learned of.
     """

@@ -2,7 +2,7 @@
 
 A domain is a handful of variables with shapes and the operations that go with them. Every term of up to three
 operations over it is computed on the same random inputs. These are small integers, so that every sum and product of
-them, and every mean of a window, is exact in float64: equal terms have equal bytes, which are their fingerprint.
+them, and every mean of a window, is exact in float64. Equal terms have equal bytes, which are their fingerprint.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Export of a library's model with random weights: `python -m benchmarks.survey.exports REQUEST`.
 
-Weights are drawn from a seed and nothing is downloaded. Parameters that a library begins with one value, such as the
-scale of a layer or a bias of zeros, get a value for each element: a branch that is multiplied by 1e-6 could be wrong
+Weights are drawn from a seed and nothing is downloaded. Parameters that a library initialises with one value, such as a
+layer's scale or a bias of zeros, get a value for each element. Else a branch that is multiplied by 1e-6 could be wrong
 without a trace in the outputs.
 """
 

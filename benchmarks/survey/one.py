@@ -176,7 +176,7 @@ def agreement(
     """Compares our outputs with a peer's; with the model in float64 if they differ by more than the tolerance.
 
     `right` is None if nothing can be said: no runtime takes the model, or its outputs are not finite or all of one
-    value, so that equal outputs would prove nothing.
+    value.
     """
     ours = outputs["autotune"]
     peer = next((name for name in PEERS if name in outputs), None)

@@ -1,9 +1,9 @@
 """A convolution lowered by hand as TVM's template for VTA lowers it: for calibration and as an example of a stream.
 
-Tiles of the output are computed one after another; within a tile the input channels are walked through in steps of
-`tile_ci`, each of which loads a tile of the input and one of the weights and multiplies them. Two virtual threads have
-buffers of their own and take turns, so that one loads while the other computes. The epilogue shifts right by 8, adds a
-bias and clips, as the measured layers did.
+Tiles of the output are computed one after another. Within a tile, each step of `tile_ci` input channels loads a tile of
+the input and one of the weights, and multiplies them. Two virtual threads have buffers of their own and take turns, so
+that one loads while the other computes. The epilogue shifts right by 8, adds a bias and clips, as the measured layers
+did.
 """
 
 from __future__ import annotations

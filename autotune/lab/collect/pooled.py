@@ -1,11 +1,11 @@
 """Collecting registered pools: programs drawn at random, each built, checked and timed in turns with the others.
 
 Here nothing is searched for, and no program is timed more carefully than another: all of a task take turns, for as many
-rounds. A later collection does the same again with every program, from building it on, at another time: what two of
-them disagree on is the noise of the labels.
+rounds. A later collection repeats all of it at another time, from building each program on. The difference between the
+two is the noise of the labels.
 
-Of the tasks to learn from, programs that a model likes are worth more than as many at random: it is wrong about some of
-them, and those are what a search meets. `collect.pools_by: model` measures such, beside the pools.
+For training tasks, programs that a model likes are worth more than as many random ones: it is wrong about some of them,
+and searches meet such programs. `collect.pools_by: model` measures such, beside the pools.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random tensor programs: operators of random sizes, fused with what may follow them, and chains of tensor expressions.
 
-TenSet and the auto-schedulers of Halide train on random programs beside layers of networks, so that a model does not
-see the sizes of a few networks alone.
+TenSet and the auto-schedulers of Halide train on random programs beside layers of networks. So a model sees more sizes
+than those of a few networks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Timing all programs of a task again, in interleaved rounds, once they are measured.
 
-A collection takes long enough for its machine to change its speed meanwhile: clock rates, and others that share it,
-and the rounds of a task are spread over all that time. So the programs of each task are timed again against each other,
-see `measure.interleaved`: slow ones as carefully as fast ones.
+A collection takes so long that its machine changes speed meanwhile, by clock rates and other users. The rounds of a
+task are spread over all that time. So the programs of each task are timed again against each other, see
+`measure.interleaved`: slow ones as carefully as fast ones.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class Evaluation:
         networks: network → k → top-k score.
         top: k → mean of the networks' top-k scores, as TenSet averages.
         pooled: k → top-k score over the tasks of all networks together, as TLP pools.
-        rmse: root mean squared error of the throughput by the straight line of the score that fits it best: scores
-            that were learned from an order have no unit.
+        rmse: root mean squared error of the throughput by the best straight line of the score, as scores learned from
+            an order have no unit.
         statements_per_second, programs_per_second: speed of prediction on one core, features given.
     """
 

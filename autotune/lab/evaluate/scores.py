@@ -1,7 +1,7 @@
 """Scores of rankings by task, and their means over tasks and networks with intervals, by bootstrap.
 
-Tasks are drawn again with replacement within each network, and so are the seeds of a model: an interval says what other
-layers of such networks and other seeds would have given. Differences are paired: both models on the same draws.
+Tasks are drawn again with replacement within each network, and so are the seeds of a model. So an interval covers other
+layers of such networks, and other seeds. Differences are paired: both models on the same draws.
 """
 
 from __future__ import annotations

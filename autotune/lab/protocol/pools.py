@@ -1,7 +1,7 @@
 """Measured pools: programs to learn from and to validate with, and apart from these programs to test with.
 
-The programs of networks to test with lie in a folder of their own, which is read only where that is asked for; one
-command asks, see `autotune.lab.test`.
+Programs of test networks are in a folder of their own, which is read on request only; one command requests it, see
+`autotune.lab.test`.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Pools:
     def of(registered: Registered, measured: Dataset) -> Pools:
         """Makes pools of a collection's measurements; the label of each collection is its fastest burst.
 
-        Programs that a later collection has not measured right are left out; where it has not come to all programs of a
-        task yet, the task has the labels of those before.
+        Programs that a later collection has not measured right are left out. If it has not measured all programs of a
+        task yet, the task has the labels of the earlier ones.
 
         Raises:
             DatasetError: the measurements differ from the registration.
